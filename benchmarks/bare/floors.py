@@ -82,7 +82,7 @@ def _sqlite(path: str, jobs: int, batch: int, now_ms: int) -> float:
             lite.INSERT_RUNNING,
             [
                 (run, job[0], job[1], job[2], job[3], now_ms, now_ms, "schedule", 1, 1, WORKER, "cron", 1,
-                 now_ms, hashlib.sha256(job[0].encode()).hexdigest(), now_ms)
+                 now_ms, hashlib.sha256(job[0].encode()).hexdigest(), "", now_ms)
                 for run, job in zip(ids, claimed, strict=True)
             ],
         )  # fmt: skip

@@ -209,7 +209,7 @@ class Work:
     @property
     def pulled(self) -> bool:
         """Whether its runs wait for a claim: there is no target, or no target behind a workflow."""
-        target = self._final_target
+        target = self.final_target
         return target is None or target.get("kind") == "pull"
 
     @property
@@ -219,11 +219,11 @@ class Work:
         >>> Work({"kind": "webhook", "url": "https://a.example", "completion": "callback"}).awaits_callback
         True
         """
-        target = self._final_target
+        target = self.final_target
         return target is not None and target.get("completion") == "callback"
 
     @property
-    def _final_target(self) -> Mapping[str, Json] | None:
+    def final_target(self) -> Mapping[str, Json] | None:
         """The target that executes a run: for a workflow, its `to`."""
         target = self.target
         if target is not None and target.get("kind") == "workflow":

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.databases import Database
+from tests.support.databases import Database, SqliteDatabase
 from tests.support.earlier_schemas import FIRST, FIXTURES, Rows, at_schema, tables_of
 from tests.support.factories import DAY, alone, ended, look, plan_of, tick
 from wakeful import Wakeful
@@ -62,3 +62,26 @@ async def test_jobs_can_be_read_and_waiting_runs_continue(database: Database, nu
     assert (await look(store, claimed)).state == "succeeded"
     due = (await store.plan(now_ms + DAY, 100, lambda due: plan_of(due, tick(due)))).runs
     assert {run.job_name for run in due} == {"digest", "hourly"}
+
+
+async def test_waiting_runs_of_function_jobs_require_their_function(database: Database) -> None:
+    await at_schema(database, 10)
+    works = {
+        "pull": '{"target":{"kind":"function","name":"digest"}}',
+        "final": '{"target":{"kind":"workflow","to":{"kind":"function","name":"etl"},"workflowId":"a"}}',
+        "then": '{"target":{"kind":"function","name":"no json"}',
+    }
+    for name, work in works.items():
+        await database.execute(f"UPDATE jobs SET work = '{work}' WHERE name = '{name}'")
+    flag = "0" if isinstance(database, SqliteDatabase) else "false"
+    await database.execute(f"UPDATE runs SET is_pull = {flag}")
+    store = await database.connect()
+    runs = await store.runs(RunFilter("default", states=("pending", "retrying", "running"), limit=100))
+    assert {run.job_name: run.requires for run in runs} == {
+        "pull": "function:digest",
+        "final": "function:etl",
+        "then": "",
+    }
+    if not isinstance(database, SqliteDatabase):
+        live = (await tables_of(database))["live_runs"]
+        assert sorted(row["requires"] for row in live) == ["", "function:digest", "function:etl"]

@@ -166,7 +166,7 @@ async def test_due_jobs_fire_and_waiting_runs_start(database: Database) -> None:
     store = await database.connect()
     planned = await store.plan(NOW, 100, lambda due: plan_of(due, tick(due, serial=False)))
     assert [run.job_name for run in planned.runs] == ["digest"]
-    taken = await store.take(NOW, "w2", {"cron": 100})
+    taken = await store.take(NOW, "w2", {"cron": 100}, {"": 0, "function:digest": 0})
     assert sorted(str(run.job_name) for run in taken) == ["digest", "quiet"]
     outcomes = [ended(run) for run in taken]
     assert await store.finish("w2", outcomes, alone) == {run.id for run in taken}

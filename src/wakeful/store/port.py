@@ -46,6 +46,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from wakeful.capabilities import NO_CAPABILITIES, Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
@@ -156,19 +157,28 @@ class Store(
 
     # --- running ----------------------------------------------------------------------------------
 
-    async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+    async def take(
+        self,
+        now_ms: int,
+        worker: str,
+        free: Mapping[str, int],
+        capabilities: Capabilities = NO_CAPABILITIES,
+    ) -> list[TakenRun]:
         """Mark due runs as running under this worker, up to the given number per lane, longest due first.
 
-        A pending or retrying run with `due_at <= now_ms` is due. A serial run is taken only if no other run
-        of its job is running or retrying and, if it is pending, no older one is pending: they start one at a
-        time, in the order of their ticks. Two retrying runs of one job, which an edit or a race may
-        leave, go in tick order. `attempt` of a retrying run goes up by one; `started_at` becomes `now_ms`.
-        Two workers never take one run. A run without a job has the policy and the work `{}`. Returned longest
-        due first over all lanes, then by age.
+        A pending or retrying run with `due_at <= now_ms` is due. Runs that require something else than the
+        capabilities of the worker's process (`capabilities.can_take`) are not read. A serial run is taken
+        only if no other run of its job is running or retrying and, if it is pending, no older one is pending:
+        they start one at a time, in the order of their ticks. Two retrying runs of one job, which an edit or
+        a race may leave, go in tick order. `attempt` of a retrying run goes up by one; `started_at` becomes
+        `now_ms`. Two workers never take one run. A run without a job has the policy and the work `{}`.
+        Returned longest due first over all lanes, then by age.
         """
         ...
 
-    async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
+    async def next_due_ms(
+        self, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+    ) -> int | None:
         """Return the earliest `due_at` after `after_ms` of runs that a worker of these lanes could take."""
         ...
 

@@ -128,6 +128,8 @@ def view_of(run: NewRun, now_ms: int) -> RunView:
         is_pull=run.is_pull,
         claim_deadline_ms=run.claim_deadline_ms,
         serial=run.serial,
+        requires=run.requires,
+        requires_version=run.requires_version,
     )
 
 

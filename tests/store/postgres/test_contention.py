@@ -26,6 +26,7 @@ from tests.support.factories import (
     start,
 )
 from tests.support.notifications import NotificationRecorder
+from wakeful.capabilities import NO_CAPABILITIES
 from wakeful.errors import Unavailable
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
@@ -72,7 +73,7 @@ async def test_an_older_run_added_while_a_run_starts_waits_for_it(
     first, older = asked(digest, NOW), asked(digest, NOW - SECOND)
     await store.add_runs([first])
     async with _in_the_middle(
-        store, lambda db, events: postgres_running.take(db, events, NOW, "w1", {"cron": 9})
+        store, lambda db, events: postgres_running.take(db, events, NOW, "w1", {"cron": 9}, NO_CAPABILITIES)
     ) as (taken,):
         assert [run.id for run in taken] == [first.id]
         await other.add_runs([older])
@@ -122,7 +123,7 @@ async def test_a_job_is_not_planned_while_a_run_of_it_starts(
     await store.create_jobs([digest])
     await store.add_runs([asked(digest)])
     async with _in_the_middle(
-        store, lambda db, events: postgres_running.take(db, events, NOW, "w1", {"cron": 9})
+        store, lambda db, events: postgres_running.take(db, events, NOW, "w1", {"cron": 9}, NO_CAPABILITIES)
     ) as (taken,):
         assert len(taken) == 1
         assert (await other.plan(NOW, 9, fire)).claimed == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
@@ -23,13 +24,18 @@ _SMALLEST_PAGE: Final = 1000
 
 
 async def take(
-    db: Db, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    free: Mapping[str, int],
+    capabilities: Capabilities,
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = [lane for lane, count in free.items() if count > 0]
-    return await start(
-        db, events, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
-    )
+    counts = [free[lane] for lane in lanes]
+    picked = await db.fetch(sql.PICK, now_ms, lanes, counts, list(capabilities), list(capabilities.values()))
+    return await start(db, events, now_ms, worker, picked)
 
 
 async def start(
@@ -53,9 +59,10 @@ async def start(
     return [TakenRun(*row) for row in rows]
 
 
-async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str]) -> int | None:
+async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities: Capabilities) -> int | None:
     """Return when the next run of these lanes is due. See `Store.next_due_ms`."""
-    due: int | None = await db.fetchval(sql.NEXT_DUE, after_ms, list(lanes))
+    names, versions = list(capabilities), list(capabilities.values())
+    due: int | None = await db.fetchval(sql.NEXT_DUE, after_ms, list(lanes), names, versions)
     return due
 
 

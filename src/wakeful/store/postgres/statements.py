@@ -62,7 +62,7 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 _BIRTH: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, claim_timeout_ms"
+    "replay_of, payload, claim_timeout_ms, requires, requires_version"
 )
 
 
@@ -71,12 +71,13 @@ def _insert(on_conflict: str) -> str:
     WITH inserted AS (
         INSERT INTO runs ({_BIRTH}, is_pull, claim_deadline, created_at)
         SELECT {_BIRTH}, claim_timeout_ms IS NOT NULL, due_at + claim_timeout_ms * interval '1 ms', $2
-        FROM unnest($1::new_run[]) {on_conflict}
+        FROM unnest($1::run_record[]) {on_conflict}
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
-            claim_deadline, CASE WHEN is_pull THEN workspace END, CASE WHEN is_pull THEN agent END, is_pull),
+            claim_deadline, CASE WHEN is_pull THEN workspace END, CASE WHEN is_pull THEN agent END, is_pull,
+            requires, requires_version),
     alive AS (
         INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
-            claim_deadline, workspace, agent, is_pull)
+            claim_deadline, workspace, agent, is_pull, requires, requires_version)
         SELECT * FROM inserted WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
@@ -95,14 +96,28 @@ HAS_THE_TURN: Final = """
         o.state = 'running'
         OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
         OR o.state = 'retrying' AND l.state = 'pending'))"""
-#: live_runs_due: for each lane a range of it, in its order; the runs' primary key for what is found
+#: live_runs_due: for each lane and requirement its first entry, and then a range of it, in its order; the
+#: runs' primary key for what is found. The requirement whose first run is due longest comes first. Rows are
+#: locked one by one until the lane is full
 PICK: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
-        SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
-        WHERE l.lane = f.lane AND NOT l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
-            AND r.is_pull = l.is_pull AND (NOT l.serial OR {HAS_THE_TURN})
-        ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
+        SELECT r.id, r.job_id, r.serial FROM (
+            SELECT c.name, c.version FROM unnest($4::text[], $5::integer[]) c (name, version)
+            CROSS JOIN LATERAL (
+                SELECT l.due_at FROM live_runs l
+                WHERE l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
+                    AND l.requires_version <= c.version
+                ORDER BY l.due_at LIMIT 1) first
+            ORDER BY first.due_at) c
+        CROSS JOIN LATERAL (
+            SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
+            WHERE l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
+                AND l.requires_version <= c.version AND r.state = l.state AND r.lane = l.lane
+                AND r.is_pull = l.is_pull AND r.requires = l.requires
+                AND (NOT l.serial OR {HAS_THE_TURN})
+            ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) r
+        LIMIT f.free) p"""
 #: the cursors' primary key. Starting a serial run and planning lock the cursor of the job: otherwise two runs
 #: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """
@@ -126,10 +141,14 @@ START: Final = f"""
         coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
         j.old_secret_until_at, s.missed, j.timing, j.anchor_at
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
-#: live_runs_due: the first entry after that instant, once for each lane
+#: live_runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
-    SELECT min(d.due_at) FROM unnest($2::text[]) f (lane) CROSS JOIN LATERAL (
-        SELECT due_at FROM live_runs WHERE lane = f.lane AND NOT is_pull AND due_at > $1
+    SELECT min(d.due_at)
+    FROM unnest($2::text[]) f (lane) CROSS JOIN unnest($3::text[], $4::integer[]) c (name, version)
+    CROSS JOIN LATERAL (
+        SELECT due_at FROM live_runs
+        WHERE lane = f.lane AND NOT is_pull AND requires = c.name AND due_at > $1
+            AND requires_version <= c.version
         ORDER BY due_at LIMIT 1) d"""
 #: the table, all of it
 REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
@@ -319,26 +338,28 @@ WITHDRAW_AHEAD: Final = """
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
-#: live_runs, all of it; the runs' primary key for those that are running
+#: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for each
 LOST: Final = """
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
         r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
         r.awaiting_callback
     FROM live_runs l JOIN runs r ON r.id = l.run_id
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.awaiting_callback
-        THEN r.due_at <= $2 ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END
+    WHERE coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
+        WHEN r.awaiting_callback THEN r.due_at <= $2
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
-#: workers and live_runs, all of them
+#: workers, all of it, and live_runs_held, once for each that is dead
 DELETE_DEAD_WORKERS: Final = """
     DELETE FROM workers w WHERE w.beat_at < $1
     AND NOT EXISTS (
-        SELECT FROM live_runs l WHERE l.state = 'running' AND l.worker = w.name AND NOT l.is_pull)"""
+        SELECT FROM live_runs l
+        WHERE coalesce(l.state, '') = 'running' AND l.worker = w.name AND NOT l.is_pull OFFSET 0)"""
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = $1"
-#: live_runs, all of it; the runs' primary key for what is found
+#: live_runs_held; the runs' primary key for what is found
 HELD_BY: Final = """
     SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
-    WHERE l.state = 'running' AND l.worker = $1 AND NOT l.is_pull
+    WHERE coalesce(l.state, '') = 'running' AND l.worker = $1 AND NOT l.is_pull
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs and attempts; then `ADD_LIVE_RUNS`
@@ -430,7 +451,8 @@ _DELIVERY: Final = """
             FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
 _RUN: Final = f"""
-    SELECT {RUN_COLUMNS}, {_DELIVERY}, r.missed, r.failed_attempts, r.response_code FROM runs r"""
+    SELECT {RUN_COLUMNS}, {_DELIVERY}, r.missed, r.failed_attempts, r.response_code, r.requires,
+        r.requires_version FROM runs r"""
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key

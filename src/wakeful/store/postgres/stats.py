@@ -24,17 +24,18 @@ NEXT_TICK: Final = """
     SELECT c.next_at FROM cursors c JOIN jobs j ON j.id = c.job_id
     WHERE c.wake_at IS NOT NULL AND CASE WHEN c.next_at IS NOT NULL THEN j.workspace = $1 END
     ORDER BY c.wake_at LIMIT 1"""
-#: live_runs_due, all of it: it holds what waits and nothing else. For each lane its first entries once more,
-#: as `PICK` reads them
+#: live_runs_due, all of it: it holds what waits and nothing else. For each lane and requirement its first
+#: entries once more, as `PICK` reads them
 DUE_BY_LANE: Final = f"""
-    SELECT d.lane, d.is_pull, d.count, CASE WHEN d.is_pull THEN d.oldest ELSE (
+    SELECT d.lane, d.is_pull, sum(d.count)::bigint, min(CASE WHEN d.is_pull THEN d.oldest ELSE (
         SELECT l.due_at FROM live_runs l
-        WHERE l.lane = d.lane AND NOT l.is_pull AND l.due_at <= $1
+        WHERE l.lane = d.lane AND NOT l.is_pull AND l.requires = d.requires AND l.due_at <= $1
             AND (NOT l.serial OR {statements.HAS_THE_TURN})
-        ORDER BY l.due_at LIMIT 1) END
+        ORDER BY l.due_at LIMIT 1) END)
     FROM (
-        SELECT lane, is_pull, count(*), min(due_at) AS oldest FROM live_runs WHERE due_at <= $1
-        GROUP BY lane, is_pull) d"""
+        SELECT lane, is_pull, requires, count(*), min(due_at) AS oldest FROM live_runs WHERE due_at <= $1
+        GROUP BY lane, is_pull, requires) d
+    GROUP BY d.lane, d.is_pull"""
 #: live_runs_claimable or live_runs_claimable_of_agent, all of it: what executors may claim and nothing else
 DUE_BY_AGENT: Final = """
     SELECT workspace, agent, count(*) FROM live_runs WHERE is_pull AND due_at <= $1
@@ -47,13 +48,13 @@ TOTALS: Final = f"""
 READ_ONLY: Final = """
     SELECT current_setting('transaction_read_only') = 'on',
         (SELECT name FROM workspaces ORDER BY name LIMIT 1)"""
-#: live_runs, all of it; the runs' primary key for those that are running; `LOST` has the same condition
+#: live_runs_held, all of it; the runs' primary key for each; `LOST` has the same condition
 EXPIRED_LEASES: Final = """
     SELECT count(*) FROM live_runs l CROSS JOIN LATERAL (
         SELECT workspace, state, awaiting_callback, due_at, beat_at, worker, started_at FROM runs
         WHERE id = l.run_id OFFSET 0) r
     LEFT JOIN workers w ON w.name = r.worker
-    WHERE l.state = 'running' AND r.state = 'running' AND ($1::text IS NULL OR r.workspace = $1)
+    WHERE coalesce(l.state, '') = 'running' AND r.state = 'running' AND ($1::text IS NULL OR r.workspace = $1)
         AND CASE WHEN r.awaiting_callback THEN r.due_at < $2
             ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $2 END"""
 SIZE: Final = "SELECT pg_database_size(current_database())"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
@@ -63,10 +64,18 @@ class Leases(Protocol[C]):
     """Runs and the workers that hold them."""
 
     async def take(
-        self, db: C, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        worker: str,
+        free: Mapping[str, int],
+        capabilities: Capabilities,
     ) -> list[TakenRun]: ...
 
-    async def next_due_ms(self, db: C, after_ms: int, lanes: Sequence[str]) -> int | None: ...
+    async def next_due_ms(
+        self, db: C, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
+    ) -> int | None: ...
 
     async def beat(self, db: C, worker: str, now_ms: int, holding: Sequence[str]) -> tuple[set[str], int]: ...
 

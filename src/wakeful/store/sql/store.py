@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification
+from wakeful.capabilities import NO_CAPABILITIES, Capabilities
 from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
 from wakeful.incident_rules import Incident
@@ -79,11 +80,19 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
 
     # --- running ----------------------------------------------------------------------------------
 
-    async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
-        return await self._driver.write(self._operations.leases.take, now_ms, worker, free)
+    async def take(
+        self,
+        now_ms: int,
+        worker: str,
+        free: Mapping[str, int],
+        capabilities: Capabilities = NO_CAPABILITIES,
+    ) -> list[TakenRun]:
+        return await self._driver.write(self._operations.leases.take, now_ms, worker, free, capabilities)
 
-    async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
-        return await self._driver.read(self._operations.leases.next_due_ms, after_ms, lanes)
+    async def next_due_ms(
+        self, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+    ) -> int | None:
+        return await self._driver.read(self._operations.leases.next_due_ms, after_ms, lanes, capabilities)
 
     async def finish(self, worker: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
         finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()

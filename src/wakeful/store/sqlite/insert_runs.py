@@ -21,22 +21,22 @@ def write_runs(
         (
             run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
             until, attempt, worker, lane, serial, due, started, _, key, replay_of, payload,
-            claim_timeout,
+            claim_timeout, requires, requires_version,
         ) = run  # fmt: skip
         if (
             by is None and reason is None and until is None and replay_of is None and payload is None
-            and claim_timeout is None
+            and claim_timeout is None and not requires_version
         ):  # fmt: skip
             if state == "running":
                 running.append(
                     (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
-                     worker, lane, 1 if serial else 0, started, key, now_ms)
+                     worker, lane, 1 if serial else 0, started, key, requires, now_ms)
                 )  # fmt: skip
                 continue
             if state == "pending":
                 pending.append(
                     (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
-                     lane, 1 if serial else 0, due, key, now_ms)
+                     lane, 1 if serial else 0, due, key, requires, now_ms)
                 )  # fmt: skip
                 continue
         other.append((*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))

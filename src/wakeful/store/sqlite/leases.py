@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
+from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
@@ -16,24 +19,41 @@ from wakeful.store.sqlite.outcomes import settle
 
 
 async def take(
-    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    free: Mapping[str, int],
+    capabilities: Capabilities,
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
-    due = [
-        row
-        for lane, count in free.items()
-        if count > 0
-        for row in db.execute(sql.TAKE, (lane, now_ms, count))
-    ]
-    due.sort(key=lambda row: row[-2:])  # by due time, then by age
+    lanes = {lane: count for lane, count in free.items() if count > 0}
+    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in lanes}
+    given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
+    for lane, requires, version, first_ms in db.execute(sql.FIRST_DUE, given).fetchall():
+        rows, count, until_ms = found[lane], lanes[lane], now_ms
+        if len(rows) == count:  # only runs that are due longer than the last of these can replace it
+            until_ms = rows[-1][-2] - 1
+        if first_ms <= until_ms:
+            rows += db.execute(sql.TAKE, (lane, requires, version, until_ms, count))
+            rows.sort(key=_longest_due)
+            del rows[count:]
+    due = sorted(chain.from_iterable(found.values()), key=_longest_due)
     db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
     events.started([row[0] for row in due])
     return [TakenRun(*row[:-2]) for row in due]
 
 
-async def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str]) -> int | None:
+def _longest_due(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row[-2:]  # by due time, then by age
+
+
+async def next_due_ms(
+    db: sqlite3.Connection, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
+) -> int | None:
     """Return when the next run of these lanes is due. See `Store.next_due_ms`."""
-    due: int | None = db.execute(sql.NEXT_DUE, (after_ms, json.dumps(list(lanes)))).fetchone()[0]
+    given = after_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
+    due: int | None = db.execute(sql.NEXT_DUE, given).fetchone()[0]
     return due
 
 
@@ -76,7 +96,7 @@ async def rescue(
         rescued |= await settle(db, events, clock, now_ms, worker, outcomes, consequences)
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
-        dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))
+        dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS, (json.dumps(list(dead)),)))
         db.executemany(sql.DELETE_WORKER, [(name,) for name in dead])
     return [run.id for run in lost if run.id in rescued]
 

@@ -53,18 +53,18 @@ NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wak
 NEW_RUN_COLUMNS: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, claim_timeout_ms, is_pull, claim_deadline, created_at"
+    "replay_of, payload, claim_timeout_ms, requires, requires_version, is_pull, claim_deadline, created_at"
 )
 # runs_tick rejects a second run of a tick. Binding a None costs ten times as much as binding a number, so the
 # two most frequent shapes of new runs have statements without their NULL columns.
 INSERT_RUNNING: Final = f"""
     INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
-        attempt, worker, lane, serial, started_at, idempotency_key, created_at)
-    VALUES ({marks(8)}, 'running', {marks(8)}) ON CONFLICT DO NOTHING"""
+        attempt, worker, lane, serial, started_at, idempotency_key, requires, created_at)
+    VALUES ({marks(8)}, 'running', {marks(9)}) ON CONFLICT DO NOTHING"""
 INSERT_PENDING: Final = f"""
     INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
-        attempt, lane, serial, due_at, idempotency_key, created_at)
-    VALUES ({marks(8)}, 'pending', {marks(7)}) ON CONFLICT DO NOTHING"""
+        attempt, lane, serial, due_at, idempotency_key, requires, created_at)
+    VALUES ({marks(8)}, 'pending', {marks(8)}) ON CONFLICT DO NOTHING"""
 INSERT_RUNS: Final = f"""
     INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
 #: the primary key, once for each
@@ -89,21 +89,29 @@ HAS_THE_TURN: Final = """
             AND (o.scheduled_at, o.id) < (r.scheduled_at, r.id))
         AND (r.state = 'retrying' OR NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
             WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'))"""
+#: runs_due: the first entry of each lane and requirement: which of them have due runs, longest due first
+FIRST_DUE: Final = """
+    SELECT l.value, c.key, c.value, (SELECT min(due_at) FROM runs INDEXED BY runs_due
+        WHERE lane = l.value AND is_pull = 0 AND requires = c.key AND due_at <= ?1
+        AND state IN ('pending', 'retrying') AND requires_version <= c.value) AS first_due_at
+    FROM json_each(?2) l CROSS JOIN json_each(?3) c
+    WHERE first_due_at IS NOT NULL ORDER BY first_due_at"""
 #: runs_due: a range of it, in its order
 TAKE: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_due LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.lane = ? AND r.is_pull = 0 AND r.due_at <= ? AND r.state IN ('pending', 'retrying')
-        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.due_at <= ?
+        AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
 #: by rowid
 MARK_TAKEN: Final = """
     UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL, beat_at = NULL
     WHERE rowid = ?"""
-#: runs_due: the first entry after that instant, once for each lane
+#: runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
     SELECT min((SELECT min(due_at) FROM runs INDEXED BY runs_due
-        WHERE lane = l.value AND is_pull = 0 AND due_at > ?1 AND state IN ('pending', 'retrying')))
-    FROM json_each(?2) l"""
+        WHERE lane = l.value AND is_pull = 0 AND requires = c.key AND due_at > ?1
+        AND state IN ('pending', 'retrying') AND requires_version <= c.value))
+    FROM json_each(?2) l CROSS JOIN json_each(?3) c"""
 BEAT: Final = """
     INSERT INTO workers (name, beat_at, started_at) VALUES (?1, ?2, ?2)
     ON CONFLICT (name) DO UPDATE SET beat_at = ?2"""
@@ -234,7 +242,7 @@ AHEAD: Final = """
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
-#: runs_running, all of it
+#: runs_running, all of it: it holds running runs and nothing else
 LOST: Final = """
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker, r.failed_attempts,
         CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull, r.awaiting_callback
@@ -245,13 +253,15 @@ LOST: Final = """
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?1 END
     ORDER BY r.started_at, r.id LIMIT ?3"""
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
-#: runs_running, all of it
+#: runs_held, once for each worker
 BUSY_WORKERS: Final = """
-    SELECT DISTINCT worker FROM runs INDEXED BY runs_running WHERE state = 'running' AND NOT is_pull"""
+    SELECT w.value FROM json_each(?) w WHERE EXISTS (
+        SELECT 1 FROM runs INDEXED BY runs_held
+        WHERE state = 'running' AND worker = w.value AND NOT is_pull)"""
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = ?"
-#: runs_running, all of it
+#: runs_held
 HELD_BY: Final = """
-    SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL) FROM runs INDEXED BY runs_running
+    SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL) FROM runs INDEXED BY runs_held
     WHERE state = 'running' AND worker = ?1 AND NOT is_pull"""
 #: the primary key
 RELEASE: Final = """
@@ -316,7 +326,8 @@ RUN_COLUMNS: Final = (
 RUN_VIEW: Final = f"""{RUN_COLUMNS},
     coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
-    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code"""
+    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code,
+    requires, requires_version"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order

@@ -22,17 +22,19 @@ COUNT_LIVE: Final = f"""
 NEXT_TICK: Final = """
     SELECT next_at FROM jobs INDEXED BY jobs_wake
     WHERE wake_at > 0 AND next_at IS NOT NULL AND workspace = ? ORDER BY wake_at LIMIT 1"""
-#: runs_due, all of it: it holds what waits and nothing else. For each lane its first entries once more, as
-#: `TAKE` reads them
+#: runs_due, all of it: it holds what waits and nothing else. For each lane and requirement its first entries
+#: once more, as `TAKE` reads them
 DUE_BY_LANE: Final = f"""
-    SELECT due.lane, due.is_pull, due.number, iif(due.is_pull, due.oldest, (
+    SELECT due.lane, due.is_pull, sum(due.number), min(iif(due.is_pull, due.oldest, (
         SELECT r.due_at FROM runs r INDEXED BY runs_due
-        WHERE r.lane = due.lane AND r.is_pull = 0 AND r.due_at <= ?1 AND r.state IN ('pending', 'retrying')
-            AND (NOT r.serial OR ({statements.HAS_THE_TURN}))
-        ORDER BY r.due_at LIMIT 1))
+        WHERE r.lane = due.lane AND r.is_pull = 0 AND r.requires = due.requires AND r.due_at <= ?1
+            AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR ({statements.HAS_THE_TURN}))
+        ORDER BY r.due_at LIMIT 1)))
     FROM (
-        SELECT lane, is_pull, count(*) AS number, min(due_at) AS oldest FROM runs INDEXED BY runs_due
-        WHERE state IN ('pending', 'retrying') AND due_at <= ?1 GROUP BY lane, is_pull) due"""
+        SELECT lane, is_pull, requires, count(*) AS number, min(due_at) AS oldest
+        FROM runs INDEXED BY runs_due WHERE state IN ('pending', 'retrying') AND due_at <= ?1
+        GROUP BY lane, is_pull, requires) due
+    GROUP BY due.lane, due.is_pull"""
 #: runs_claimable_of_agent, all of it: it holds what executors may claim and nothing else
 DUE_BY_AGENT: Final = """
     SELECT workspace, agent, count(*) FROM runs INDEXED BY runs_claimable_of_agent

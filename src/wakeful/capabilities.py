@@ -1,0 +1,99 @@
+"""What a run requires of the process that takes it, and what a process has. Pure.
+
+A requirement is a name and the lowest version: `function:digest` for a function, `agent:WORKSPACE/AGENT` for
+the class of an agent, and '' for a target that every process can launch. A process may take a run if it has
+the requirement's name in at least that version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from wakeful.job import Work
+
+#: What a process can launch: the name of each requirement, and the highest version. '' is always included.
+Capabilities = Mapping[str, int]
+
+_FUNCTION: Final = "function:"
+_AGENT: Final = "agent:"
+#: Names are part of an index, whose entries are limited.
+_MAX_BYTES: Final = 200
+
+
+class Requirement(NamedTuple):
+    """What a process must have to launch a run."""
+
+    name: str
+    version: int = 0
+
+    @property
+    def description(self) -> str:
+        """What is missing in a process that does not meet it.
+
+        >>> Requirement("function:digest").description
+        "the function 'digest'"
+        >>> Requirement("agent:default/report", 3).description
+        "version 3 of the class of agent 'report'"
+        """
+        if self.name.startswith(_FUNCTION):
+            return f"the function '{self.name.removeprefix(_FUNCTION)}'"
+        workspace, _, agent = self.name.removeprefix(_AGENT).partition("/")
+        version = f"version {self.version} of " if self.version > 1 else ""
+        return f"{version}the class of agent '{agent or workspace}'"
+
+
+NOTHING: Final = Requirement("")
+#: The capabilities of a process without functions and agents.
+NO_CAPABILITIES: Final[Capabilities] = MappingProxyType({"": 0})
+
+
+def function_requirement(name: str) -> str:
+    """Return the requirement's name for a function. A name that cannot be stored in an index becomes a hash.
+
+    >>> function_requirement("digest")
+    'function:digest'
+    >>> function_requirement("d" * 1000)[:22]
+    'function:sha256-e8cec1'
+    """
+    if not name.isprintable() or len(name.encode()) > _MAX_BYTES:
+        return f"{_FUNCTION}sha256-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
+    return _FUNCTION + name
+
+
+def agent_requirement(workspace: str, agent: str) -> str:
+    """Return the requirement's name for the class of an agent.
+
+    >>> agent_requirement("default", "report")
+    'agent:default/report'
+    """
+    return f"{_AGENT}{workspace}/{agent}"
+
+
+def requirement_of(work: Work, workspace: str, agent: str) -> Requirement:
+    """Return what the runs of a job require.
+
+    >>> requirement_of(Work({"kind": "function", "name": "digest"}), "default", "default")
+    Requirement(name='function:digest', version=0)
+    >>> requirement_of(Work({"kind": "webhook", "url": "https://a.example"}), "default", "default")
+    Requirement(name='', version=0)
+    """
+    target = work.final_target
+    if target is None:
+        return NOTHING
+    kind = target.get("kind")
+    if kind == "function":
+        name = target.get("name")
+        return Requirement(function_requirement(name)) if isinstance(name, str) else NOTHING
+    return Requirement(agent_requirement(workspace, agent)) if kind == "agent" else NOTHING
+
+
+def can_take(capabilities: Capabilities, requirement: Requirement) -> bool:
+    """Return whether a process may take a run with this requirement.
+
+    >>> can_take({"": 0, "agent:default/report": 2}, Requirement("agent:default/report", 3))
+    False
+    """
+    return capabilities.get(requirement.name, -1) >= requirement.version
