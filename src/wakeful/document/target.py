@@ -1,9 +1,9 @@
 """The target of a job document: where its runs go, in each of its forms.
 
-A target is an object with a `kind`. Its launcher validates the rest, except for the URL of a webhook and the
-fields of a workflow, which are validated here. A document can also use short forms: `webhookUrl` is
-`{"kind": "webhook", "url": …}`, and `workflowId`, `version` and `userId` are fields of
-`{"kind": "workflow", …}`. A workflow passes its DAG to another target, its `to`: a document with a
+A target is an object with a `kind`. Its launcher validates the rest, except for the URL of a webhook, the
+fields of a workflow, and those of an agent class, which are validated here. A document can also use
+short forms: `webhookUrl` is `{"kind": "webhook", "url": …}`, and `workflowId`, `version` and `userId` are
+fields of `{"kind": "workflow", …}`. A workflow passes its DAG to another target, its `to`: a document with a
 `workflowId` and a webhook is a workflow that goes *to* that webhook.
 """
 
@@ -19,11 +19,15 @@ from wakeful.document.fields import MAX_MESSAGE, MAX_URL
 from wakeful.document.reading import NamedValue, Problems
 from wakeful.document.values import camel_keys, json_object, one_of, refuse, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job import Json, check_slug
+from wakeful.signals import check_type
 
 Target = Mapping[str, Json]
 
-KINDS: Final = ("webhook", "function", "command", "workflow", "echo", "pull")
+KINDS: Final = ("webhook", "function", "agent", "command", "workflow", "echo", "pull")
+#: The kind of target that is an instance of the class of the job's agent.
+AGENT_KIND: Final = "agent"
+_AGENT_FIELDS: Final = ("kind", "instance", "signal")
 _WORKFLOW: Final = {field.name: field.kind for field in fields.WORKFLOW}
 TARGET_FIELDS: Final = ("target", "webhookUrl", *_WORKFLOW)
 _REQUIRED: Final = {"workflowId": "such as 'invoices'", "version": "such as 3"}
@@ -84,7 +88,25 @@ def read_target(value: object) -> Target | None:
         refuse(f"{what}; it is {one_of(KINDS)}")
     if kind == "webhook":
         check_url(target.get("url"))
+    if kind == AGENT_KIND:
+        _check_agent(target)
     return _read_workflow(target) if kind == "workflow" else target
+
+
+def _check_agent(target: Target) -> None:
+    unknown = [name for name in target if name not in _AGENT_FIELDS]
+    if unknown:
+        refuse(f"an agent target has no {shown(unknown[0])}; it has instance and signal, both optional")
+    instance, signal = target.get("instance"), target.get("signal")
+    if instance is not None:
+        if not isinstance(instance, str):
+            refuse(f"instance: {shown(instance)} is not text; give the name of an instance, such as 'eu'")
+        check_slug(instance, "instance")
+    if signal is not None:
+        try:
+            check_type(signal)
+        except InvalidArgument as error:
+            refuse(f"signal: {error.message.removeprefix('type: ')}")
 
 
 def _read_workflow(target: dict[str, Json]) -> Target:
@@ -99,6 +121,8 @@ def _read_workflow(target: dict[str, Json]) -> Target:
         to = read_target(workflow["to"])
         if to is not None and to["kind"] == "workflow":
             refuse("a workflow cannot go to another workflow; as 'to', give what runs its DAG")
+        if to is not None and to["kind"] == AGENT_KIND:
+            refuse("a workflow cannot go to an agent class; as 'to', give what runs its DAG")
     return workflow
 
 

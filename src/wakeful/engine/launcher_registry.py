@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
-from wakeful.document.target import KINDS
+from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument
@@ -20,9 +19,6 @@ from wakeful.outcome import Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.run import NewRun
 from wakeful.store.rows import DueJob, TakenRun
-
-#: The kind of target that handles signals.
-AGENT_KIND: Final = "agent"
 
 log = get_logger("wakeful.engine")
 
@@ -59,6 +55,8 @@ class LauncherRegistry:
             launcher.check(target)
         elif kind == "pull":
             check_pull(target or {})
+        elif kind == AGENT_KIND:
+            pass  # runs wait for a process that has the class
         else:
             available = sorted(self._launchers.keys() & set(KINDS))
             raise InvalidArgument(f"target: no launcher for '{kind}' here; available: {', '.join(available)}")

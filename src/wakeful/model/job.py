@@ -54,8 +54,8 @@ class Job:
     dst_gap: Literal["run_after", "skip"] | None
     #: When a fixed time fires in the hour that DST repeats in autumn.
     dst_overlap: Literal["first", "second", "both"] | None
-    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `command`, `workflow`, `echo` or
-    #: `pull`.
+    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `workflow`,
+    #: `echo` or `pull`.
     target: Mapping[str, Json] | None
     #: The text for the agent.
     message: str | None

@@ -110,8 +110,8 @@ class JobFields(JobOptions, total=False):
     # generated: job-fields
     #: When the job fires: any of these forms.
     schedule: ScheduleLike | None
-    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `command`, `workflow`, `echo` or
-    #: `pull`.
+    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `workflow`,
+    #: `echo` or `pull`.
     target: Target | Mapping[str, object] | None
     #: An IANA time zone such as `Europe/Berlin`.
     tz: str | None

@@ -317,7 +317,7 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
         ({"target": {"url": "https://a.example"}}, "target: it has no kind; it is 'webhook', 'function'"),
         (
             {"target": {"kind": "smtp"}},
-            "target: the kind 'smtp' is not known; it is 'webhook', 'function', 'command', 'workflow'",
+            "target: the kind 'smtp' is not known; it is 'webhook', 'function', 'agent', 'command', 'w",
         ),
         ({"target": {"kind": ["webhook"]}}, "target: the kind ['webhook'] is not known"),
         (
@@ -357,6 +357,18 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
         ),
         ({"target": {**WORKFLOW, "to": WORKFLOW}}, "target: a workflow cannot go to another workflow"),
         ({"target": {**WORKFLOW, "to": {"kind": "webhook"}}}, "target: the url is missing"),
+        (
+            {"target": {**WORKFLOW, "to": {"kind": "agent"}}},
+            "target: a workflow cannot go to an agent class; as 'to', give what runs its DAG",
+        ),
+        ({"target": {"kind": "agent", "instance": "E U"}}, "target: instance: 'E U' is not a slug; use lowe"),
+        ({"target": {"kind": "agent", "instance": 5}}, "target: instance: 5 is not text; give the name of"),
+        ({"target": {"kind": "agent", "signal": ""}}, "target: signal: it is empty; give it some text"),
+        ({"target": {"kind": "agent", "signal": "a.*"}}, "target: signal: 'a.*' is a pattern; a signal has"),
+        (
+            {"target": {"kind": "agent", "name": "eu"}},
+            "target: an agent target has no 'name'; it has instance and signal, both optional",
+        ),
     ],
 )
 def test_a_target_that_cannot_be_reached_or_says_two_things_is_refused(fields, said):

@@ -183,6 +183,11 @@ def test_timings_are_read(fields, timing):
         ({"budget": {"tokens_per_day": 2e5, "costPerDay": 0.5}},
          Work(budget={"tokensPerDay": 200000, "costPerDay": 0.5})),
         ({"target": {"kind": "pull"}}, Work({"kind": "pull"})),
+        ({"target": {"kind": "agent"}}, Work({"kind": "agent"})),
+        (
+            {"target": {"kind": "agent", "instance": "eu", "signal": "report.generate"}},
+            Work({"kind": "agent", "instance": "eu", "signal": "report.generate"}),
+        ),
         ({"target": {"kind": "function", "name": "standup"}}, Work({"kind": "function", "name": "standup"})),
         ({"target": {**WEBHOOK, "completion": "callback"}}, Work({**WEBHOOK, "completion": "callback"})),
         ({"target": WEBHOOK, "webhookUrl": WEBHOOK["url"]}, Work(WEBHOOK)),

@@ -21,6 +21,9 @@ Action = Literal[
     "run",  # run or backfill a job; cancel and stop runs
     "work",  # claim, heartbeat and complete runs
     "wake",  # wake an agent without a job
+    "signal",  # send signals to instances
+    "instance.write",  # start, stop, pause, resume and hibernate instances
+    "instance.state",  # read the state of instances
     "dead-letter",  # replay and discard dead letters
     "incident.acknowledge",
     "agent.write",
@@ -39,6 +42,9 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "run": frozenset({"admin", "member", "agent"}),
     "work": frozenset({"admin", "member", "agent"}),
     "wake": frozenset({"admin"}),
+    "signal": frozenset({"admin", "member", "agent"}),
+    "instance.write": frozenset({"admin", "agent"}),
+    "instance.state": frozenset({"admin"}),
     "dead-letter": frozenset({"admin"}),
     "incident.acknowledge": frozenset({"admin", "member"}),
     "agent.write": frozenset({"admin"}),

@@ -1,10 +1,10 @@
 """The targets that jobs created with an agent's key may have.
 
 An agent processes text from other people, so its jobs may be the result of a prompt injection. Its jobs go to
-the target of the agent, to `pull`, to `echo`, and to the kinds of targets that the operator allows
-(`WAKEFUL_AGENT_TARGETS`). A job that another principal created with another target it may pause, reschedule
-and delete, but it may not change what is sent, nor a precheck that it could not have set. Other roles are not
-limited.
+the target of the agent, to its own instances (`agent`), to `pull`, to `echo`, and to the kinds of targets
+that the operator allows (`WAKEFUL_AGENT_TARGETS`). A job that another principal created with another target
+it may pause, reschedule and delete, but it may not change what is sent, nor a precheck that it could not have
+set. Other roles are not limited.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from wakeful.document import payload_to_text, work_to_text
-from wakeful.document.target import KINDS
+from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.errors import InvalidArgument, PermissionDenied
 from wakeful.job import Definition, Json, Work
 from wakeful.service.auth.access import Principal
@@ -136,7 +136,7 @@ class AgentTargetPolicy:
     def _is_forbidden(self, principal: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
         if principal.role != "agent" or ALL in self._kinds or target == context.target:
             return False
-        return target.get("kind") not in ("pull", "echo", *self._kinds)
+        return target.get("kind") not in ("pull", "echo", AGENT_KIND, *self._kinds)
 
 
 def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
