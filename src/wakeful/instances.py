@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from uuid import UUID, uuid5
 
+from wakeful.job import DEFAULT_INSTANCE as DEFAULT_INSTANCE
 from wakeful.job import MAX_NAME, Definition, Json, ScheduleOrigin
 
 if TYPE_CHECKING:
@@ -27,8 +28,11 @@ InstanceStatus = Literal[
     "stopped",  # it has no schedules and accepts no signal until it is started
 ]
 
-#: The instance that receives what does not name one.
-DEFAULT_INSTANCE: Final = "default"
+#: The types of signals that Wakeful itself creates for what is not a signal.
+JOB_SIGNAL: Final = "wakeful.job"
+WAKE_SIGNAL: Final = "wakeful.wake"
+MESSAGE_SIGNAL: Final = "wakeful.message"
+HEARTBEAT_SIGNAL: Final = "wakeful.heartbeat"
 #: How many dynamic schedules an instance can have.
 MAX_SCHEDULES: Final = 100
 #: The longest id of a schedule.

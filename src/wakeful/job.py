@@ -29,6 +29,8 @@ ScheduleOrigin = Literal[
 ]
 
 MAX_NAME: Final = 64
+#: The instance of an agent class that receives what does not name one.
+DEFAULT_INSTANCE: Final = "default"
 #: The disabled reason of a job whose agent is not active.
 AGENT_INACTIVE: Final = "agent_inactive"
 #: The characters of a name, as a regular expression.
@@ -211,6 +213,18 @@ class Work:
         """Whether its runs wait for a claim: there is no target, or no target behind a workflow."""
         target = self.final_target
         return target is None or target.get("kind") == "pull"
+
+    @property
+    def instance(self) -> str | None:
+        """The instance of an agent class that handles its runs; None if the target is not an agent class.
+
+        >>> Work({"kind": "agent"}).instance
+        'default'
+        """
+        target = self.final_target
+        if target is None or target.get("kind") != "agent":
+            return None
+        return str(target.get("instance") or DEFAULT_INSTANCE)
 
     @property
     def awaits_callback(self) -> bool:

@@ -100,6 +100,11 @@ class NewRun(NamedTuple):
     #: lowest version of it
     requires: str = ""
     requires_version: int = 0
+    #: the instance of an agent class that handles the run (`wakeful.instances`), its name, and the type of
+    #: the signal
+    instance_id: str | None = None
+    instance: str | None = None
+    signal: str | None = None
 
     @property
     def is_pull(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
+from wakeful.instances import JOB_SIGNAL, agent_requirement, instance_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -173,3 +174,23 @@ def follow_up_run(follower: Follower) -> NewRun:
 def skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:
     """Return the run as one that is skipped before its first attempt."""
     return run._replace(state="skipped", reason=reason, attempt=0, due_ms=None, finished_ms=now_ms)
+
+
+def signal_of_job(run: NewRun, work: Work, signal_type: str = JOB_SIGNAL) -> NewRun:
+    """Return the run of a job, wake or message as a signal, if its target is an agent class; else the run.
+
+    The type of the signal is in the target, else `signal_type`. The run is hidden in the mailbox of its
+    instance until it is its turn.
+    """
+    instance = work.instance
+    if instance is None:
+        return run
+    own = work.target.get("signal") if work.target else None
+    return run._replace(
+        serial=False,
+        due_ms=None,
+        requires=agent_requirement(run.workspace, run.agent),
+        instance_id=instance_id(run.workspace, run.agent, instance),
+        instance=instance,
+        signal=own if isinstance(own, str) and own else signal_type,
+    )

@@ -14,7 +14,7 @@ from wakeful.document import (
     work_from_text,
     work_to_text,
 )
-from wakeful.job import Chain, ChainOn, Definition, JobRecord
+from wakeful.job import Chain, ChainOn, Definition, JobRecord, ScheduleKey, ScheduleOrigin
 from wakeful.run import NewRun
 from wakeful.store.rows import JobRow, RunView
 
@@ -23,6 +23,7 @@ def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
     """Return the row of a new job, with its encrypted webhook secret."""
     definition = job.definition
     after = definition.after
+    key = job.schedule_key
     return JobRow(
         id=job.id,
         workspace=job.workspace,
@@ -52,6 +53,9 @@ def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
         created_by=job.created_by,
         pause_note=job.pause_note,
         pause_until_ms=job.pause_until_ms,
+        instance_id=key.instance_id if key else None,
+        schedule_origin=key.origin if key else None,
+        schedule_id=key.schedule_id if key else None,
     )
 
 
@@ -92,7 +96,16 @@ def job_of(row: JobRow) -> JobRecord:
         created_by=row.created_by,
         pause_note=row.pause_note,
         pause_until_ms=row.pause_until_ms,
+        schedule_key=schedule_key(row),
     )
+
+
+def schedule_key(row: JobRow) -> ScheduleKey | None:
+    """Return the identity of the schedule; None if the job is not a schedule of an instance."""
+    if row.instance_id is None or row.schedule_id is None:
+        return None
+    origin: ScheduleOrigin = "declared" if row.schedule_origin == "declared" else "dynamic"
+    return ScheduleKey(row.instance_id, origin, row.schedule_id)
 
 
 def view_of(run: NewRun, now_ms: int) -> RunView:
@@ -130,6 +143,8 @@ def view_of(run: NewRun, now_ms: int) -> RunView:
         serial=run.serial,
         requires=run.requires,
         requires_version=run.requires_version,
+        instance=run.instance,
+        signal=run.signal,
     )
 
 

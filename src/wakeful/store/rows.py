@@ -54,6 +54,10 @@ class JobRow(NamedTuple):
     #: of a paused job: why, and until when; `wake_ms` is the same instant then, and `next_ms` is None
     pause_note: str | None = None
     pause_until_ms: int | None = None
+    #: of a schedule of an instance: its identity (`job.ScheduleKey`)
+    instance_id: str | None = None
+    schedule_origin: str | None = None
+    schedule_id: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:

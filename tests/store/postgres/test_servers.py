@@ -94,6 +94,7 @@ async def test_a_standby_is_not_used(primary: Cluster, standby: Cluster) -> None
     store = store_on(standby, primary)
     await store.open()
     assert await created(store, "digest")
+    await wait_for(primary, "SELECT replay_lsn >= pg_current_wal_lsn() FROM pg_stat_replication")
     await asyncio.to_thread(primary.kill)
     await eventually(lambda: _not_responding(store))
     with pytest.raises(Unavailable, match=rf"{primary.port}: .*{standby.port}: it is read-only "):

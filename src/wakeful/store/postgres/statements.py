@@ -62,7 +62,7 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 _BIRTH: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, claim_timeout_ms, requires, requires_version"
+    "replay_of, payload, claim_timeout_ms, requires, requires_version, instance_id, instance, signal"
 )
 
 
@@ -396,26 +396,29 @@ _JOB: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.after_job,
         j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
         j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
-        j.created_at, j.updated_at, j.created_by, j.pause_note, j.pause_until
+        j.created_at, j.updated_at, j.created_by, j.pause_note, j.pause_until, j.instance_id::text,
+        j.schedule_origin, j.schedule_id
     FROM cursors c JOIN jobs j ON j.id = c.job_id"""
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
     "version", "updated_at", "pause_note", "pause_until",
 )  # fmt: skip
-_CREATED: Final = f"id, workspace, created_at, created_by, {', '.join(_OF_JOB)}"
+_CREATED: Final = (
+    f"id, workspace, created_at, created_by, instance_id, schedule_origin, schedule_id, {', '.join(_OF_JOB)}"
+)
 #: jobs_name rejects a name that is taken
 CREATE_JOBS: Final = f"""
-    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_record[]))
+    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_row[]))
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
-    SELECT id, next_at, wake_at, run_count FROM unnest($1::job_record[])"""
+    SELECT id, next_at, wake_at, run_count FROM unnest($1::job_row[])"""
 #: the primary keys of jobs and cursors
 CHANGE_JOBS: Final = f"""
     WITH changed AS (
         UPDATE jobs j SET {", ".join(f"{column} = n.{column}" for column in _OF_JOB)}
-        FROM unnest($1::job_record[]) n WHERE j.id = n.id)
+        FROM unnest($1::job_row[]) n WHERE j.id = n.id)
     UPDATE cursors c SET next_at = n.next_at, wake_at = n.wake_at, run_count = n.run_count
-    FROM unnest($1::job_record[]) n WHERE c.job_id = n.id"""
+    FROM unnest($1::job_row[]) n WHERE c.job_id = n.id"""
 #: jobs_name and the cursors' primary key
 JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors
@@ -452,7 +455,7 @@ _DELIVERY: Final = """
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
 _RUN: Final = f"""
     SELECT {RUN_COLUMNS}, {_DELIVERY}, r.missed, r.failed_attempts, r.response_code, r.requires,
-        r.requires_version FROM runs r"""
+        r.requires_version, r.instance, r.signal, r.emitted FROM runs r"""
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key

@@ -21,11 +21,11 @@ def write_runs(
         (
             run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
             until, attempt, worker, lane, serial, due, started, _, key, replay_of, payload,
-            claim_timeout, requires, requires_version,
+            claim_timeout, requires, requires_version, instance, _, _,
         ) = run  # fmt: skip
         if (
             by is None and reason is None and until is None and replay_of is None and payload is None
-            and claim_timeout is None and not requires_version
+            and claim_timeout is None and not requires_version and instance is None
         ):  # fmt: skip
             if state == "running":
                 running.append(

@@ -53,7 +53,8 @@ NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wak
 NEW_RUN_COLUMNS: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, claim_timeout_ms, requires, requires_version, is_pull, claim_deadline, created_at"
+    "replay_of, payload, claim_timeout_ms, requires, requires_version, instance_id, instance, signal, "
+    "is_pull, claim_deadline, created_at"
 )
 # runs_tick rejects a second run of a tick. Binding a None costs ten times as much as binding a number, so the
 # two most frequent shapes of new runs have statements without their NULL columns.
@@ -287,7 +288,8 @@ DELETE_JOB_WITHOUT_RUNS: Final = """
 JOB_COLUMNS: Final = (
     "id, workspace, agent, name, timing, policy, work, payload, after_job, after_on, description, labels, "
     "secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at, next_at, wake_at, run_count, "
-    "failures, version, created_at, updated_at, created_by, pause_note, pause_until"
+    "failures, version, created_at, updated_at, created_by, pause_note, pause_until, instance_id, "
+    "schedule_origin, schedule_id"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
 CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({marks(len(JobRow._fields))})"
@@ -327,7 +329,7 @@ RUN_VIEW: Final = f"""{RUN_COLUMNS},
     coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
     (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code,
-    requires, requires_version"""
+    requires, requires_version, instance, signal, emitted"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order

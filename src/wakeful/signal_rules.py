@@ -1,0 +1,396 @@
+"""What follows from the directives of handlers for instances, mailboxes and schedules. Pure.
+
+A store that writes outcomes of signal runs locks their instances and the recipients of their signals, reads
+the `SignalFacts`, and calls `refuse`: an outcome whose directives cannot be stored becomes a failed attempt,
+and the others of the batch are not affected. For the outcomes that pass their fence it calls
+`signal_effects` and writes the result in the same transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from wakeful.ids import new_id
+from wakeful.instances import (
+    MAX_SCHEDULES,
+    AgentClass,
+    Handled,
+    InstanceStatus,
+    ScheduleChange,
+    Send,
+    agent_requirement,
+    instance_id,
+)
+from wakeful.job import Definition, JobRecord, ScheduleKey, anchor_of
+from wakeful.job_transitions import disabled, edited
+from wakeful.outcome import Finished
+from wakeful.planning import begin
+from wakeful.run import NewRun
+
+#: The reason why a declared schedule is disabled that its agent cancelled.
+CANCELLED_BY_AGENT: Final = "cancelled_by_agent"
+
+
+class InstanceFacts(NamedTuple):
+    """An instance that is locked."""
+
+    status: InstanceStatus
+    revision: int
+    #: how many of its runs are pending
+    waiting: int
+    #: how many dynamic schedules it has
+    schedules: int = 0
+
+
+class SignalFacts(NamedTuple):
+    """What the database holds before the effects of a batch."""
+
+    #: by id: the instances of the runs, and the recipients that exist
+    instances: Mapping[str, InstanceFacts] = {}
+    #: by (workspace, agent): the classes of both
+    classes: Mapping[tuple[str, str], AgentClass] = {}
+    #: the schedules that the batch sets or cancels, and all schedules of an instance that stops; None: its
+    #: job cannot be read. One that does not exist is absent
+    schedules: Mapping[ScheduleKey, JobRecord | None] = {}
+    #: the job of each of `schedules`
+    job_ids: Mapping[ScheduleKey, str] = {}
+    #: the signals of the batch (instance, source, id) that arrived before
+    duplicates: frozenset[tuple[str, str, str]] = frozenset()
+
+
+class Arrival(NamedTuple):
+    """A signal to store in a mailbox."""
+
+    run: NewRun
+    #: with an id: the signal is stored only if the instance has not received (source, id) before
+    source: str = ""
+    signal_id: str | None = None
+    #: until when the id is remembered
+    expires_ms: int = 0
+
+
+class InstanceUpdate(NamedTuple):
+    """What an outcome changes in the row of its instance."""
+
+    instance_id: str
+    handled_ms: int
+    #: None: the state, and its version, stay as they are
+    data: str | None
+    version: int
+    #: None: unchanged
+    memory: str | None
+    #: None: unchanged
+    status: InstanceStatus | None = None
+    note: str | None = None
+
+
+class SignalEffects(NamedTuple):
+    """What to write. Apply it in the order of the fields."""
+
+    instances: Sequence[InstanceUpdate] = ()
+    #: new schedules
+    created: Sequence[JobRecord] = ()
+    #: schedules that change; their ticks that have not started and no longer match are withdrawn
+    changed: Sequence[JobRecord] = ()
+    #: schedules to delete, and when
+    deleted: Mapping[str, int] = {}
+    arrivals: Sequence[Arrival] = ()
+    #: instances that stopped: cancel their pending runs
+    stopped: Sequence[str] = ()
+    #: the signals that went out: run, JSON array
+    emitted: Sequence[tuple[str, str]] = ()
+
+
+def instances_of(outcomes: Iterable[Finished]) -> list[str]:
+    """Return the instances to lock for these outcomes: their own and the recipients, in lock order."""
+    found: set[str] = set()
+    for outcome in outcomes:
+        if outcome.instance_id is not None:
+            found.add(outcome.instance_id)
+        if outcome.handled is not None:
+            found.update(recipients(outcome.handled))
+    return sorted(found)
+
+
+def recipients(handled: Handled) -> dict[str, tuple[str, str, str]]:
+    """Return the recipients of signals: workspace, agent and name by id."""
+    return {
+        instance_id(handled.workspace, send.agent, send.instance): (
+            handled.workspace,
+            send.agent,
+            send.instance,
+        )
+        for send in handled.sends
+    }
+
+
+def schedule_keys(handled: Handled) -> list[ScheduleKey]:
+    """Return the schedules that the handler sets or cancels. If it stops, all schedules are needed."""
+    return [_key(handled, change) for change in _last_changes(handled)]
+
+
+def signal_keys(handled: Handled) -> list[tuple[str, str, str]]:
+    """Return (instance, source, id) of the signals that may have arrived before."""
+    return [
+        (instance_id(handled.workspace, send.agent, send.instance), send.source, send.id)
+        for send in handled.sends
+        if send.id is not None
+    ]
+
+
+def refuse(outcomes: Sequence[Finished], facts: SignalFacts) -> Sequence[Finished]:
+    """Return the outcomes; those whose directives cannot be stored as the failed attempts that they are.
+
+    Each outcome is checked after those before it: two that each fill half of a mailbox may not both fit.
+    """
+    added: Counter[str] = Counter()
+    known = set(facts.duplicates)
+    checked: list[Finished] = []
+    for outcome in outcomes:
+        handled = outcome.handled
+        if handled is None or handled.block is not None or handled.refusal is None:
+            checked.append(outcome)
+            continue
+        error, sent = _refusal(handled, facts, added, known)
+        if error is None:
+            added.update(sent)
+            known.update(signal_keys(handled))
+            checked.append(outcome)
+        else:
+            checked.append(handled.refusal._replace(error=error))
+    return checked
+
+
+def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int) -> SignalEffects:
+    """Return what follows from these outcomes, which were not refused and have passed their fence."""
+    instances: list[InstanceUpdate] = []
+    created: dict[str, JobRecord] = {}
+    changed: list[JobRecord] = []
+    deleted: dict[str, int] = {}
+    arrivals: list[Arrival] = []
+    stopped: list[str] = []
+    emitted: list[tuple[str, str]] = []
+    known = set(facts.duplicates)
+    for outcome in outcomes:
+        handled = outcome.handled
+        if handled is None:
+            continue
+        own = handled.instance_id
+        if handled.block is not None:
+            instances.append(InstanceUpdate(own, now_ms, None, 0, None, "blocked", handled.block))
+            continue
+        if outcome.state != "succeeded":
+            continue
+        instances.append(
+            InstanceUpdate(
+                own,
+                outcome.finished_ms,
+                handled.data,
+                handled.version,
+                handled.memory,
+                "stopped" if handled.stop else None,
+            )
+        )
+        if handled.stop:
+            stopped.append(own)
+            deleted |= {job_id: now_ms for key, job_id in facts.job_ids.items() if key.instance_id == own}
+        else:
+            for change in _last_changes(handled):
+                _apply(handled, change, facts, now_ms, created, changed, deleted)
+        for send in handled.sends:
+            arrival = _arrival(handled, send, facts, now_ms, outcome.run_id)
+            key = (str(arrival.run.instance_id), send.source, send.id or "")
+            if send.id is not None and key in known:
+                continue
+            known.add(key)
+            if not (handled.stop and arrival.run.instance_id == own):
+                arrivals.append(arrival)
+        if handled.emitted is not None:
+            emitted.append((outcome.run_id, handled.emitted))
+    return SignalEffects(instances, list(created.values()), changed, deleted, arrivals, stopped, emitted)
+
+
+def signal_run(
+    agent_class: AgentClass,
+    instance: str,
+    signal_type: str,
+    text: str,
+    now_ms: int,
+    *,
+    source: str = "",
+    signal_id: str | None = None,
+    delay_ms: int = 0,
+    triggered_by: str | None = None,
+) -> Arrival:
+    """Return the run of a signal that is no tick. It is hidden in the mailbox until it is its turn.
+
+    With a `signal_id`, the idempotency key follows from the instance, the source and the id.
+    """
+    workspace, agent = agent_class.workspace, agent_class.agent
+    own = instance_id(workspace, agent, instance)
+    run_id = new_id(now_ms)
+    fire_ms = now_ms + delay_ms
+    seed = f"{own}:{run_id}" if signal_id is None else f"{own}:{source}:{signal_id}"
+    run = NewRun(
+        id=run_id,
+        job_id=None,
+        workspace=workspace,
+        agent=agent,
+        job_name=None,
+        scheduled_ms=fire_ms,
+        fire_ms=fire_ms,
+        trigger="signal",
+        triggered_by=triggered_by,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=None,
+        attempt=1,
+        worker=None,
+        lane=agent_class.lane,
+        serial=False,
+        due_ms=None,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=hashlib.sha256(seed.encode()).hexdigest(),
+        replay_of=None,
+        payload=text,
+        requires=agent_requirement(workspace, agent),
+        instance_id=own,
+        instance=instance,
+        signal=signal_type,
+    )
+    return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
+
+
+def schedule_job(
+    key: ScheduleKey,
+    workspace: str,
+    agent: str,
+    definition: Definition,
+    old: JobRecord | None,
+    now_ms: int,
+    created_by: str,
+) -> JobRecord | None:
+    """Return the job of a schedule that is set: a new one, or the old one with this definition.
+
+    None if nothing changes. A schedule that a person paused stays paused; one that is disabled for another
+    reason is enabled again.
+    """
+    if old is None:
+        job_id = new_id(now_ms)
+        anchor_ms = anchor_of(definition, now_ms)
+        next_ms, wake_ms = begin(job_id, definition, anchor_ms, now_ms)
+        return JobRecord(
+            id=job_id,
+            workspace=workspace,
+            agent=agent,
+            definition=definition,
+            enabled=True,
+            anchor_ms=anchor_ms,
+            next_ms=next_ms,
+            wake_ms=wake_ms,
+            created_ms=now_ms,
+            updated_ms=now_ms,
+            created_by=created_by,
+            schedule_key=key,
+        )
+    enable = True if not old.enabled and old.disabled_reason != "paused" else None
+    if old.definition == definition and enable is None:
+        return None
+    return edited(old, definition, now_ms, enable)
+
+
+def _refusal(
+    handled: Handled, facts: SignalFacts, added: Counter[str], known: set[tuple[str, str, str]]
+) -> tuple[str | None, Counter[str]]:
+    """Return why the directives cannot be stored, or None and how many signals each mailbox gets."""
+    sent: Counter[str] = Counter()
+    own = facts.instances.get(handled.instance_id)
+    if own is None or own.revision != handled.revision:
+        return "the state of the instance was changed while the handler ran", sent
+    for send in handled.sends:
+        agent_class = facts.classes.get((handled.workspace, send.agent))
+        to = f"instance '{send.instance}' of agent '{send.agent}'"
+        if agent_class is None:
+            return f"Emit: agent '{send.agent}' has no class in this workspace; register one", sent
+        recipient = instance_id(handled.workspace, send.agent, send.instance)
+        there = facts.instances.get(recipient)
+        if there is not None and there.status == "stopped":
+            return f"Emit: {to} is stopped; start it", sent
+        if send.id is not None and (recipient, send.source, send.id) in known:
+            continue
+        waiting = (there.waiting if there else 0) + added[recipient] + sent[recipient]
+        if waiting >= agent_class.mailbox:
+            return f"Emit: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent
+        sent[recipient] += 1
+    new = sum(
+        1
+        for change in _last_changes(handled)
+        if change.definition is not None and _key(handled, change) not in facts.job_ids
+    )
+    if own.schedules + new > MAX_SCHEDULES:
+        return f"SetCron: an instance has at most {MAX_SCHEDULES} schedules; cancel some", sent
+    return None, sent
+
+
+def _apply(
+    handled: Handled,
+    change: ScheduleChange,
+    facts: SignalFacts,
+    now_ms: int,
+    created: dict[str, JobRecord],
+    changed: list[JobRecord],
+    deleted: dict[str, int],
+) -> None:
+    """Add what one change of a schedule does."""
+    key = _key(handled, change)
+    job_id, old = facts.job_ids.get(key), facts.schedules.get(key)
+    if change.definition is None:
+        if job_id is None:
+            return
+        if change.declared:
+            if old is not None and old.enabled:
+                changed.append(disabled(old, now_ms, CANCELLED_BY_AGENT))
+        else:
+            deleted[job_id] = now_ms
+        return
+    if job_id is not None and old is None:  # it cannot be read: replace it
+        deleted[job_id] = now_ms
+    made_by = f"agent:{handled.agent}/{handled.instance}"
+    job = schedule_job(key, handled.workspace, handled.agent, change.definition, old, now_ms, made_by)
+    if job is not None and old is None:
+        created[job.id] = job
+    elif job is not None:
+        changed.append(job)
+
+
+def _arrival(handled: Handled, send: Send, facts: SignalFacts, now_ms: int, run_id: str) -> Arrival:
+    return signal_run(
+        facts.classes[handled.workspace, send.agent],
+        send.instance,
+        send.type,
+        send.text,
+        now_ms,
+        source=send.source,
+        signal_id=send.id,
+        delay_ms=send.delay_ms,
+        triggered_by=run_id,
+    )
+
+
+def _key(handled: Handled, change: ScheduleChange) -> ScheduleKey:
+    return ScheduleKey(handled.instance_id, "declared" if change.declared else "dynamic", change.schedule_id)
+
+
+def _last_changes(handled: Handled) -> list[ScheduleChange]:
+    """Return the last change of each schedule, in the order of the directives."""
+    last: dict[tuple[bool, str], ScheduleChange] = {}
+    for change in handled.schedules:
+        key = change.declared, change.schedule_id
+        last.pop(key, None)
+        last[key] = change
+    return list(last.values())

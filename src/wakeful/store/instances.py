@@ -1,0 +1,185 @@
+"""Instances of agent classes, their mailboxes and schedules: rows, and what a store does with them.
+
+The *mailbox* of an instance is all its runs that are not over, in the order (`fire_at`, `sequence`). A
+pending run is *exposed* if it has a `due_at`; then it can be taken. Otherwise it is hidden. At most one run
+of an instance runs, retries or is exposed: a unique index makes sure of that. Each transaction that adds or
+ends runs of an instance locks the row of the instance before the rows of runs, and exposes the next run at
+its end, if the instance is active. Lock order: cursors, jobs, instances by id, runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from wakeful.instances import AgentClass, InstanceStatus
+from wakeful.signal_rules import Arrival
+from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
+from wakeful.store.rows import JobRow, RunView
+
+
+class InstanceRow(NamedTuple):
+    """An instance."""
+
+    id: str
+    workspace: str
+    agent: str
+    name: str
+    status: InstanceStatus
+    #: why it is paused or blocked
+    note: str | None
+    #: the state as compact JSON; None: the initial state of the class
+    data: str | None
+    #: the version of the class that wrote the state; 0: none did
+    version: int
+    #: one higher with each change of the state
+    revision: int
+    #: compact JSON of when it handled each type of signal last, and of the keys that it has seen
+    memory: str | None
+    #: the last number that a signal got
+    sequence: int
+    #: of the declared schedules that it has, and the version of their class
+    schedules_hash: str
+    schedules_version: int
+    handled_ms: int | None
+    hibernated_ms: int | None
+    created_ms: int
+    updated_ms: int
+
+
+class InstanceView(NamedTuple):
+    """An instance, to show it."""
+
+    row: InstanceRow
+    #: how many of its runs are pending
+    waiting: int
+    #: its run that is running or retrying
+    active_run: str | None
+
+
+class InstanceFilter(NamedTuple):
+    """Which instances to list; None does not filter."""
+
+    workspace: str
+    agent: str | None = None
+    status: InstanceStatus | None = None
+    #: only instances that come after this (agent, name)
+    after: tuple[str, str] | None = None
+    limit: int = 50
+
+
+class InstanceLimits(NamedTuple):
+    """How many instances may exist; None is no limit. A limit in the table `quotas` takes precedence."""
+
+    per_workspace: int | None = None
+    per_agent: int | None = None
+
+
+class InstanceChange(NamedTuple):
+    """A change of an instance and its schedules."""
+
+    #: the row afterwards; `sequence` is not written
+    row: InstanceRow
+    #: new schedules
+    created: tuple[JobRow, ...] = ()
+    #: schedules with their new definition; ticks that have not started and no longer match are withdrawn
+    changed: tuple[JobRow, ...] = ()
+    #: ids of schedules to delete
+    deleted: tuple[str, ...] = ()
+    #: cancel its pending and retrying runs for this reason; `cancel_running` also the one that is running
+    cancel: str | None = None
+    cancel_running: bool = False
+
+
+#: Decides how an instance changes, given the instance (None: there is none) and the jobs of its schedules,
+#: both locked. None: nothing changes.
+InstanceRule = Callable[[InstanceRow | None, Sequence[JobRow]], InstanceChange | None]
+
+
+class Received(NamedTuple):
+    """What became of a signal."""
+
+    run: RunView
+    #: the instance has received the same (source, id) before; `run` is the first run
+    duplicate: bool = False
+
+
+class InstanceStore(Protocol):
+    """The part of a store that holds instances."""
+
+    async def put_class(self, agent_class: AgentClass, now_ms: int) -> AgentClass:
+        """Write what the database knows of a class, unless it knows a higher version. Returns what it knows.
+
+        The agent is added if it does not exist.
+        """
+        ...
+
+    async def agent_class(self, workspace: str, agent: str) -> AgentClass | None:
+        """Return the class of an agent."""
+        ...
+
+    async def send(
+        self,
+        arrivals: Sequence[Arrival],
+        mailbox: int,
+        limits: InstanceLimits | None = None,
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[list[Received]] | None = None,
+    ) -> list[Received]:
+        """Store signals in mailboxes, all or none, in this order; add instances that do not exist.
+
+        A signal with an id that the instance has received before is not stored. FailedPrecondition: an
+        instance is stopped. ResourceExhausted: more than `mailbox` runs would be pending in a mailbox, or
+        there would be more instances than `limits` allow. All signals are for instances of one agent.
+        Topic: `runs`.
+        """
+        ...
+
+    async def change_instance(
+        self,
+        workspace: str,
+        agent: str,
+        name: str,
+        now_ms: int,
+        rule: InstanceRule,
+        entries: Sequence[AuditEntry] = (),
+        limits: InstanceLimits | None = None,
+        keyed: Keyed[InstanceRow | None] | None = None,
+    ) -> InstanceRow | None:
+        """Lock an instance and its schedules, and write what `rule` returns. Returns the row afterwards.
+
+        A new instance counts towards `limits` (ResourceExhausted). Entries are written only if there is a
+        change. Topics: `jobs`, `runs`, and `stop:<id>` for a running run that is cancelled.
+        """
+        ...
+
+    async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
+        """Return an instance."""
+        ...
+
+    async def instances(self, only: InstanceFilter) -> list[InstanceView]:
+        """Return instances, ordered by agent and name."""
+        ...
+
+    async def schedules(self, instance_id: str) -> list[JobRow]:
+        """Return the jobs of the schedules of an instance, by origin and id."""
+        ...
+
+    async def stale_instances(self, agent_class: AgentClass, limit: int) -> list[str]:
+        """Return names of instances that are not stopped and have other declared schedules than this class.
+
+        Without those whose schedules are of a higher version.
+        """
+        ...
+
+    async def hibernated(self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False) -> None:
+        """Record that these instances hibernate.
+
+        With `publish`, every process unloads them. Topic: `hibernate:<id>`.
+        """
+        ...
+
+    async def prune_signal_ids(self, now_ms: int, limit: int) -> int:
+        """Delete up to `limit` ids of signals that have expired. Returns how many."""
+        ...
