@@ -19,6 +19,8 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `spending`, `budget_blocks`: `budgets`. `job_incidents`: `incidents`. `incidents` and `alert_cooldowns`:
   `alerts`.
 - `sessions`, `messages`, `turns`: `sessions`. `deliveries`: `deliveries`.
+- `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
+  over, and its `due_at` is NULL until it is its turn.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
 Calls are set-based: a call costs a fixed number of statements, however many rows it concerns. Every call is
@@ -59,6 +61,7 @@ from wakeful.store.changelog import ChangelogStore
 from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.incidents import IncidentStore
+from wakeful.store.instances import InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
@@ -92,6 +95,7 @@ class Store(
     IncidentStore,
     SessionStore,
     DeliveryStore,
+    InstanceStore,
     JobStore,
     RunStore,
     Protocol,
@@ -132,9 +136,10 @@ class Store(
 
         Topics: `jobs` (the wake of a job may be earlier), `runs` (a run may be taken), `budget_blocks` (they
         changed), `incidents` (an alert may be due), `sessions` (a turn may begin), `deliveries` (one may be
-        due), `stop:<run id>` (the run was cancelled), and `stop:<run id>:<attempt>` (the outcome of that
-        attempt was reported from outside). With SQLite, changes by other processes are not published
-        (`notifies_other_processes`); the engine's longest sleep bounds how late they are seen.
+        due), `stop:<run id>` (the run was cancelled), `stop:<run id>:<attempt>` (the outcome of that attempt
+        was reported from outside), and `hibernate:<instance id>` (processes unload the instance). With
+        SQLite, changes by other processes are not published (`notifies_other_processes`); the engine's
+        longest sleep bounds how late they are seen.
         """
         ...
 

@@ -15,8 +15,8 @@ from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inher
 from wakeful.job_transitions import has_max_runs, paused, resumed
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
-from wakeful.service.jobs.job_transitions import missed_runs, moved
 from wakeful.store.accounts import AgentRow, Inherited
+from wakeful.store.job_changes import missed_runs, moved
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
 

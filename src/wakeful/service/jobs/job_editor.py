@@ -12,7 +12,7 @@ from wakeful.document import patch_definition
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.job import Definition, JobRecord, Json, inherit
 from wakeful.job_transitions import edited
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
@@ -27,11 +27,11 @@ from wakeful.service.auth.ownership import check_change, check_removal, is_admin
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
-from wakeful.service.jobs.job_transitions import missed_runs, moved
 from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
+from wakeful.store.job_changes import missed_runs, moved, overdue_runs
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
@@ -115,7 +115,7 @@ class JobEditor:
 
         def leave(row: JobRow) -> tuple[NewRun, ...]:
             check_version(row, version)
-            return _overdue(row, now_ms)
+            return overdue_runs(row, now_ms)
 
         entry = principal.entry(workspace, "job.delete", f"{agent}/{row.name}")
         if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
@@ -301,14 +301,6 @@ def audit_details(document: Mapping[str, object]) -> str:
     elif isinstance(schedule, Mapping):
         about["schedule"] = {str(key)[:64]: str(value)[:200] for key, value in list(schedule.items())[:8]}
     return compact(about)
-
-
-def _overdue(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
-    """Return the record of missed ticks of a job that is deleted; none if the job cannot be read."""
-    try:
-        return missed_runs(row, now_ms, "deleted")
-    except InvalidArgument:
-        return ()
 
 
 def agent_inactive(context: JobContext) -> FailedPrecondition:

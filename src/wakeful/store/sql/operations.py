@@ -15,11 +15,20 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
+from wakeful.signal_rules import Arrival
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.instances import (
+    InstanceFilter,
+    InstanceLimits,
+    InstanceRow,
+    InstanceRule,
+    InstanceView,
+    Received,
+)
 from wakeful.store.port import Planned
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
@@ -272,6 +281,39 @@ class InsertRuns(Protocol[C]):
     ) -> Sequence[NewRun]: ...
 
 
+class Instances(Protocol[C]):
+    """Instances of agent classes, and signals that arrive from outside."""
+
+    async def send(
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        arrivals: Sequence[Arrival],
+        mailbox: int,
+        limits: InstanceLimits | None,
+    ) -> list[Received]: ...
+
+    async def change_instance(
+        self,
+        db: C,
+        events: TransactionEvents,
+        clock: Clock,
+        workspace: str,
+        agent: str,
+        name: str,
+        now_ms: int,
+        rule: InstanceRule,
+        limits: InstanceLimits | None,
+    ) -> tuple[InstanceRow | None, bool]: ...
+
+    async def instance(self, db: C, workspace: str, agent: str, name: str) -> InstanceView | None: ...
+
+    async def list_instances(self, db: C, only: InstanceFilter) -> list[InstanceView]: ...
+
+    async def schedules(self, db: C, instance_id: str) -> list[JobRow]: ...
+
+
 class Inheritance(Protocol[C]):
     """Agents, with the jobs that inherit from them."""
 
@@ -359,6 +401,7 @@ class Operations(Generic[D]):
     executors: Executors[D]
     inheritance: Inheritance[D]
     insert_runs: InsertRuns[D]
+    instances: Instances[D]
     jobs: Jobs[D]
     leases: Leases[D]
     outcomes: Outcomes[D]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.internal_jobs import IN_SQL
-from wakeful.store.quotas import LIVE_JOBS, QuotaRow, Stored, listed
+from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, listed
 from wakeful.store.sql.driver import Session
 
-#: the primary key: a range of it; and jobs_name: a range of it, in its order
+#: the primary key, jobs_name and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
     SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = $1
     UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs
-    WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) GROUP BY agent"""
+    WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) GROUP BY agent
+    UNION ALL SELECT agent, $3, NULL, count(*), 0 FROM instances
+    WHERE workspace = $1 AND status <> 'stopped' GROUP BY agent"""
 #: the primary key
 SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES ($1, $2, $3, $4)
@@ -21,7 +23,7 @@ SET_QUOTA: Final = """
 
 async def quotas(session: Session, workspace: str, now_ms: int) -> list[QuotaRow]:
     """Return limits and use in a workspace."""
-    rows = await session.rows(QUOTAS, workspace, LIVE_JOBS)
+    rows = await session.rows(QUOTAS, workspace, LIVE_JOBS, INSTANCES)
     return listed(workspace, [Stored(*row) for row in rows], now_ms)
 
 

@@ -29,6 +29,7 @@ from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, Sessi
 from wakeful.store.sql import budgets, incidents, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
 from wakeful.usage import Spent
@@ -36,7 +37,7 @@ from wakeful.usage import Spent
 D = TypeVar("D")
 
 
-class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
+class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D]):
     """A store in an SQL database. Each method is that of `port.Store`."""
 
     #: where the next pass of `prune` continues

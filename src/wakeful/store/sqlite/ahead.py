@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.leases import release_runs
+from wakeful.store.sqlite.waiting_runs import release_runs
 
 
 def settle_ahead(

@@ -8,17 +8,23 @@ from collections.abc import Sequence
 from wakeful.consequences import Withdrawal
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.mailbox import expose
 
 
 def cancel(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
 ) -> None:
     """Cancel these live runs, each for its reason. The workers of running ones are notified."""
+    instances = set()
     for run_id, reason in runs:
-        state = db.execute(sql.STATE, (run_id,)).fetchone()
+        found = db.execute(sql.STATE, (run_id,)).fetchone()
         if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:
-            _announce(events, [(run_id, state[0])])
-            events.cancelled.append((run_id, state[1], reason))
+            state, job_id, instance_id = found
+            _announce(events, [(run_id, state)])
+            events.cancelled.append((run_id, job_id, reason))
+            if instance_id is not None:
+                instances.add(instance_id)
+    expose(db, events, now_ms, instances)
 
 
 def withdraw(
@@ -28,9 +34,10 @@ def withdraw(
     job_id, at_ms, reason, manual = withdrawal
     runs = db.execute(sql.NOT_STARTED, (job_id, manual, now_ms)).fetchall()
     if runs:
-        db.executemany(sql.WITHDRAW, [(reason, at_ms, run_id) for run_id, _ in runs])
-        _announce(events, runs)
-        events.cancelled += [(run_id, job_id, reason) for run_id, _ in runs]
+        db.executemany(sql.WITHDRAW, [(reason, at_ms, run_id) for run_id, _, _ in runs])
+        _announce(events, [(run_id, state) for run_id, state, _ in runs])
+        events.cancelled += [(run_id, job_id, reason) for run_id, _, _ in runs]
+        expose(db, events, at_ms, {instance for _, _, instance in runs if instance is not None})
 
 
 def delete_job(db: sqlite3.Connection, events: TransactionEvents, job_id: str, now_ms: int) -> bool:

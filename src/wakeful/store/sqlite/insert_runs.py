@@ -9,14 +9,24 @@ from collections.abc import Sequence
 from wakeful.run import NewRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.mailbox import add_signals
 from wakeful.store.sqlite.usage import note_missed
 
 
 def write_runs(
-    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    *,
+    strict: bool = False,
 ) -> Sequence[NewRun]:
-    """Insert these runs, and return those that were inserted: a tick that has a run keeps it."""
-    running, pending, other = [], [], []
+    """Insert these runs, and return those that were inserted: a tick that has a run keeps it.
+
+    A pending run of an instance goes into its mailbox. If it may not, it is skipped; with `strict`, an error
+    is raised (`mailbox_rules.admit`).
+    """
+    running, pending, other, signals = [], [], [], []
     for run in runs:
         (
             run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
@@ -39,6 +49,9 @@ def write_runs(
                      lane, 1 if serial else 0, due, key, requires, now_ms)
                 )  # fmt: skip
                 continue
+        elif instance is not None and state == "pending":
+            signals.append(run)
+            continue
         other.append((*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
     inserted = 0
     for statement, rows in (
@@ -48,6 +61,10 @@ def write_runs(
     ):
         if rows:
             inserted += db.executemany(statement, rows).rowcount
+    if signals:
+        stored = {run.id: run for run in add_signals(db, events, now_ms, signals, strict=strict)}
+        inserted += len(stored)
+        runs = [stored.get(run.id, run) for run in runs]
     if inserted < len(runs):
         ids = json.dumps([run.id for run in runs])
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}

@@ -23,9 +23,9 @@ from wakeful.store.sqlite.cancellation import delete_job as mark_deleted
 from wakeful.store.sqlite.cancellation import withdraw
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.pull import move
 from wakeful.store.sqlite.quotas import charge
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.store.sqlite.waiting_runs import move
 
 #: the primary key, once for each
 JOBS_BY_IDS: Final = f"""

@@ -16,6 +16,7 @@ from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
+from wakeful.store.sqlite.waiting_runs import release_runs
 
 
 async def take(
@@ -106,28 +107,12 @@ async def release(
 ) -> int:
     """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
-    held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
-    release_runs(db, events, now_ms, held)
+    found = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
+    held = [row[:-1] for row in found]
+    release_runs(db, events, now_ms, held, {row[-1] for row in found if row[-1] is not None})
     if keep is None:
         db.execute(sql.DELETE_WORKER, (worker,))
     return len(held)
-
-
-def release_runs(
-    db: sqlite3.Connection,
-    events: TransactionEvents,
-    now_ms: int,
-    held: Sequence[tuple[str, int, str | None, int | None]],
-) -> None:
-    """Retry these running runs: immediately, or at their instant if that is later.
-
-    Each is (id, attempt, worker, start).
-    """
-    if held:
-        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
-        db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
-        events.ended([row[0] for row in held])
-        events.publish("runs")
 
 
 async def prune(

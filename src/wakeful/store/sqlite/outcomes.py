@@ -30,6 +30,7 @@ from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.deliveries import add_deliveries
 from wakeful.store.sqlite.insert_runs import write_runs
+from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.usage import add_usage, owners_of
 from wakeful.stored_text import cleaned
@@ -125,6 +126,7 @@ async def _follow_up(
     effects = consequences(finished, facts)
     events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     await _apply(db, events, clock, now_ms, worker, effects)
+    expose(db, events, now_ms, {each.instance_id for each in finished if each.instance_id is not None})
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
         if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:

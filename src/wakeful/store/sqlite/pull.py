@@ -9,7 +9,7 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS
-from wakeful.store.rows import Move, UnfinishedRun
+from wakeful.store.rows import UnfinishedRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
@@ -34,9 +34,3 @@ async def expire(
     ended = await settle(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
     db.executemany(sql.CLEAR_START, [(run_id,) for run_id in ended])
     return [run.id for run in expired if run.id in ended]
-
-
-def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
-    """Move waiting runs to another lane. See `Store.change_job`."""
-    if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_timeout_ms)).rowcount:
-        events.publish("runs")

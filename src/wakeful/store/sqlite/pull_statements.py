@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN
+from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN, OF_DUE_RUN
 
 _WAITING: Final = "r.state IN ('pending', 'retrying')"
 _WAITING_PULL: Final = f"{_WAITING} AND r.is_pull"
 _OF_LANES: Final = "(?3 IS NULL OR r.lane IN (SELECT value FROM json_each(?3)))"
 #: runs_claimable: a range of it, in its order
 CLAIMABLE: Final = f"""
-    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable LEFT JOIN jobs j ON j.id = r.job_id
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable {OF_DUE_RUN}
     WHERE r.workspace = ?1 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?4"""
 #: runs_claimable_of_agent: a range of it, in its order
 CLAIMABLE_OF_AGENT: Final = f"""
-    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable_of_agent LEFT JOIN jobs j ON j.id = r.job_id
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable_of_agent {OF_DUE_RUN}
     WHERE r.workspace = ?1 AND r.agent = ?5 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?4"""

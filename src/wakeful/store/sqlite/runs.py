@@ -32,7 +32,8 @@ LIVE: Final = """
         AND (state = 'retrying' OR (serial AND trigger IN ('schedule', 'user', 'agent')))"""
 _LETTER: Final = f"""
     SELECT {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS.split(", "))},
-        coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')"""
+        'not_requested', NULL, r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version,
+        r.instance, r.signal, r.emitted, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')"""
 #: the primary keys of runs and jobs, once for each
 LETTERS: Final = f"""{_LETTER}
     FROM json_each(?2) e CROSS JOIN runs r ON r.id = e.value LEFT JOIN jobs j ON j.id = r.job_id
@@ -52,10 +53,11 @@ async def add_runs(
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
     if taken is not None:
         raise AlreadyExists(f"there is a run '{taken[0]}' already")
-    if len(write_runs(db, events, now_ms, runs)) < len(runs):
+    written = write_runs(db, events, now_ms, runs, strict=True)
+    if len(written) < len(runs):
         raise AlreadyExists("a tick among these runs has its run already")
     events.publish("runs")
-    return [view_of(run, now_ms) for run in runs]
+    return [view_of(run, now_ms) for run in written]
 
 
 async def add_manual_run(
@@ -69,9 +71,9 @@ async def add_manual_run(
     )
     judged = judge(run, live)
     cancel(db, events, now_ms, list(judged.cancelled))
-    write_runs(db, events, now_ms, [judged.run])
+    (added,) = write_runs(db, events, now_ms, [judged.run], strict=True)
     events.publish("runs")
-    return view_of(judged.run, now_ms)
+    return view_of(added, now_ms)
 
 
 async def cancel_run(
@@ -98,7 +100,8 @@ async def complete_run(
     row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
     if row is None:
         return False
-    worker, is_pull = row
+    worker, is_pull, instance_id = row
+    finished = finished._replace(instance_id=instance_id)
     if not await settle(db, events, clock, now_ms, worker, [finished], consequences):
         return False
     if worker is not None and not is_pull:

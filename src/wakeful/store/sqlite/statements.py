@@ -68,6 +68,9 @@ INSERT_PENDING: Final = f"""
     VALUES ({marks(8)}, 'pending', {marks(8)}) ON CONFLICT DO NOTHING"""
 INSERT_RUNS: Final = f"""
     INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
+INSERT_SIGNALS: Final = f"""
+    INSERT INTO runs ({NEW_RUN_COLUMNS}, sequence)
+    VALUES ({marks(len(NewRun._fields) + 4)}) ON CONFLICT DO NOTHING"""
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -77,9 +80,15 @@ WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_ea
 DUE_RUN: Final = """
     r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
-        coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
+        coalesce(j.policy, c.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
         r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing, j.anchor_at,
-        r.due_at, r.rowid"""
+        r.instance_id, r.instance, r.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
+        i.memory, r.due_at, r.rowid"""
+#: the primary keys of jobs, instances and agent_classes, once for each; a run without an instance has neither
+#: of the latter
+OF_DUE_RUN: Final = """
+    LEFT JOIN jobs j ON j.id = r.job_id LEFT JOIN instances i ON i.id = r.instance_id
+    LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent"""
 #: runs_running and runs_waiting, a look each. Whether a serial run is the one of its job that may start: none
 #: is running, none like it is older, and none that started before is waiting to be tried again
 HAS_THE_TURN: Final = """
@@ -99,7 +108,7 @@ FIRST_DUE: Final = """
     WHERE first_due_at IS NOT NULL ORDER BY first_due_at"""
 #: runs_due: a range of it, in its order
 TAKE: Final = f"""
-    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_due LEFT JOIN jobs j ON j.id = r.job_id
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_due {OF_DUE_RUN}
     WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.due_at <= ?
         AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
@@ -135,7 +144,8 @@ NOT_HELD: Final = """
 # The fence: run, attempt and worker. The primary key finds the run. The shapes are as for new runs.
 _FENCE: Final = "WHERE id = ? AND attempt = ? AND worker IS ? AND state = 'running'"
 #: the primary key
-HOLDER: Final = "SELECT worker, is_pull FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"
+HOLDER: Final = """
+    SELECT worker, is_pull, instance_id FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"""
 SUCCEED: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
         error = NULL, reason = NULL, usage = NULL, response_code = NULL, awaiting_callback = 0 {_FENCE}"""
@@ -220,10 +230,10 @@ ANY_WAITING_OF: Final = """
 
 #: runs_waiting and runs_running. A tick that is not pending is recorded ahead if it fires after ?3
 NOT_STARTED: Final = """
-    SELECT id, state FROM runs INDEXED BY runs_waiting
+    SELECT id, state, instance_id FROM runs INDEXED BY runs_waiting
     WHERE job_id = ?1 AND state IN ('pending', 'retrying')
         AND (trigger = 'schedule' OR ?2 AND state = 'pending') AND (state = 'pending' OR fire_at > ?3)
-    UNION ALL SELECT id, state FROM runs INDEXED BY runs_running
+    UNION ALL SELECT id, state, instance_id FROM runs INDEXED BY runs_running
     WHERE job_id = ?1 AND state = 'running' AND trigger = 'schedule' AND fire_at > ?3"""
 #: the primary key
 WITHDRAW: Final = """
@@ -234,7 +244,7 @@ WITHDRAW: Final = """
 CANCEL: Final = """
     UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL, awaiting_callback = 0
     WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
-STATE: Final = "SELECT state, job_id FROM runs WHERE id = ?"
+STATE: Final = "SELECT state, job_id, instance_id FROM runs WHERE id = ?"
 
 #: runs_running: what is released of a run, and its tick
 AHEAD: Final = """
@@ -245,10 +255,12 @@ AHEAD: Final = """
 
 #: runs_running, all of it: it holds running runs and nothing else
 LOST: Final = """
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker, r.failed_attempts,
-        CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull, r.awaiting_callback
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, c.policy, '{}'), r.started_at, r.worker,
+        r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
+        r.awaiting_callback, r.instance_id
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
+    LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
     WHERE r.state = 'running'
     AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?1 END
@@ -262,8 +274,8 @@ BUSY_WORKERS: Final = """
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = ?"
 #: runs_held
 HELD_BY: Final = """
-    SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL) FROM runs INDEXED BY runs_held
-    WHERE state = 'running' AND worker = ?1 AND NOT is_pull"""
+    SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL), instance_id
+    FROM runs INDEXED BY runs_held WHERE state = 'running' AND worker = ?1 AND NOT is_pull"""
 #: the primary key
 RELEASE: Final = """
     UPDATE runs SET state = 'retrying', worker = NULL,

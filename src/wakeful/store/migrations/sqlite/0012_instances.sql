@@ -32,7 +32,8 @@ CREATE TABLE instances (
     updated_at        INTEGER NOT NULL
 );
 CREATE UNIQUE INDEX instances_name ON instances (workspace, agent, name);
-CREATE INDEX instances_schedules ON instances (workspace, agent, schedules_hash, id);
+-- Without those that are stopped: they have no schedules, and do not count towards the quota.
+CREATE INDEX instances_schedules ON instances (workspace, agent, schedules_hash) WHERE status <> 'stopped';
 
 -- The signals that an instance has received, until their ids expire.
 CREATE TABLE signal_ids (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from wakeful.errors import InvalidArgument
 from wakeful.job import JobRecord
 from wakeful.planning import job_state, overdue
 from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, tick_run
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobRow, Move
+from wakeful.store.rows import JobChange, JobRow, Move
 
 
 def missed_runs(
@@ -38,3 +39,29 @@ def moved(old: JobRecord, new: JobRecord) -> Move | None:
     if (work.lane, work.pulled) == (before.lane, before.pulled):
         return None
     return Move(work.lane, claim_timeout_ms(work, new.definition.policy))
+
+
+def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:
+    """Return the change of the job of a schedule, with what follows for its runs.
+
+    Ticks of another schedule are withdrawn, and all that have not started if the job is disabled.
+    """
+    job = job_of(new)
+    try:
+        change = JobChange(new, move=moved(job_of(old), job))
+        missed = missed_runs(old, now_ms, "edited" if new.enabled else "paused")
+    except InvalidArgument:  # the old one cannot be read
+        return JobChange(new, withdraw="edited", keeps=job.has_tick)
+    if old.enabled and not new.enabled:
+        return change._replace(withdraw=new.disabled_reason or "paused", runs=missed)
+    if old.timing != new.timing:
+        return change._replace(withdraw="edited", runs=missed, keeps=job.has_tick)
+    return change
+
+
+def overdue_runs(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
+    """Return the record of missed ticks of a job that is deleted; none if the job cannot be read."""
+    try:
+        return missed_runs(row, now_ms, "deleted")
+    except InvalidArgument:
+        return ()

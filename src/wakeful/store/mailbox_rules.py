@@ -1,0 +1,127 @@
+"""What becomes of runs that are added to mailboxes, the same for every store. Pure.
+
+A store locks the instances of the runs, reads their `Mailbox` and calls `admit`. A run that may not enter is
+refused with an error if a request adds it, and recorded as skipped otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from wakeful.errors import FailedPrecondition, ResourceExhausted
+from wakeful.instances import MAILBOX_FULL, STOPPED, InstanceStatus
+from wakeful.plural import plural
+from wakeful.run import NewRun
+from wakeful.run_factory import skipped
+from wakeful.store.quotas import INSTANCES
+from wakeful.store.row_mapping import view_of
+from wakeful.store.rows import RunView
+
+#: How many runs may wait in a mailbox whose class is not known.
+USUAL_MAILBOX: Final = 1_000
+#: The reason of a first run that was pruned, while its duplicates are still recognised.
+PRUNED: Final = "pruned"
+
+
+class Mailbox(NamedTuple):
+    """The mailbox of a locked instance."""
+
+    status: InstanceStatus = "active"
+    #: the version of the class that wrote the state
+    version: int = 0
+    #: the last number that a run got
+    sequence: int = 0
+    #: how many runs are pending, and how many may be
+    waiting: int = 0
+    limit: int = USUAL_MAILBOX
+    #: whether a run is running or retrying
+    busy: bool = False
+    #: when the exposed pending run fires; None: there is none
+    exposed_ms: int | None = None
+
+
+class Admission(NamedTuple):
+    """What to write for new runs, in this order."""
+
+    #: instances whose exposed pending run is hidden, because a new one comes before it
+    hidden: Sequence[str]
+    #: the runs with their numbers, in the order in which they were given; a skipped run has no number
+    runs: Sequence[tuple[NewRun, int | None]]
+    #: the last number of each instance
+    sequences: Mapping[str, int]
+
+
+def admit(
+    runs: Sequence[NewRun], mailboxes: Mapping[str, Mailbox], now_ms: int, *, strict: bool
+) -> Admission:
+    """Return what to write for these pending runs of the given mailboxes.
+
+    The run that is next in an idle mailbox of an active instance is exposed. A run for a stopped instance
+    or a full mailbox is skipped; with `strict`, FailedPrecondition or ResourceExhausted is raised instead.
+    """
+    entered: list[tuple[NewRun, int | None]] = []
+    sequences = {instance: mailbox.sequence for instance, mailbox in mailboxes.items()}
+    #: the position in `entered` of the first new run of each mailbox
+    first: dict[str, int] = {}
+    for run in runs:
+        instance = str(run.instance_id)
+        mailbox = mailboxes[instance]
+        reason = _refusal(mailbox, sequences[instance] - mailbox.sequence)
+        if reason is not None:
+            if strict:
+                raise refused(run, reason, mailbox.limit)
+            entered.append((skipped(run, reason, now_ms), None))
+            continue
+        sequences[instance] += 1
+        entered.append((run._replace(due_ms=None), sequences[instance]))
+        if instance not in first or run.fire_ms < entered[first[instance]][0].fire_ms:
+            first[instance] = len(entered) - 1
+    hidden = []
+    for instance, position in first.items():
+        mailbox = mailboxes[instance]
+        run, number = entered[position]
+        if mailbox.status != "active" or mailbox.busy:
+            continue
+        if mailbox.exposed_ms is not None:
+            if run.fire_ms >= mailbox.exposed_ms:
+                continue
+            hidden.append(instance)
+        entered[position] = run._replace(due_ms=run.fire_ms, requires_version=mailbox.version), number
+    return Admission(
+        hidden,
+        entered,
+        {key: number for key, number in sequences.items() if number > mailboxes[key].sequence},
+    )
+
+
+def refused(run: NewRun, reason: str, limit: int) -> Exception:
+    """Return the error for a run that may not enter its mailbox."""
+    to = f"instance '{run.instance}' of agent '{run.agent}'"
+    if reason == STOPPED:
+        return FailedPrecondition(f"{to} is stopped; start it")
+    return ResourceExhausted(
+        f"the mailbox of {to} is full: {plural(limit, 'signal')} may wait; send it again when the instance "
+        f"has handled some"
+    )
+
+
+def check_instances(owner: str, count: int, limit: int) -> None:
+    """Raise ResourceExhausted if there are more instances than the limit, new ones included."""
+    if count > limit:
+        raise ResourceExhausted(
+            f"{owner} may have {plural(limit, 'instance')} ({INSTANCES}), and would have more; "
+            f"stop instances that are not needed any more, or ask the operator to raise the limit"
+        )
+
+
+def pruned_view(duplicate: NewRun, first_id: str, now_ms: int) -> RunView:
+    """Return a first run that was pruned, as far as its duplicate shows it. How it ended is not known."""
+    return view_of(duplicate, now_ms)._replace(id=first_id, state="succeeded", reason=PRUNED, due_ms=None)
+
+
+def _refusal(mailbox: Mailbox, added: int) -> str | None:
+    """Return why no other run may enter; None if one may."""
+    if mailbox.status == "stopped":
+        return STOPPED
+    return MAILBOX_FULL if mailbox.waiting + added >= mailbox.limit else None

@@ -1,0 +1,195 @@
+"""Agent classes and instances: what both databases share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Final
+
+from wakeful.instances import AgentClass, DeclaredSchedule
+from wakeful.json_value import Json
+from wakeful.store.accounts import AgentRow
+from wakeful.store.instances import InstanceFilter, InstanceLimits, InstanceRow, InstanceView
+from wakeful.store.mailbox_rules import check_instances
+from wakeful.store.quotas import INSTANCES
+from wakeful.store.sql.accounts import ADD_AGENT
+from wakeful.store.sql.driver import Row, Session
+
+CLASS_COLUMNS: Final = "workspace, agent, version, policy, definition, hash"
+#: the primary key
+CLASS: Final = f"SELECT {CLASS_COLUMNS} FROM agent_classes WHERE workspace = $1 AND agent = $2"
+#: the primary key. A class that differs in nothing is not written
+PUT_CLASS: Final = """
+    INSERT INTO agent_classes AS c (workspace, agent, version, policy, definition, hash, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (workspace, agent) DO UPDATE SET version = excluded.version, policy = excluded.policy,
+        definition = excluded.definition, hash = excluded.hash, updated_at = excluded.updated_at
+    WHERE c.version <= excluded.version AND (c.version <> excluded.version OR c.policy <> excluded.policy
+        OR c.definition <> excluded.definition OR c.hash <> excluded.hash)"""
+INSTANCE_COLUMNS: Final = (
+    "i.id::text, i.workspace, i.agent, i.name, i.status, i.note, i.data, i.version, i.revision, i.memory, "
+    "i.sequence, i.schedules_hash, i.schedules_version, i.handled_at, i.hibernated_at, i.created_at, "
+    "i.updated_at"
+)
+#: the primary key
+INSTANCE: Final = f"SELECT {INSTANCE_COLUMNS} FROM instances i WHERE i.id = $1"
+#: the primary key; every column of an `InstanceRow` in its order, but not `sequence`
+ADD_INSTANCE: Final = """
+    INSERT INTO instances (id, workspace, agent, name, status, note, data, version, revision, memory,
+        schedules_hash, schedules_version, handled_at, hibernated_at, created_at, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"""
+#: the primary key
+CHANGE_INSTANCE: Final = """
+    UPDATE instances SET status = $2, note = $3, data = $4, version = $5, revision = $6, memory = $7,
+        schedules_hash = $8, schedules_version = $9, handled_at = $10, hibernated_at = $11, updated_at = $12
+    WHERE id = $1"""
+#: instances_schedules: the ranges below and above the hash
+STALE: Final = """
+    SELECT name FROM instances
+    WHERE workspace = $1 AND agent = $2 AND schedules_hash < $3 AND schedules_version <= $4
+        AND status <> 'stopped'
+    UNION ALL SELECT name FROM instances
+    WHERE workspace = $1 AND agent = $2 AND schedules_hash > $3 AND schedules_version <= $4
+        AND status <> 'stopped'
+    LIMIT $5"""
+#: the primary key, once for each
+HIBERNATE: Final = "UPDATE instances SET hibernated_at = $2 WHERE id = ANY($1::uuid[])"
+#: signal_ids_expires: its beginning; the primary key for each
+PRUNE_SIGNAL_IDS: Final = """
+    DELETE FROM signal_ids WHERE (instance_id, source, id) IN (
+        SELECT instance_id, source, id FROM signal_ids WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)"""
+#: the primary key, once for each
+LIMITS: Final = """
+    SELECT agent, most FROM quotas
+    WHERE workspace = $1 AND agent = ANY($2::text[]) AND bucket = $3 AND most IS NOT NULL"""
+#: instances_schedules: of a range of it, as many as the limit and one more
+COUNT_OF_AGENT: Final = """
+    SELECT count(*) FROM (SELECT 1 FROM instances
+        WHERE workspace = $1 AND agent = $2 AND status <> 'stopped' LIMIT $3) counted"""
+COUNT_OF_WORKSPACE: Final = """
+    SELECT count(*) FROM (SELECT 1 FROM instances
+        WHERE workspace = $1 AND status <> 'stopped' LIMIT $2) counted"""
+
+
+# --- classes --------------------------------------------------------------------------------------------
+
+
+async def put_class(session: Session, agent_class: AgentClass, now_ms: int) -> AgentClass:
+    """Write a class unless a higher version is stored. See `Store.put_class`."""
+    owner = agent_class.workspace, agent_class.agent
+    new = AgentRow(*owner, None, None, True, None, None, "", 1, now_ms, now_ms)
+    await session.execute(ADD_AGENT, *new)
+    await session.execute(
+        PUT_CLASS, *owner, agent_class.version, agent_class.policy, definition_of(agent_class),
+        agent_class.hash, now_ms,
+    )  # fmt: skip
+    stored = await agent_class_of(session, *owner)
+    return stored or agent_class
+
+
+async def agent_class_of(session: Session, workspace: str, agent: str) -> AgentClass | None:
+    """Return the class of an agent."""
+    row = await session.row(CLASS, workspace, agent)
+    return None if row is None else class_of(row)
+
+
+def definition_of(agent_class: AgentClass) -> str:
+    """Return the column `definition` of a class, as compact JSON."""
+    schedules: list[Json] = [[each.schedule_id, dict(each.document)] for each in agent_class.schedules]
+    document: dict[str, Json] = {
+        "mailbox": agent_class.mailbox,
+        "dedupeMs": agent_class.dedupe_ms,
+        "lane": agent_class.lane,
+        "schedules": schedules,
+        "handles": list(agent_class.handles),
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def class_of(row: Row) -> AgentClass:
+    """Return a class from `CLASS_COLUMNS`."""
+    workspace, agent, version, policy, definition, hash_ = row
+    document = json.loads(definition)
+    return AgentClass(
+        workspace,
+        agent,
+        version,
+        policy,
+        document["mailbox"],
+        document["dedupeMs"],
+        document["lane"],
+        tuple(DeclaredSchedule(schedule_id, each) for schedule_id, each in document["schedules"]),
+        tuple(document["handles"]),
+        hash_,
+    )
+
+
+# --- instances ------------------------------------------------------------------------------------------
+
+
+async def find_instance(session: Session, instance_id: str) -> InstanceRow | None:
+    """Return an instance."""
+    row = await session.row(INSTANCE, instance_id)
+    return None if row is None else InstanceRow(*row)
+
+
+async def write_instance(session: Session, row: InstanceRow, *, new: bool) -> None:
+    """Write an instance; `sequence` stays as it is."""
+    head, tail = row[:10], row[11:]
+    if new:
+        await session.execute(ADD_INSTANCE, *head, *tail)
+    else:
+        await session.execute(CHANGE_INSTANCE, row.id, *head[4:], *tail[:4], row.updated_ms)
+
+
+def instance_view(row: Row) -> InstanceView:
+    """Return an instance from `INSTANCE_COLUMNS`, the number of pending runs, and its active run."""
+    *columns, waiting, active_run = row
+    return InstanceView(InstanceRow(*columns), waiting, active_run)
+
+
+def list_statement(columns: str, only: InstanceFilter) -> tuple[str, list[object]]:
+    """Return the statement that lists instances, and its arguments. instances_name: a range, in its order."""
+    where, args = ["i.workspace = $1"], [only.workspace, only.limit]
+    for column, value in (("agent", only.agent), ("status", only.status)):
+        if value is not None:
+            args.append(value)
+            where.append(f"i.{column} = ${len(args)}")
+    if only.after is not None:
+        args.extend(only.after)
+        where.append(f"(i.agent, i.name) > (${len(args) - 1}, ${len(args)})")
+    return (
+        f"SELECT {columns} FROM instances i WHERE {' AND '.join(where)} ORDER BY i.agent, i.name LIMIT $2",
+        args,
+    )
+
+
+async def stale_instances(session: Session, agent_class: AgentClass, limit: int) -> list[str]:
+    """Return instances with other declared schedules. See `Store.stale_instances`."""
+    rows = await session.rows(
+        STALE, agent_class.workspace, agent_class.agent, agent_class.hash, agent_class.version, limit
+    )
+    return [row[0] for row in rows]
+
+
+async def hibernated(session: Session, instance_ids: Collection[str], now_ms: int) -> None:
+    """Record that these instances hibernate."""
+    await session.execute(HIBERNATE, list(instance_ids), now_ms)
+
+
+async def prune_signal_ids(session: Session, now_ms: int, limit: int) -> int:
+    """Delete ids of signals that have expired. See `Store.prune_signal_ids`."""
+    return await session.execute(PRUNE_SIGNAL_IDS, now_ms, limit)
+
+
+async def check_limits(session: Session, workspace: str, agent: str, limits: InstanceLimits) -> None:
+    """Raise ResourceExhausted if there are more instances than the limits allow, new ones included."""
+    stored = {row[0]: row[1] for row in await session.rows(LIMITS, workspace, ["", agent], INSTANCES)}
+    of_agent = stored.get(agent, limits.per_agent)
+    if of_agent is not None:
+        row = await session.row(COUNT_OF_AGENT, workspace, agent, of_agent + 1)
+        check_instances(f"agent '{agent}' of workspace '{workspace}'", row[0] if row else 0, of_agent)
+    of_workspace = stored.get("", limits.per_workspace)
+    if of_workspace is not None:
+        row = await session.row(COUNT_OF_WORKSPACE, workspace, of_workspace + 1)
+        check_instances(f"workspace '{workspace}'", row[0] if row else 0, of_workspace)

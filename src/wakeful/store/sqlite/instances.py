@@ -1,0 +1,144 @@
+"""Instances in SQLite: signals arrive, and operators change instances. See `store/instances.py`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.clock import Clock
+from wakeful.instances import instance_id
+from wakeful.signal_rules import Arrival
+from wakeful.store.instances import (
+    InstanceFilter,
+    InstanceLimits,
+    InstanceRow,
+    InstanceRule,
+    InstanceView,
+    Received,
+)
+from wakeful.store.mailbox_rules import pruned_view
+from wakeful.store.row_mapping import view_of
+from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sql import instances as shared
+from wakeful.store.sqlite.cancellation import cancel
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.mailbox import SignalKey, add_signals, expose, known_signals, remember
+from wakeful.store.sqlite.runs import runs_by_ids
+from wakeful.store.sqlite.schedules import change_schedules, schedules_of
+from wakeful.store.sqlite.session import SqliteSession, translate
+
+#: runs_mailbox and runs_exposed, once for each
+_VIEW: Final = f"""{shared.INSTANCE_COLUMNS},
+    (SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending'),
+    (SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = i.id
+        AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
+        AND state <> 'pending')"""
+#: the primary key
+_INSTANCE: Final = translate(f"SELECT {_VIEW} FROM instances i WHERE i.id = $1")
+#: the primary key, once for each
+COUNT_INSTANCES: Final = "SELECT count(*) FROM json_each(?) e CROSS JOIN instances i ON i.id = e.value"
+#: runs_mailbox and runs_exposed
+LIVE_OF_INSTANCE: Final = """
+    SELECT id FROM runs INDEXED BY runs_mailbox WHERE instance_id = ?1 AND state = 'pending'
+    UNION SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = ?1
+        AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
+        AND (?2 OR state <> 'running')"""
+
+
+async def send(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    arrivals: Sequence[Arrival],
+    mailbox: int,
+    limits: InstanceLimits | None,
+) -> list[Received]:
+    """Store signals in mailboxes. See `Store.send`."""
+    known = known_signals(db, now_ms, [_key(each) for each in arrivals if each.signal_id is not None])
+    new = [
+        each
+        for each in arrivals
+        if each.signal_id is None or known.setdefault(_key(each), each.run.id) == each.run.id
+    ]
+    owner = (arrivals[0].run.workspace, arrivals[0].run.agent) if arrivals else None
+    grows = limits is not None and _any_missing(db, new)
+    stored = add_signals(db, events, now_ms, [each.run for each in new], strict=True, limit=mailbox)
+    remember(db, new)
+    if owner and limits is not None and grows:
+        await shared.check_limits(SqliteSession(db), *owner, limits)
+    views = {run.id: view_of(run, now_ms) for run in stored}
+    others = [run_id for run_id in known.values() if run_id not in views]
+    if others:
+        views |= {view.id: view for view in await runs_by_ids(db, others)}
+    return [_received(each, known, views, now_ms) for each in arrivals]
+
+
+def _received(
+    arrival: Arrival, known: dict[SignalKey, str], views: dict[str, RunView], now_ms: int
+) -> Received:
+    run = arrival.run
+    first = run.id if arrival.signal_id is None else known[_key(arrival)]
+    return Received(views.get(first) or pruned_view(run, first, now_ms), duplicate=first != run.id)
+
+
+def _any_missing(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> bool:
+    """Return whether any recipient does not exist."""
+    recipients = {str(each.run.instance_id) for each in arrivals}
+    found: int = db.execute(COUNT_INSTANCES, (json.dumps(list(recipients)),)).fetchone()[0]
+    return found < len(recipients)
+
+
+async def change_instance(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    clock: Clock,
+    workspace: str,
+    agent: str,
+    name: str,
+    now_ms: int,
+    rule: InstanceRule,
+    limits: InstanceLimits | None,
+) -> tuple[InstanceRow | None, bool]:
+    """Write what `rule` returns. Returns the row afterwards, and whether it was written."""
+    own = instance_id(workspace, agent, name)
+    session = SqliteSession(db)
+    old = await shared.find_instance(session, own)
+    jobs = schedules_of(db, [own])
+    change = rule(old, jobs)
+    if change is None:
+        return old, False
+    row = change.row._replace(
+        id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
+    )
+    await shared.write_instance(session, row, new=old is None)
+    if limits is not None and row.status != "stopped" and (old is None or old.status == "stopped"):
+        await shared.check_limits(session, workspace, agent, limits)
+    await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
+    if change.cancel is not None:
+        live = db.execute(LIVE_OF_INSTANCE, (own, change.cancel_running)).fetchall()
+        cancel(db, events, now_ms, [(run_id, change.cancel) for (run_id,) in live])
+    expose(db, events, now_ms, [own])
+    return row, True
+
+
+async def instance(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> InstanceView | None:
+    """Return an instance."""
+    row = db.execute(_INSTANCE, (instance_id(workspace, agent, name),)).fetchone()
+    return None if row is None else shared.instance_view(row)
+
+
+async def list_instances(db: sqlite3.Connection, only: InstanceFilter) -> list[InstanceView]:
+    """Return the instances that match, by agent and name."""
+    statement, args = shared.list_statement(_VIEW, only)
+    return [shared.instance_view(row) for row in db.execute(translate(statement), args)]
+
+
+async def schedules(db: sqlite3.Connection, instance_id: str) -> list[JobRow]:
+    """Return the jobs of the schedules of an instance."""
+    return schedules_of(db, [instance_id])
+
+
+def _key(arrival: Arrival) -> SignalKey:
+    return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)
