@@ -218,6 +218,7 @@ class RunsApi(Protocol):
         job_id: str | None = None,
         states: Iterable[str] = (),
         trigger: Trigger | TriggerName | None = None,
+        instance: str | None = None,
         dead: bool = False,
         limit: int = 50,
         before: str | None = None,
@@ -226,7 +227,8 @@ class RunsApi(Protocol):
     ) -> Page[Run]:
         """Return runs, newest first; with `all_agents`, those of the whole workspace.
 
-        `cursor` is that of the previous page. `before` is the id of a run: only older ones.
+        `cursor` is that of the previous page. `before` is the id of a run: only older ones. `instance` is
+        an instance of the agent.
         """
         ...
 

@@ -135,6 +135,9 @@ class RunShape(TypedDict):
     signal: str | None
     #: the signals that its handler sent out, as CloudEvents
     emitted: list[dict[str, Json]] | None
+    #: what a process must have to take it, and the lowest version; None: every process can take it
+    requires: str | None
+    requiresVersion: int
     #: the HTTP status of a webhook
     responseCode: int | None
     output: str | None
@@ -147,6 +150,35 @@ class RunShape(TypedDict):
     attempts: NotRequired[list[AttemptShape]]
     #: what it waits for, in words; None: it is over; only where one run is read
     waitingFor: NotRequired[str | None]
+    #: whether the instance had received the signal before; only when it is sent
+    duplicate: NotRequired[bool]
+
+
+class InstanceShape(TypedDict):
+    """An instance of an agent."""
+
+    #: its name, unique for the agent
+    id: str
+    agentId: str
+    workspace: str
+    #: `active`, `paused`, `blocked`, `stopped`
+    status: str
+    #: why it is paused or blocked
+    note: str | None
+    version: int
+    revision: int
+    #: how many of its signals wait, and its run that is running or retrying
+    waiting: int
+    runId: str | None
+    handledAt: str | None
+    hibernatedAt: str | None
+    createdAt: str
+    updatedAt: str
+    #: only for an admin, where one instance is read
+    state: NotRequired[dict[str, Json] | None]
+    stateError: NotRequired[str | None]
+    #: only where one instance is read
+    schedules: NotRequired[list[JobShape]]
 
 
 class HeartbeatsShape(TypedDict):

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
         CatchupPolicy,
         DeliveryState,
         IncidentState,
+        InstanceStatus,
         OverlapPolicy,
         RunState,
         Trigger,
     )
     from wakeful.model.incident import Incident
+    from wakeful.model.instance import InstanceInfo
     from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
     from wakeful.model.page import Page
     from wakeful.model.run import Attempt, HeartbeatResult, Run
@@ -37,6 +39,8 @@ __all__ = [
     "HeartbeatResult",
     "Incident",
     "IncidentState",
+    "InstanceInfo",
+    "InstanceStatus",
     "Job",
     "JobFailure",
     "JobRef",
@@ -61,11 +65,13 @@ if not TYPE_CHECKING:
                 "CatchupPolicy",
                 "DeliveryState",
                 "IncidentState",
+                "InstanceStatus",
                 "OverlapPolicy",
                 "RunState",
                 "Trigger",
             ],
             "wakeful.model.incident": ["Incident"],
+            "wakeful.model.instance": ["InstanceInfo"],
             "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
             "wakeful.model.page": ["Page"],
             "wakeful.model.run": ["Attempt", "HeartbeatResult", "Run"],

@@ -6,7 +6,15 @@ from enum import StrEnum
 
 from wakeful.run import RunState
 
-__all__ = ["CatchupPolicy", "DeliveryState", "IncidentState", "OverlapPolicy", "RunState", "Trigger"]
+__all__ = [
+    "CatchupPolicy",
+    "DeliveryState",
+    "IncidentState",
+    "InstanceStatus",
+    "OverlapPolicy",
+    "RunState",
+    "Trigger",
+]
 
 
 class Trigger(StrEnum):
@@ -88,3 +96,16 @@ class IncidentState(StrEnum):
     RECOVERED = "recovered"
     #: the job was deleted or disabled
     CLOSED = "closed"
+
+
+class InstanceStatus(StrEnum):
+    """Whether an instance of an agent handles signals."""
+
+    #: it handles signals
+    ACTIVE = "active"
+    #: a person paused it: signals wait
+    PAUSED = "paused"
+    #: its state cannot be read or migrated: signals wait
+    BLOCKED = "blocked"
+    #: it has no schedules, and accepts no signal until it is started
+    STOPPED = "stopped"

@@ -12,8 +12,17 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import Chain
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
 from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
-from wakeful.model.enums import CatchupPolicy, DeliveryState, IncidentState, OverlapPolicy, RunState, Trigger
+from wakeful.model.enums import (
+    CatchupPolicy,
+    DeliveryState,
+    IncidentState,
+    InstanceStatus,
+    OverlapPolicy,
+    RunState,
+    Trigger,
+)
 from wakeful.model.incident import Incident
+from wakeful.model.instance import InstanceInfo
 from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.run import Attempt, HeartbeatResult, Run
 from wakeful.policy import Backoff
@@ -155,6 +164,16 @@ heartbeats_from_json: Final = _Parser(HeartbeatResult, convert={"renewed": tuple
 agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple, "warnings": tuple})
 receipt_from_json: Final = _Parser(MessageReceipt, convert={**_TIMES, "stopped": tuple})
 session_from_json: Final = _Parser(SessionInfo, convert={**_TIMES, "turns": tuple})
+instance_from_json: Final = _Parser(
+    InstanceInfo,
+    _AGENT,
+    {
+        **_TIMES,
+        "status": InstanceStatus,
+        **dict.fromkeys(("handled_at", "hibernated_at"), _optional(_at)),
+        "schedules": _all(job_from_json),
+    },
+)
 incident_from_json: Final = _Parser(
     Incident,
     {"agent": "agentId"},

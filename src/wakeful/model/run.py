@@ -92,10 +92,16 @@ class Run:
     signal: str | None = None
     #: the signals that its handler sent out, as CloudEvents
     emitted: tuple[Mapping[str, Json], ...] = ()
+    #: what a process must have to take it, such as `function:digest` or `agent:default/report`, and the
+    #: lowest version of it; None: every process can take it
+    requires: str | None = None
+    requires_version: int = 0
     #: its attempts in order; only where one run is read
     attempts: tuple[Attempt, ...] = field(default=(), compare=False)
     #: what it waits for, in words; None: it is over; only where one run is read
     waiting_for: str | None = field(default=None, compare=False)
+    #: whether the instance had received the signal before, and this is the first run; only in `send`
+    duplicate: bool = field(default=False, compare=False)
     #: the target of its job; only where it is claimed
     target: Mapping[str, Json] | None = field(default=None, compare=False)
     #: how long the attempt may take; only where it is claimed and its job sets one

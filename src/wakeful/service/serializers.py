@@ -171,6 +171,8 @@ def serialize_run(
         "instance": run.instance,
         "signal": run.signal,
         "emitted": payload_from_text(run.emitted),
+        "requires": run.requires or None,
+        "requiresVersion": run.requires_version,
         "responseCode": run.response_code,
         "output": run.output,
         "error": run.error,

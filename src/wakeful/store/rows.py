@@ -361,6 +361,7 @@ class RunFilter(NamedTuple):
     #: only runs with an id lower than this one: ids are in the order of creation
     before: str | None = None
     limit: int = 50
+    instance_id: str | None = None
 
 
 #: Labels that a job must have: each a name and its value, or None for any.

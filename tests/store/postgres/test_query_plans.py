@@ -224,6 +224,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         RunFilter("nobody"),
         RunFilter("ws-1", job_id=jobs[7]),
         RunFilter("ws-1", job_id=jobs[7], states=("running",)),
+        RunFilter("ws-1", agent="agent-1", instance_id=jobs[7]),
+        RunFilter("ws-1", agent="agent-1", instance_id=jobs[7], states=("pending",)),
         RunFilter("ws-1", states=("pending", "running")),
         RunFilter("ws-1", dead=True),
         RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),

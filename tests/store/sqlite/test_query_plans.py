@@ -147,6 +147,8 @@ def _all_statements() -> dict[str, str]:
                 for agent, job_id in ((None, None), ("a", None), (None, "j"), ("a", "j")):
                     runs = RunFilter("w", agent, job_id, states, None, dead, before)
                     named[str(runs)] = sqlite_list_statements.list_runs(runs)[0]
+                of_instance = RunFilter("w", "a", None, states, None, dead, before, instance_id="i")
+                named[str(of_instance)] = sqlite_list_statements.list_runs(of_instance)[0]
     for agent in (None, "a"):
         for after in (None, ("a", "b")):
             for disabled in (True, False):

@@ -32,6 +32,9 @@ States = Annotated[
     ),
 ]
 OfTrigger = Annotated[TriggerName | None, Query(description="Only runs with this trigger.")]
+OfInstance = Annotated[
+    str | None, Query(max_length=64, description="Only of this instance of the agent; it needs `agent`.")
+]
 Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
 
 
@@ -48,6 +51,7 @@ async def list_all_runs(
     job_id: Annotated[str | None, Query(max_length=64, description="Only of the job with this id.")] = None,
     state: States = None,
     trigger: OfTrigger = None,
+    instance: OfInstance = None,
     dead: Annotated[bool, Query(description="Only dead letters.")] = False,
     before: Before = None,
     limit: Limit = 50,
@@ -64,6 +68,7 @@ async def list_all_runs(
         job_id=job_id,
         states=_states(state),
         trigger=trigger,
+        instance=instance,
         dead=dead,
         before=before,
         limit=limit,
@@ -79,6 +84,7 @@ async def list_runs(
     principal: CurrentPrincipal,
     state: States = None,
     trigger: OfTrigger = None,
+    instance: OfInstance = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
@@ -90,6 +96,7 @@ async def list_runs(
         agent,
         states=_states(state),
         trigger=trigger,
+        instance=instance,
         limit=limit,
         cursor=cursor,
     )
@@ -206,6 +213,7 @@ async def runs_page(
     job_id: str | None = None,
     states: tuple[str, ...] = (),
     trigger: str | None = None,
+    instance: str | None = None,
     dead: bool = False,
     before: str | None = None,
     limit: int,
@@ -213,7 +221,7 @@ async def runs_page(
     name: Literal["runs", "deadLetters"] = "runs",
 ) -> Response:
     """Return a page of runs, in the field `name`."""
-    scope = (name, workspace, agent, job_id, states, trigger, dead)
+    scope = (name, workspace, agent, job_id, states, trigger, instance, dead)
     if cursor is not None:
         before = str(read_cursor(cursor, scope, str)[0])
     found = await services.runs.list(
@@ -223,6 +231,7 @@ async def runs_page(
         job_id=job_id,
         states=states,
         trigger=trigger,
+        instance=instance,
         dead=dead,
         before=before,
         limit=limit + 1,

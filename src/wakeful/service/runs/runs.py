@@ -12,7 +12,8 @@ from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
-from wakeful.job import NO_WORK, Work
+from wakeful.instances import instance_id
+from wakeful.job import NO_WORK, Work, check_slug
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
@@ -85,14 +86,23 @@ class RunService:
         states: Sequence[str] = (),
         trigger: str | None = None,
         dead: bool = False,
+        instance: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> list[RunView]:
-        """List runs, newest first; `before` is the id of the last run of the previous page."""
+        """List runs, newest first; `before` is the id of the last run of the previous page.
+
+        `instance` is an instance of the agent.
+        """
         await self._accounts.authorize(principal, "read", workspace, agent)
         visible = visible_agent(principal, agent)
+        own = None
+        if instance is not None:
+            if visible is None:
+                raise InvalidArgument("instance: it needs its agent; give agent too")
+            own = instance_id(workspace, visible, check_slug(instance, "instance"))
         runs = await self._store.runs(
-            RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit)
+            RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit, own)
         )
         if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)

@@ -40,14 +40,16 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
 def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     """Return the statement that lists these runs, and its parameters.
 
-    Newest first from the narrowest index there is: runs_of_job, runs_dead, or runs_of_workspace, which
-    knows the agent too. Live runs are few among all that were, and are picked from their own table.
+    Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead, or
+    runs_of_workspace, which knows the agent too. Live runs are few among all that were, and are picked
+    from their own table.
     """
     where = ["r.workspace = $1"]
     args: list[str | int | list[str]] = [only.workspace]
     for condition, value in (
         ("r.agent = ", only.agent),
         ("r.job_id = ", only.job_id),
+        ("r.instance_id = ", only.instance_id),
         ("r.trigger = ", only.trigger),
         ("r.id < ", only.before),
         ("r.state = ANY", list(only.states) or None),
@@ -57,6 +59,6 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
             where.append(f"{condition}(${len(args)})")
     if only.dead:
         where.append("r.dead")
-    live = only.states and _LIVE.issuperset(only.states) and only.job_id is None
+    live = only.states and _LIVE.issuperset(only.states) and only.job_id is None and only.instance_id is None
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
     return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), [*args, only.limit]

@@ -41,11 +41,17 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
 def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     """Return the statement that lists these runs, and its parameters.
 
-    Newest first from the index of the narrowest owner that is named: runs_of_job, runs_dead, runs_of_agent
-    or runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes.
+    Newest first from the index of the narrowest owner that is named: runs_of_job, runs_of_instance,
+    runs_dead, runs_of_agent or runs_of_workspace. Live runs are few among all that were, and are picked
+    from their own indexes.
     """
     where, args = ["workspace = ?"], [only.workspace]
-    for column, value in (("agent", only.agent), ("job_id", only.job_id), ("trigger", only.trigger)):
+    for column, value in (
+        ("agent", only.agent),
+        ("job_id", only.job_id),
+        ("instance_id", only.instance_id),
+        ("trigger", only.trigger),
+    ):
         if value is not None:
             where.append(f"{column} = ?")
             args.append(value)
@@ -59,6 +65,8 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
         args.append(only.before)
     if only.job_id is not None:
         source = "INDEXED BY runs_of_job"
+    elif only.instance_id is not None:
+        source = "INDEXED BY runs_of_instance"
     elif only.dead:
         source = "INDEXED BY runs_dead"
     elif only.states and _LIVE.issuperset(only.states):

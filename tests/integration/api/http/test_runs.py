@@ -64,6 +64,16 @@ async def test_runs_are_filtered_by_agent_job_state_and_trigger(ask: ApiClient):
     assert len(several.body["runs"]) == 2
 
 
+@on_one_store
+async def test_runs_of_an_instance_need_its_agent(ask: ApiClient):
+    reply = await ask("GET", "/runs", instance="eu")
+    assert (reply.status, reply.code) == (422, "invalid-argument")
+    assert "give agent too" in reply.body["detail"]
+    assert (await ask("GET", "/agents/default/runs", instance="Not a slug")).status == 422
+
+    assert (await ask("GET", "/runs", agent="default", instance="eu")).body["runs"] == []
+
+
 async def test_a_run_is_shown_with_its_attempts(ask: ApiClient):
     await _job(ask, "a", _FAILING)
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]

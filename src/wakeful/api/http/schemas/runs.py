@@ -62,6 +62,11 @@ _RUN: Final[dict[str, Schema]] = {
         **or_null(list_of(OBJECT)),
         "description": "The signals that its handler sent out, as CloudEvents.",
     },
+    "requires": {
+        **or_null(TEXT),
+        "description": "What a process must have to take it, such as `function:digest`; null: nothing.",
+    },
+    "requiresVersion": {**WHOLE, "description": "The lowest version of what it requires."},
     "responseCode": or_null(_STATUS),
     "output": or_null(TEXT),
     "error": or_null(TEXT),
