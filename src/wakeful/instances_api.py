@@ -1,82 +1,82 @@
-"""The instances of agents, in the interface that `Wakeful` and `AsyncClient` share."""
+"""The instances of agents, as `Wakeful` and its clients offer them: a part of `agents`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
-from wakeful.job import DEFAULT_INSTANCE
-from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
+from wakeful.instances import DEFAULT_INSTANCE, InstanceStatus
+from wakeful.model import InstanceInfo, Page, Run
 
 if TYPE_CHECKING:
-    from wakeful.json_value import Json
     from wakeful.signals import Signal
+
+#: A signal, or a CloudEvent as JSON.
+EventLike: TypeAlias = "Signal | Mapping[str, object]"
+#: The same, or the text of a type.
+SignalLike: TypeAlias = "Signal | str | Mapping[str, object]"
 
 
 class InstancesApi(Protocol):
-    """The instances of the agents of a workspace: each has its own state, mailbox and schedules.
-
-    `name` is the agent, `id` the instance. Each method raises NotFound for an unknown agent or instance, and
-    FailedPrecondition for an agent without a class.
-    """
+    """The instances of agents. `name` is the agent, `id` the name of an instance."""
 
     async def start(
         self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
     ) -> InstanceInfo:
         """Start an instance. A new one, or one that was stopped, begins with its initial state.
 
-        `state` changes keys of the initial state. An instance that is not stopped keeps its state, and gets
-        the schedules that its class declares: also those that it cancelled itself.
+        `state` changes keys of that initial state. An instance that is not stopped keeps its state, and gets
+        the declared schedules of its class again. FailedPrecondition: the agent has no class.
         """
         ...
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        """Stop an instance: delete its schedules and cancel its runs. It accepts no signal until `start`."""
+        """Stop an instance: delete its schedules, and cancel its signals, also the one that is handled.
+
+        Later signals are refused until it is started again.
+        """
         ...
 
     async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
-        """Pause an instance: its signals wait. A run that is running ends."""
+        """Pause an instance: its signals wait."""
         ...
 
     async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        """Resume an instance that is paused or blocked."""
+        """Resume an instance that is paused, or blocked because its state could not be read."""
         ...
 
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         """Remove an instance from the memory of every process. Its next signal loads it again."""
         ...
 
-    async def send(self, name: str, id: str, signal: Signal) -> Run:
-        """Send a signal to an instance, which is created if it does not exist; return its run.
+    @overload
+    async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
+    @overload
+    async def send(self, name: str, id: str, signal: Sequence[EventLike]) -> list[Run]: ...
+    async def send(self, name: str, id: str, signal: SignalLike | Sequence[EventLike]) -> Run | list[Run]:
+        """Send a signal to an instance, or several at once: all or none of them are stored, in their order.
 
-        The run is recorded when this returns; `runs.wait(run.id)` waits for its end. A signal with an `id`
-        that the instance has received before is not handled again: the first run is returned, with
-        `duplicate`. ResourceExhausted: the mailbox is full. FailedPrecondition: the instance is stopped.
+        Returns its run. The first signal creates the instance. A signal with an id that the instance has
+        received before returns the first run, as a `duplicate`. FailedPrecondition: it is stopped.
+        ResourceExhausted: its mailbox is full.
         """
         ...
 
-    async def send_many(self, name: str, id: str, signals: Sequence[Signal]) -> Sequence[Run]:
-        """Send up to 1,000 signals to an instance, all or none, in this order; return their runs."""
+    async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
+        """Return the state of an instance as a JSON object, or raise NotFound."""
         ...
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        """Return an instance with its state and its schedules."""
-        ...
-
-    async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> Mapping[str, Json]:
-        """Return the state of an instance. It requires the role admin."""
+        """Return an instance with its state and schedules, or raise NotFound."""
         ...
 
     async def instances(
         self,
         name: str | None = None,
         *,
-        status: InstanceStatus | str | None = None,
+        status: InstanceStatus | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:
-        """Return instances by agent and id, without their state: of one agent, or of all.
-
-        `cursor` is that of the previous page.
-        """
+        """Return the instances of an agent, or of all agents, by name; `cursor` is that of the last page."""
         ...
