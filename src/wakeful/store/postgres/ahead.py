@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.leases import release_runs
+from wakeful.store.postgres.waiting_runs import release_runs
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from wakeful.consequences import Withdrawal
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.mailbox import expose, lock_of_jobs, lock_of_runs
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 async def cancel(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
     """Cancel these live runs, each for its reason. The workers of running ones are notified."""
     reasons = dict(runs)
+    instances = await lock_of_runs(db, list(reasons))
     _announce(events, await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms))
+    await expose(db, events, now_ms, instances)
 
 
 async def withdraw(
@@ -26,7 +29,9 @@ async def withdraw(
     """Cancel the runs of these jobs that have not started. Without `now_ms`, only those that are pending."""
     if withdrawals:
         job_ids, at_ms, reasons, manual = map(list, zip(*withdrawals, strict=True))
+        instances = await lock_of_jobs(db, job_ids)
         _announce(events, await db.fetch(sql.WITHDRAW, job_ids, at_ms, reasons, manual, now_ms))
+        await expose(db, events, max(at_ms), instances)
 
 
 async def delete_jobs(db: Db, events: TransactionEvents, jobs: Mapping[str, int]) -> bool:

@@ -20,6 +20,12 @@ ADD: Final = """
     JOIN runs r ON r.id = g.run_id
     LEFT JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
     ON CONFLICT (run_id) DO NOTHING"""
+#: the primary keys of runs and agents, once for each
+ADD_EMITTED: Final = """
+    INSERT INTO deliveries (run_id, state, channel, send_to, attempt, due_at, at)
+    SELECT r.id, 'pending', a.channel, a.send_to, 0, $2, $2 FROM unnest($1::uuid[]) g (run_id)
+    JOIN runs r ON r.id = g.run_id JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
+    WHERE a.channel IS NOT NULL ON CONFLICT (run_id) DO NOTHING RETURNING true"""
 #: deliveries_due: its beginning
 TIME_OUT: Final = f"""
     WITH ended AS (
@@ -56,6 +62,12 @@ async def add_deliveries(
     runs, channels, to = map(list, zip(*deliveries, strict=True))
     await db.execute(ADD, runs, channels, to, now_ms)
     events.publish("deliveries")
+
+
+async def add_emitted(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[str]) -> None:
+    """Add deliveries of the signals that these runs emitted, to the channels of their agents."""
+    if await db.fetch(ADD_EMITTED, list(runs), now_ms):
+        events.publish("deliveries")
 
 
 async def take_deliveries(

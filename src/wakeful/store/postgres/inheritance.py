@@ -17,8 +17,8 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
 from wakeful.store.postgres.cancellation import withdraw
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.pull import move
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.waiting_runs import move
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts
 from wakeful.store.sql.incidents import close_of_jobs

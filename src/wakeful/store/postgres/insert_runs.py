@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncpg import UniqueViolationError
 
 from wakeful.run import NewRun
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.mailbox import add_signals
 from wakeful.store.postgres.usage import note_missed
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
+_INSTANCE_ID: Final = NewRun._fields.index("instance_id")
+
+
 async def insert_runs(
-    db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], *, strict: bool = False
 ) -> Sequence[NewRun]:
-    """Insert these runs, and return those that were inserted: a tick that has a run keeps it."""
+    """Insert these runs, and return those that were inserted: a tick that has a run keeps it.
+
+    A signal run that may not enter its mailbox is skipped; with `strict` it raises an error.
+    """
     if not runs:
         return runs
+    signals = [run for run in runs if run[_INSTANCE_ID] is not None and run[9] == "pending"]
+    if signals:
+        there = {run.id for run in signals}
+        plain = [run for run in runs if run.id not in there]
+        written = [
+            *await insert_runs(db, events, now_ms, plain),
+            *await add_signals(db, events, now_ms, signals, strict=strict),
+        ]
+        as_stored = {run.id: run for run in written}
+        return [as_stored[run.id] for run in runs if run.id in as_stored]
     try:
         async with db.transaction():  # a savepoint is cheaper than a check of each run
             await db.execute(sql.INSERT_RUNS, runs, now_ms)

@@ -1,12 +1,14 @@
-"""Instances in PostgreSQL. See `store/instances.py`."""
+"""Instances in PostgreSQL: signals arrive, and operators change instances. See `store/instances.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from asyncpg import SerializationError
 
 from wakeful.clock import Clock
-from wakeful.errors import FailedPrecondition
+from wakeful.instances import instance_id
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import (
     InstanceFilter,
@@ -16,12 +18,52 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.rows import JobRow
+from wakeful.store.mailbox_rules import pruned_view
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.cancellation import cancel
+from wakeful.store.postgres.mailbox import (
+    SignalKey,
+    admit_signals,
+    expose,
+    known_signals,
+    lock_and_number,
+    remember,
+)
+from wakeful.store.postgres.runs import runs_by_ids
+from wakeful.store.postgres.schedules import (
+    change_schedules,
+    check_unchanged,
+    hold_agents,
+    lock_schedules,
+    schedule_ids,
+)
+from wakeful.store.postgres.schedules import schedules as schedules
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.row_mapping import view_of
+from wakeful.store.rows import RunView
+from wakeful.store.sql import instances as shared
+from wakeful.store.sql.driver import Duplicate
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-_MISSING = FailedPrecondition("instances are not available with PostgreSQL yet; use SQLite")
+#: the primary key
+LOCK_INSTANCE: Final = f"{shared.INSTANCE} FOR UPDATE"
+#: live_runs_mailbox and live_runs_exposed, once for each
+_VIEW: Final = f"""{shared.INSTANCE_COLUMNS},
+    (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending'),
+    (SELECT l.run_id::text FROM live_runs l
+        WHERE l.instance_id = i.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL)
+            AND l.state <> 'pending')"""
+#: the primary key
+VIEW: Final = f"SELECT {_VIEW} FROM instances i WHERE i.id = $1"
+#: live_runs_mailbox and live_runs_exposed
+LIVE_OF_INSTANCE: Final = """
+    SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
+    UNION SELECT run_id::text FROM live_runs
+    WHERE instance_id = $1 AND (state <> 'pending' OR due_at IS NOT NULL) AND ($2 OR state <> 'running')"""
+#: Instances of one workspace are added one after the other if their number is limited.
+LOCK_LIMITS: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful instances ' || $1, 0))"
 
 
 async def send(
@@ -33,7 +75,45 @@ async def send(
     limits: InstanceLimits | None,
 ) -> list[Received]:
     """Store signals in mailboxes. See `Store.send`."""
-    raise _MISSING
+    if not arrivals:
+        return []
+    locked = await lock_and_number(db, now_ms, [each.run for each in arrivals])
+    known = await known_signals(db, now_ms, [_key(each) for each in arrivals if each.signal_id is not None])
+    new = [
+        each
+        for each in arrivals
+        if each.signal_id is None or known.setdefault(_key(each), each.run.id) == each.run.id
+    ]
+    stored: list[RunView] = []
+    if new:
+        runs = [each.run for each in new]
+        written = await admit_signals(db, events, now_ms, runs, locked, strict=True, limit=mailbox)
+        stored = [view_of(run, now_ms) for run in written]
+        await remember(db, new)
+    if limits is not None and any(each.is_new for each in locked.values()):
+        await _check_limits(db, arrivals[0].run.workspace, arrivals[0].run.agent, limits)
+    views = {view.id: view for view in stored}
+    others = [run_id for run_id in known.values() if run_id not in views]
+    if others:
+        views |= {view.id: view for view in await runs_by_ids(db, others)}
+    return [_received(each, known, views, now_ms) for each in arrivals]
+
+
+def _received(
+    arrival: Arrival, known: Mapping[SignalKey, str], views: Mapping[str, RunView], now_ms: int
+) -> Received:
+    run = arrival.run
+    first = run.id if arrival.signal_id is None else known[_key(arrival)]
+    return Received(views.get(first) or pruned_view(run, first, now_ms), duplicate=first != run.id)
+
+
+def _key(arrival: Arrival) -> SignalKey:
+    return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)
+
+
+async def _check_limits(db: Db, workspace: str, agent: str, limits: InstanceLimits) -> None:
+    await db.execute(LOCK_LIMITS, workspace)
+    await shared.check_limits(PostgresSession(db), workspace, agent, limits)
 
 
 async def change_instance(
@@ -47,20 +127,45 @@ async def change_instance(
     rule: InstanceRule,
     limits: InstanceLimits | None,
 ) -> tuple[InstanceRow | None, bool]:
-    """Change an instance. See `Store.change_instance`."""
-    raise _MISSING
+    """Write what `rule` returns. Returns the row afterwards, and whether it was written."""
+    own = instance_id(workspace, agent, name)
+    session = PostgresSession(db)
+    await hold_agents(db, [(workspace, agent)])
+    found = await schedule_ids(db, [own])
+    if found:
+        await db.execute(sql.LOCK_CURSORS, list(found))
+    jobs = await lock_schedules(db, list(found))
+    row = await db.fetchrow(LOCK_INSTANCE, own)
+    old = None if row is None else InstanceRow(*row)
+    await check_unchanged(db, [own], found)
+    in_order = sorted(jobs.values(), key=lambda job: (job.schedule_origin, job.schedule_id))
+    change = rule(old, in_order)
+    if change is None:
+        return old, False
+    new = change.row._replace(
+        id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
+    )
+    try:
+        await shared.write_instance(session, new, new=old is None)
+    except Duplicate as error:  # repeat the transaction: another one has just added the instance
+        raise SerializationError("the instance was added meanwhile") from error
+    if limits is not None and new.status != "stopped" and (old is None or old.status == "stopped"):
+        await _check_limits(db, workspace, agent, limits)
+    if change.cancel is not None:
+        live = await db.fetch(LIVE_OF_INSTANCE, own, change.cancel_running)
+        await cancel(db, events, now_ms, [(run_id, change.cancel) for (run_id,) in live])
+    await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
+    await expose(db, events, now_ms, [own])
+    return new, True
 
 
 async def instance(db: Db, workspace: str, agent: str, name: str) -> InstanceView | None:
     """Return an instance."""
-    raise _MISSING
+    row = await db.fetchrow(VIEW, instance_id(workspace, agent, name))
+    return None if row is None else shared.instance_view(row)
 
 
 async def list_instances(db: Db, only: InstanceFilter) -> list[InstanceView]:
     """Return the instances that match, by agent and name."""
-    raise _MISSING
-
-
-async def schedules(db: Db, instance_id: str) -> list[JobRow]:
-    """Return the jobs of the schedules of an instance."""
-    raise _MISSING
+    statement, args = shared.list_statement(_VIEW, only)
+    return [shared.instance_view(row) for row in await db.fetch(statement, *args)]

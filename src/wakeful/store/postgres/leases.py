@@ -11,7 +11,9 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
 from wakeful.store.postgres.outcomes import finish
+from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import TakenRun, UnfinishedRun
 
 if TYPE_CHECKING:
@@ -94,7 +96,12 @@ async def rescue(
     consequences: Consequences,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
-    lost = [UnfinishedRun(*row) for row in await db.fetch(sql.LOST, dead_before_ms, now_ms, limit)]
+    # Instances are locked before their runs. Other locks are not held yet.
+    found = {row[0] for row in await db.fetch(sql.LOST_INSTANCES, dead_before_ms, now_ms, limit)}
+    if found:
+        await lock(db, found)
+    rows = await db.fetch(sql.LOST, dead_before_ms, now_ms, limit, list(found))
+    lost = [UnfinishedRun(*row) for row in rows]
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
         judged.setdefault(run.worker, []).append(judge(run))
@@ -110,20 +117,13 @@ async def release(
 ) -> int:
     """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
-    held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
+    instances = await lock_held_by(db, worker)
+    held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker, instances) if run_id not in kept]
     await release_runs(db, events, now_ms, held)
+    await expose(db, events, now_ms, instances)
     if keep is None:
         await db.execute(sql.DELETE_WORKER, worker)
     return len(held)
-
-
-async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
-    """Retry these running runs: immediately, or at their instant if that is later."""
-    if held:
-        await db.execute(sql.RELEASE, held, now_ms)
-        await db.execute(sql.ADD_LIVE_RUNS, held)
-        events.ended(held)
-        events.publish("runs")
 
 
 async def prune(

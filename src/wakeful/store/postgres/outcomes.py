@@ -29,6 +29,7 @@ from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.deliveries import add_deliveries
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.signal_outcomes import Opened, close_mailboxes, open_mailboxes
 from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.sql import incidents
 from wakeful.stored_text import cleaned
@@ -36,6 +37,7 @@ from wakeful.stored_text import cleaned
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
+_INSTANCE_ID = Finished._fields.index("instance_id")
 _STORED = Finished._fields.index("usage") + 1
 _TEXTS = slice(Finished._fields.index("output"), Finished._fields.index("usage") + 1)
 _NO_TEXTS = Finished("", None, 0, "", 0, 0)[_TEXTS]
@@ -63,11 +65,18 @@ async def finish(
     if not finished:
         return set()
     finished = first_of_each_run(finished)
-    need = needs(finished)
-    # Cursors are locked before runs, as planners do.
-    has_next = await _lock_cursors(db, need.ending_jobs)
+    mailboxes: Opened | None = None
+    # Cursors, jobs and instances are locked before runs, as planners do.
+    if any(each[_INSTANCE_ID] is not None for each in finished):
+        finished, mailboxes = await open_mailboxes(db, now_ms, finished)
+        need, has_next = needs(finished), mailboxes.has_next
+    else:
+        need = needs(finished)
+        has_next = await _lock_cursors(db, need.ending_jobs)
     written = await _write(db, worker, finished, need)
     if written is None:
+        if mailboxes is not None:
+            await close_mailboxes(db, events, clock, now_ms, (), mailboxes)
         return set()
     if len(written.run_ids) < len(finished):
         finished = [each for each in finished if each.run_id in written.run_ids]
@@ -78,6 +87,8 @@ async def finish(
     if need.special:
         await _update_live(db, need.special)
     await _apply(db, events, clock, now_ms, worker, effects)
+    if mailboxes is not None:
+        await close_mailboxes(db, events, clock, now_ms, finished, mailboxes)
     if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
         events.publish("runs")
     return written.run_ids

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wakeful.clock import Clock
@@ -11,7 +11,7 @@ from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.rows import Move, UnfinishedRun
+from wakeful.store.rows import UnfinishedRun
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -35,10 +35,3 @@ async def expire(
     ended = await finish(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
     await db.execute(sql.CLEAR_START, list(ended))
     return [run.id for run in expired if run.id in ended]
-
-
-async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
-    """Move waiting runs to another lane. See `Store.change_job`."""
-    lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
-    if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, timeouts, now_ms):
-        events.publish("runs")

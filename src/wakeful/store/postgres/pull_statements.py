@@ -80,7 +80,8 @@ MOVE: Final = """
         FROM unnest($1::uuid[], $2::text[], $3::bigint[]) t (job_id, lane, claim_timeout_ms)
         CROSS JOIN LATERAL (
             SELECT l.run_id, l.state FROM live_runs l
-            WHERE l.job_id = t.job_id AND l.due_at IS NOT NULL
+            WHERE l.job_id = t.job_id
+                AND (l.due_at IS NOT NULL OR l.instance_id IS NOT NULL AND l.state = 'pending')
                 AND (l.lane <> t.lane OR l.is_pull <> (t.claim_timeout_ms IS NOT NULL)) OFFSET 0) l
         JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     moved AS (

@@ -15,6 +15,7 @@ from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.mailbox import lock_of_runs
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
@@ -31,7 +32,8 @@ LIVE: Final = """
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
         OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
 _LETTER: Final = f"""
-    SELECT {sql.RUN_COLUMNS}, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')
+    SELECT {sql.RUN_COLUMNS}, 'not_requested', NULL, {sql.MORE_RUN_COLUMNS},
+        coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')
     FROM runs r LEFT JOIN jobs j ON j.id = r.job_id"""
 #: the primary keys of runs and jobs, once for each
 LETTERS: Final = f"""{_LETTER}
@@ -43,12 +45,12 @@ OLDEST_LETTERS: Final = f"""{_LETTER}
 
 async def add_runs(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
     """Add runs that are not ticks, all or none. Returns them as stored."""
-    inserted = {run.id for run in await insert_runs(db, events, now_ms, runs)}
+    inserted = {run.id: run for run in await insert_runs(db, events, now_ms, runs, strict=True)}
     for run in runs:
         if run.id not in inserted:
             raise AlreadyExists(f"there is a run '{run.id}' already")
     events.publish("runs")
-    return [view_of(run, now_ms) for run in runs]
+    return [view_of(inserted[run.id], now_ms) for run in runs]
 
 
 async def add_manual_run(
@@ -65,15 +67,17 @@ async def add_manual_run(
     judged = judge(run, live)
     if judged.cancelled:
         await cancel(db, events, now_ms, list(judged.cancelled))
-    await insert_runs(db, events, now_ms, [judged.run])
+    (added,) = await insert_runs(db, events, now_ms, [judged.run], strict=True)
     events.publish("runs")
-    return view_of(judged.run, now_ms)
+    return view_of(added, now_ms)
 
 
 async def cancel_run(
     db: Db, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
     """Cancel a waiting run or, with `running`, a running one. See `Store.cancel_run`."""
+    if is_id(run_id):
+        await lock_of_runs(db, [run_id])  # before the run
     found = await _locked(db, run_id)
     if found is None:
         return None
@@ -99,7 +103,8 @@ async def complete_run(
         row = await db.fetchrow(sql.HOLDER, finished.run_id, finished.attempt)
         if row is None:
             return False
-        worker, is_pull = row
+        worker, is_pull, instance_id = row
+        finished = finished._replace(instance_id=instance_id)
         if await finish(db, events, clock, now_ms, worker, [finished], consequences):
             if worker is not None and not is_pull:
                 events.publish(f"stop:{finished.run_id}:{finished.attempt}")

@@ -59,7 +59,8 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 
 # --- new runs -------------------------------------------------------------------------------------------
 
-_BIRTH: Final = (
+#: the columns of `NewRun`, in its order
+BIRTH: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
     "replay_of, payload, claim_timeout_ms, requires, requires_version, instance_id, instance, signal"
@@ -69,8 +70,8 @@ _BIRTH: Final = (
 def _insert(on_conflict: str) -> str:
     return f"""
     WITH inserted AS (
-        INSERT INTO runs ({_BIRTH}, is_pull, claim_deadline, created_at)
-        SELECT {_BIRTH}, claim_timeout_ms IS NOT NULL, due_at + claim_timeout_ms * interval '1 ms', $2
+        INSERT INTO runs ({BIRTH}, is_pull, claim_deadline, created_at)
+        SELECT {BIRTH}, claim_timeout_ms IS NOT NULL, due_at + claim_timeout_ms * interval '1 ms', $2
         FROM unnest($1::run_record[]) {on_conflict}
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
             claim_deadline, CASE WHEN is_pull THEN workspace END, CASE WHEN is_pull THEN agent END, is_pull,
@@ -122,8 +123,8 @@ PICK: Final = f"""
 #: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
-#: the primary keys of live_runs, runs and jobs, and for a serial run live_runs_of_job once more: whether it
-#: may start is checked again under the lock
+#: the primary keys of live_runs, runs and jobs, and for a signal run of instances and agent_classes; for a
+#: serial run live_runs_of_job once more: whether it may start is checked again under the lock
 START: Final = f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
@@ -137,10 +138,16 @@ START: Final = f"""
         UPDATE live_runs SET state = 'running', worker = $4, due_at = NULL
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
-        s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}'),
+        s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, i.policy, '{{}}'), coalesce(j.work, '{{}}'),
         coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
-        j.old_secret_until_at, s.missed, j.timing, j.anchor_at
-    FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
+        j.old_secret_until_at, s.missed, j.timing, j.anchor_at,
+        s.instance_id::text, s.instance, s.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
+        i.memory
+    FROM started s LEFT JOIN jobs j ON j.id = s.job_id LEFT JOIN LATERAL (
+        SELECT i.*, c.policy FROM instances i
+        LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent
+        WHERE i.id = s.instance_id) i ON s.instance_id IS NOT NULL
+    ORDER BY s.was_due_at, s.id"""
 #: live_runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
     SELECT min(d.due_at)
@@ -179,7 +186,9 @@ EDITS: Final = """
     SELECT r.id::text, r.created_at, j.updated_at FROM runs r JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ANY($1::uuid[])"""
 #: the primary key
-HOLDER: Final = "SELECT worker, is_pull FROM runs WHERE id = $1 AND attempt = $2 AND state = 'running'"
+HOLDER: Final = """
+    SELECT worker, is_pull, instance_id::text FROM runs
+    WHERE id = $1 AND attempt = $2 AND state = 'running'"""
 # The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
 # is retried waits for an executor as long as the first time.
 _FINISH: Final = """
@@ -338,16 +347,25 @@ WITHDRAW_AHEAD: Final = """
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
-#: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for each
-LOST: Final = """
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
-        r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback
-    FROM live_runs l JOIN runs r ON r.id = l.run_id
-    LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
+_LOST: Final = """
+    FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN workers w ON w.name = r.worker"""
+_IS_LOST: Final = """
+    coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
         WHEN r.awaiting_callback THEN r.due_at <= $2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END"""
+#: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for signal runs
+LOST_INSTANCES: Final = f"""
+    SELECT l.instance_id::text {_LOST} WHERE {_IS_LOST} AND l.instance_id IS NOT NULL
+    ORDER BY r.started_at, r.id LIMIT $3"""
+#: live_runs_held, all of it; the runs' primary key for each. Of signal runs those whose instance is locked
+LOST: Final = f"""
+    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, c.policy, '{{}}'), r.started_at,
+        r.worker, r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
+        r.awaiting_callback, r.instance_id::text
+    {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
+    LEFT JOIN agent_classes c
+        ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL
+    WHERE {_IS_LOST} AND (l.instance_id IS NULL OR l.instance_id = ANY($4::uuid[]))
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
 #: workers, all of it, and live_runs_held, once for each that is dead
 DELETE_DEAD_WORKERS: Final = """
@@ -356,10 +374,11 @@ DELETE_DEAD_WORKERS: Final = """
         SELECT FROM live_runs l
         WHERE coalesce(l.state, '') = 'running' AND l.worker = w.name AND NOT l.is_pull OFFSET 0)"""
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = $1"
-#: live_runs_held; the runs' primary key for what is found
+#: live_runs_held; the runs' primary key for what is found. Of signal runs those whose instance is locked
 HELD_BY: Final = """
     SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE coalesce(l.state, '') = 'running' AND l.worker = $1 AND NOT l.is_pull
+        AND (l.instance_id IS NULL OR l.instance_id = ANY($2::uuid[]))
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs and attempts; then `ADD_LIVE_RUNS`
@@ -453,9 +472,10 @@ _DELIVERY: Final = """
         coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
             FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
-_RUN: Final = f"""
-    SELECT {RUN_COLUMNS}, {_DELIVERY}, r.missed, r.failed_attempts, r.response_code, r.requires,
-        r.requires_version, r.instance, r.signal, r.emitted FROM runs r"""
+MORE_RUN_COLUMNS: Final = """
+        r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version, r.instance, r.signal,
+        r.emitted"""
+_RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY}, {MORE_RUN_COLUMNS} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key

@@ -1,0 +1,176 @@
+"""Mailboxes in PostgreSQL: locks of instances, numbers of signals, and which run of a mailbox is exposed.
+
+Lock order: cursors, jobs, instances by id, runs. See `store/instances.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from wakeful.instances import InstanceStatus
+from wakeful.run import NewRun
+from wakeful.signal_rules import Arrival
+from wakeful.store.mailbox_rules import Mailbox, admit
+from wakeful.store.postgres import mailbox_statements as sql
+from wakeful.store.postgres.statements import numbers
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+#: The identity of a signal: instance, source, id.
+SignalKey: TypeAlias = tuple[str, str, str]
+
+
+class Numbered(NamedTuple):
+    """An instance that is locked, with numbers that are reserved for new runs."""
+
+    status: InstanceStatus
+    #: the last number before those
+    sequence: int
+    is_new: bool
+
+
+async def lock(db: Db, instance_ids: Iterable[str]) -> None:
+    """Lock these instances, as far as they exist."""
+    await db.execute(sql.LOCK_INSTANCES, sorted(instance_ids))
+
+
+async def lock_of_runs(db: Db, run_ids: Sequence[str]) -> list[str]:
+    """Lock the instances of these runs. Returns them."""
+    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_OF_RUNS, run_ids)]
+
+
+async def lock_of_jobs(db: Db, job_ids: Sequence[str]) -> list[str]:
+    """Lock the instances of the runs of these jobs that are not over. Returns them."""
+    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_OF_JOBS, job_ids)]
+
+
+async def lock_held_by(db: Db, worker: str) -> list[str]:
+    """Lock the instances whose run this worker holds. Returns them."""
+    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_HELD_BY, worker)]
+
+
+async def lock_and_number(db: Db, now_ms: int, runs: Iterable[NewRun]) -> dict[str, Numbered]:
+    """Lock the instances of these runs, and reserve a number for each run; add those that do not exist."""
+    names: dict[str, tuple[str, str, str]] = {}
+    count: Counter[str] = Counter()
+    for run in runs:
+        key = str(run.instance_id)
+        names[key] = run.workspace, run.agent, str(run.instance)
+        count[key] += 1
+    ids = sorted(names)
+    columns = map(list, zip(*(names[key] for key in ids), strict=True))
+    rows = await db.fetch(sql.ADD_INSTANCES, ids, *columns, [count[key] for key in ids], now_ms)
+    return {key: Numbered(status, last - count[key], is_new) for key, status, last, is_new in rows}
+
+
+async def add_signals(
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    *,
+    strict: bool,
+    limit: int | None = None,
+) -> list[NewRun]:
+    """Add these pending runs to mailboxes; add instances that do not exist.
+
+    Returns the runs that were inserted, as they are stored. `strict` is that of `mailbox_rules.admit`.
+    `limit` is how many runs may wait in each mailbox; None: as the class says.
+    """
+    locked = await lock_and_number(db, now_ms, runs)
+    return await admit_signals(db, events, now_ms, runs, locked, strict=strict, limit=limit)
+
+
+async def admit_signals(
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    locked: Mapping[str, Numbered],
+    *,
+    strict: bool,
+    limit: int | None = None,
+) -> list[NewRun]:
+    """Add these pending runs to the mailboxes of instances that are locked. See `add_signals`."""
+    mailboxes = {}
+    for key, version, waiting, most, held, state, fire_ms in await db.fetch(
+        sql.MAILBOXES, list({str(run.instance_id) for run in runs}), limit
+    ):
+        exposed_ms = fire_ms if state == "pending" else None
+        busy = held is not None and exposed_ms is None
+        status, sequence, _ = locked[key]
+        mailboxes[key] = Mailbox(status, version, sequence, waiting, most, busy, exposed_ms), held
+    admission = admit(runs, {key: box for key, (box, _) in mailboxes.items()}, now_ms, strict=strict)
+    if admission.hidden:
+        await db.execute(sql.HIDE, [mailboxes[key][1] for key in admission.hidden])
+    written = await write_signals(db, events, now_ms, admission.runs)
+    if len(written) < len(runs):  # the one that was not inserted may be the next
+        await expose(db, events, now_ms, mailboxes)
+    return written
+
+
+async def write_signals(
+    db: Db, events: TransactionEvents, now_ms: int, numbered: Sequence[tuple[NewRun, int | None]]
+) -> list[NewRun]:
+    """Insert runs of instances that are locked, each with its number. Returns those that were inserted."""
+    runs = [run for run, _ in numbered]
+    found = await db.fetchval(sql.INSERT_SIGNALS, runs, now_ms, numbers(number for _, number in numbered))
+    inserted = set(str(found).split(","))
+    if len(inserted) < len(runs):  # a tick that has a run keeps it
+        runs = [run for run in runs if run.id in inserted]
+    if any(run.due_ms is not None for run in runs):
+        events.publish("runs")
+    events.inserted(runs)
+    return runs
+
+
+async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Collection[str]) -> None:
+    """Expose the next run of each of these instances that is active and idle; hide those of the others.
+
+    The instances are locked.
+    """
+    if not instances:
+        return
+    hidden: list[str] = []
+    exposed: list[tuple[str, int]] = []
+    for status, version, held, state, due, required, first in await db.fetch(sql.NEXT, list(instances)):
+        if status != "active":
+            if held is not None and due and state != "running":
+                hidden.append(held)
+        elif held is None:
+            if first is not None:
+                exposed.append((first, version))
+        elif state == "pending":
+            if first != held:
+                hidden.append(held)
+            if first != held or required != version:
+                exposed.append((first, version))
+        elif state == "retrying" and not due:  # it was hidden when the instance was paused or blocked
+            exposed.append((held, version))
+    if hidden:  # first: the index allows one exposed run of an instance
+        await db.execute(sql.HIDE, hidden)
+    if exposed:
+        await db.execute(sql.EXPOSE, *map(list, zip(*exposed, strict=True)), now_ms)
+        events.publish("runs")
+
+
+async def known_signals(db: Db, now_ms: int, keys: Sequence[SignalKey]) -> dict[SignalKey, str]:
+    """Return the first runs of those of these signals that arrived before; their instances are locked."""
+    if not keys:
+        return {}
+    rows = await db.fetch(sql.KNOWN_SIGNALS, *map(list, zip(*keys, strict=True)), now_ms)
+    return {(key, source, signal_id): run_id for key, source, signal_id, run_id in rows}
+
+
+async def remember(db: Db, arrivals: Iterable[Arrival]) -> None:
+    """Remember the ids of these signals, as far as they have one."""
+    rows = [
+        (each.run.instance_id, each.source, each.signal_id, each.run.id, each.expires_ms)
+        for each in arrivals
+        if each.signal_id is not None
+    ]
+    if rows:
+        await db.execute(sql.ADD_SIGNAL_IDS, *map(list, zip(*rows, strict=True)))

@@ -1,0 +1,165 @@
+"""The statements of the PostgreSQL store for instances and their mailboxes, each with its index.
+
+The rules are those of `statements`. The row of an instance is locked before the rows of its runs. So only the
+transaction that holds the lock changes which of its runs is exposed; `take` changes an exposed run to a
+running one without the lock, and locks the row of the run.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.mailbox_rules import USUAL_MAILBOX
+from wakeful.store.postgres.statements import BIRTH
+from wakeful.store.sql.instances import CLASS_COLUMNS
+
+#: the jobs' primary key. Jobs are locked before instances: these are the ones whose failures may be counted
+LOCK_FAILING: Final = """
+    SELECT FROM jobs WHERE id = ANY($1::uuid[]) AND (failures > 0 OR id = ANY($2::uuid[]))
+    ORDER BY id FOR UPDATE"""
+
+# --- instances ------------------------------------------------------------------------------------------
+
+#: the primary key, once for each, in the order given. Adds those that do not exist, locks all of them and
+#: reserves numbers for new signals
+ADD_INSTANCES: Final = """
+    INSERT INTO instances AS i (id, workspace, agent, name, status, sequence, created_at, updated_at)
+    SELECT k.id, k.workspace, k.agent, k.name, 'active', k.signals, $6, $6
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+        k (id, workspace, agent, name, signals)
+    ON CONFLICT (id) DO UPDATE SET sequence = i.sequence + EXCLUDED.sequence
+    RETURNING i.id::text, i.status, i.sequence, i.xmax = 0"""
+#: the primary key, once for each; returns which were added
+ADD_MISSING: Final = """
+    INSERT INTO instances (id, workspace, agent, name, status, created_at, updated_at)
+    SELECT k.id, k.workspace, k.agent, k.name, 'active', $5, $5
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) k (id, workspace, agent, name)
+    ON CONFLICT (id) DO NOTHING RETURNING id::text"""
+#: the primary key
+DELETE_INSTANCES: Final = "DELETE FROM instances WHERE id = ANY($1::uuid[])"
+#: the primary key
+LOCK_INSTANCES: Final = """
+    SELECT id::text, status, revision FROM instances WHERE id = ANY($1::uuid[])
+    ORDER BY id FOR UPDATE"""
+#: the primary keys of runs and instances
+LOCK_INSTANCES_OF_RUNS: Final = """
+    SELECT id::text FROM instances
+    WHERE id = ANY(ARRAY(SELECT instance_id FROM runs WHERE id = ANY($1::uuid[]) AND instance_id IS NOT NULL))
+    ORDER BY id FOR UPDATE"""
+#: live_runs_of_job, once for each, and the primary key of instances
+LOCK_INSTANCES_OF_JOBS: Final = """
+    SELECT id::text FROM instances
+    WHERE id = ANY(ARRAY(
+        SELECT l.instance_id FROM unnest($1::uuid[]) j (id) CROSS JOIN LATERAL (
+            SELECT instance_id FROM live_runs WHERE job_id = j.id AND instance_id IS NOT NULL OFFSET 0) l))
+    ORDER BY id FOR UPDATE"""
+#: live_runs_held; the primary key of instances
+LOCK_INSTANCES_HELD_BY: Final = """
+    SELECT id::text FROM instances
+    WHERE id = ANY(ARRAY(
+        SELECT instance_id FROM live_runs
+        WHERE coalesce(state, '') = 'running' AND worker = $1 AND instance_id IS NOT NULL))
+    ORDER BY id FOR UPDATE"""
+
+#: the primary key, once for each. The rows are locked
+RESERVE: Final = """
+    UPDATE instances i SET sequence = i.sequence + k.signals
+    FROM unnest($1::uuid[], $2::bigint[]) k (id, signals) WHERE i.id = k.id
+    RETURNING i.id::text, i.sequence"""
+#: the primary key, once for each
+UPDATE_INSTANCES: Final = """
+    UPDATE instances i SET handled_at = u.handled_at, updated_at = $8, hibernated_at = NULL,
+        data = coalesce(u.data, i.data), revision = i.revision + (u.data IS NOT NULL)::integer,
+        version = CASE WHEN u.data IS NULL THEN i.version ELSE u.version END,
+        memory = coalesce(u.memory, i.memory), status = coalesce(u.status, i.status),
+        note = CASE WHEN u.status IS NULL THEN i.note ELSE u.note END
+    FROM unnest($1::uuid[], $2::timestamptz[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[])
+        u (id, handled_at, data, version, memory, status, note)
+    WHERE i.id = u.id"""
+
+# --- mailboxes ------------------------------------------------------------------------------------------
+
+# live_runs_exposed and the runs' primary key: the run that is exposed, running or retrying, if there is one.
+# It is locked: its state is the one after the lock, and not the one that `take` changes meanwhile.
+_OCCUPANT: Final = """
+    LEFT JOIN LATERAL (
+        SELECT r.id, r.state, r.due_at, r.fire_at, r.requires_version
+        FROM live_runs l JOIN runs r ON r.id = l.run_id
+        WHERE l.instance_id = k.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL) FOR UPDATE OF r) o
+        ON true"""
+#: `_OCCUPANT`, live_runs_mailbox, all entries of each instance; the primary keys of instances and
+#: agent_classes
+MAILBOXES: Final = f"""
+    SELECT i.id::text, i.version,
+        (SELECT count(*) FROM live_runs l WHERE l.instance_id = k.id AND l.state = 'pending'),
+        coalesce($2, (
+            SELECT (c.definition::json ->> 'mailbox')::integer FROM agent_classes c
+            WHERE c.workspace = i.workspace AND c.agent = i.agent), {USUAL_MAILBOX}),
+        o.id::text, o.state, o.fire_at
+    FROM unnest($1::uuid[]) k (id) JOIN instances i ON i.id = k.id {_OCCUPANT}"""
+#: `_OCCUPANT`, and the first entry of live_runs_mailbox; the primary key of instances
+NEXT: Final = f"""
+    SELECT i.status, i.version, o.id::text, o.state, o.due_at IS NOT NULL, o.requires_version, n.run_id::text
+    FROM unnest($1::uuid[]) k (id) JOIN instances i ON i.id = k.id {_OCCUPANT}
+    LEFT JOIN LATERAL (
+        SELECT l.run_id FROM live_runs l WHERE l.instance_id = k.id AND l.state = 'pending'
+        ORDER BY l.fire_at, l.sequence LIMIT 1) n ON true"""
+#: the primary keys of runs and live_runs, once for each
+HIDE: Final = """
+    WITH hidden AS (UPDATE runs SET due_at = NULL WHERE id = ANY($1::uuid[]))
+    UPDATE live_runs SET due_at = NULL WHERE run_id = ANY($1::uuid[])"""
+#: the same. A pending run is due at its instant, a retrying one now
+EXPOSE: Final = """
+    WITH exposed AS (
+        UPDATE runs r SET due_at = CASE r.state WHEN 'pending' THEN r.fire_at ELSE $3 END,
+            requires_version = e.version
+        FROM unnest($1::uuid[], $2::integer[]) e (id, version) WHERE r.id = e.id
+        RETURNING r.id, r.due_at, r.requires_version)
+    UPDATE live_runs l SET due_at = e.due_at, requires_version = e.requires_version
+    FROM exposed e WHERE l.run_id = e.id RETURNING l.run_id::text, l.due_at"""
+
+# --- signals --------------------------------------------------------------------------------------------
+
+#: runs_tick and the primary keys, for each run; returns which were inserted
+INSERT_SIGNALS: Final = f"""
+    WITH inserted AS (
+        INSERT INTO runs ({BIRTH}, sequence, is_pull, created_at)
+        SELECT {BIRTH}, sequence, false, $2
+        FROM unnest($1::run_record[], $3::text::bigint[]) n ({BIRTH}, sequence)
+        ON CONFLICT DO NOTHING
+        RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
+            is_pull, requires, requires_version, instance_id, sequence, fire_at),
+    alive AS (
+        INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
+            is_pull, requires, requires_version, instance_id, sequence, fire_at)
+        SELECT * FROM inserted WHERE state = 'pending')
+    SELECT string_agg(id::text, ',') FROM inserted"""
+#: live_runs_mailbox: all entries of each instance
+WAITING: Final = """
+    SELECT i.id::text, (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending')
+    FROM unnest($1::uuid[]) i (id)"""
+#: live_runs_mailbox: all entries of each instance
+PENDING_OF: Final = """
+    SELECT l.run_id::text FROM unnest($1::uuid[]) i (id) CROSS JOIN LATERAL (
+        SELECT run_id FROM live_runs WHERE instance_id = i.id AND state = 'pending' OFFSET 0) l"""
+#: the primary key, once for each
+SET_EMITTED: Final = """
+    UPDATE runs r SET emitted = e.emitted FROM unnest($1::uuid[], $2::text[]) e (id, emitted)
+    WHERE r.id = e.id"""
+#: the primary key of agent_classes, once for each
+CLASSES: Final = f"""
+    SELECT c.* FROM unnest($1::text[], $2::text[]) k (workspace, agent) CROSS JOIN LATERAL (
+        SELECT {CLASS_COLUMNS} FROM agent_classes c
+        WHERE c.workspace = k.workspace AND c.agent = k.agent OFFSET 0) c"""
+#: the primary key, once for each
+KNOWN_SIGNALS: Final = """
+    SELECT s.instance_id::text, s.source, s.id, s.run_id::text
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) k (instance_id, source, id)
+    JOIN signal_ids s ON s.instance_id = k.instance_id AND s.source = k.source AND s.id = k.id
+    WHERE s.expires_at > $4"""
+#: the same. An id that has expired is replaced
+ADD_SIGNAL_IDS: Final = """
+    INSERT INTO signal_ids (instance_id, source, id, run_id, expires_at)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::timestamptz[])
+    ON CONFLICT (instance_id, source, id) DO UPDATE SET run_id = EXCLUDED.run_id,
+        expires_at = EXCLUDED.expires_at"""

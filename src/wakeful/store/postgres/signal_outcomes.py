@@ -1,0 +1,198 @@
+"""Outcomes of signal runs in PostgreSQL: what their handlers returned, in the transaction of the outcome.
+
+`open_mailboxes` locks what the outcomes may change and refuses those whose directives cannot be stored. After
+the outcomes are written behind their fence, `close_mailboxes` writes what follows from them, and exposes the
+next run of each mailbox. What follows is decided in `wakeful.signal_rules`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from wakeful.clock import Clock
+from wakeful.consequences import needs
+from wakeful.errors import InvalidArgument
+from wakeful.instances import STOPPED, AgentClass, Handled
+from wakeful.job import JobRecord
+from wakeful.outcome import Finished
+from wakeful.signal_rules import (
+    Arrival,
+    InstanceFacts,
+    InstanceUpdate,
+    SignalFacts,
+    instances_of,
+    recipients,
+    refuse,
+    signal_effects,
+    signal_keys,
+)
+from wakeful.store.postgres import mailbox_statements as mail
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.cancellation import cancel
+from wakeful.store.postgres.deliveries import add_emitted
+from wakeful.store.postgres.mailbox import expose, known_signals, remember, write_signals
+from wakeful.store.postgres.schedules import (
+    change_schedules,
+    check_unchanged,
+    hold_agents,
+    lock_schedules,
+    schedule_ids,
+)
+from wakeful.store.row_mapping import changed_row, job_of, row_of, schedule_key
+from wakeful.store.rows import JobRow
+from wakeful.store.sql.instances import class_of
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+
+class Opened(NamedTuple):
+    """What is locked for the signal runs of a batch of outcomes."""
+
+    #: the instances of the runs, and the recipients of their signals
+    instances: Collection[str]
+    #: recipients that did not exist
+    added: Collection[str]
+    facts: SignalFacts
+    #: the jobs of the schedules that may change, by id
+    jobs: Mapping[str, JobRow]
+    #: those of the jobs that the outcomes may end which have a next tick
+    has_next: set[str]
+
+
+async def open_mailboxes(
+    db: Db, now_ms: int, finished: Sequence[Finished]
+) -> tuple[Sequence[Finished], Opened]:
+    """Lock the jobs and instances of these outcomes. Returns the outcomes; some are refused."""
+    handled = [each.handled for each in finished if each.handled is not None]
+    scheduling = [each for each in handled if each.schedules or each.stop]
+    owners = sorted({(each.workspace, each.agent) for each in scheduling})
+    own = [each.instance_id for each in scheduling]
+    await hold_agents(db, owners)
+    schedules = await schedule_ids(db, own)
+    has_next = await _lock_jobs(db, finished, handled, schedules)
+    jobs = await lock_schedules(db, list(schedules))
+    added = await _add_recipients(db, now_ms, handled)
+    locked = instances_of(finished)
+    rows = await db.fetch(mail.LOCK_INSTANCES, locked)
+    if schedules or own:
+        await check_unchanged(db, own, schedules)
+    facts = await _facts(db, now_ms, handled, rows, jobs)
+    return refuse(finished, facts), Opened(locked, added, facts, jobs, has_next)
+
+
+async def _lock_jobs(
+    db: Db, finished: Sequence[Finished], handled: Sequence[Handled], schedules: Collection[str]
+) -> set[str]:
+    """Lock the cursors and jobs that the outcomes may change. Returns the jobs that have a next tick."""
+    need = needs([*finished, *(each.refusal for each in handled if each.refusal is not None)])
+    cursors = {*need.ending_jobs, *schedules}
+    found = await db.fetch(sql.LOCK_CURSORS, list(cursors)) if cursors else ()
+    jobs = {each.job_id for each in finished if each.job_id is not None}
+    if jobs:
+        await db.execute(mail.LOCK_FAILING, list(jobs), list(need.failed_jobs))
+    return {job_id for job_id, has_next in found if has_next}
+
+
+async def _add_recipients(db: Db, now_ms: int, handled: Sequence[Handled]) -> set[str]:
+    """Add the recipients of signals that do not exist. Returns their ids."""
+    names = {key: each for one in handled if one.sends for key, each in recipients(one).items()}
+    if not names:
+        return set()
+    ids = sorted(names)
+    columns = map(list, zip(*(names[key] for key in ids), strict=True))
+    return {row[0] for row in await db.fetch(mail.ADD_MISSING, ids, *columns, now_ms)}
+
+
+async def _facts(
+    db: Db,
+    now_ms: int,
+    handled: Sequence[Handled],
+    rows: Sequence[Record],
+    jobs: Mapping[str, JobRow],
+) -> SignalFacts:
+    """Read what follows depends on. For handlers that only change the state, the rows are all."""
+    sending = [each for each in handled if each.sends]
+    waiting: dict[str, int] = {}
+    classes: dict[tuple[str, str], AgentClass] = {}
+    known: Collection[tuple[str, str, str]] = ()
+    if sending:
+        to = {key for each in sending for key in recipients(each)}
+        waiting = dict(map(tuple, await db.fetch(mail.WAITING, list(to))))
+        agents = sorted({(each.workspace, send.agent) for each in sending for send in each.sends})
+        columns = map(list, zip(*agents, strict=True))
+        classes = {(row[0], row[1]): class_of(row) for row in await db.fetch(mail.CLASSES, *columns)}
+        known = await known_signals(db, now_ms, [key for each in sending for key in signal_keys(each)])
+    keys = {job_id: key for job_id, job in jobs.items() if (key := schedule_key(job)) is not None}
+    dynamic = Counter(key.instance_id for key in keys.values() if key.origin == "dynamic")
+    instances = {
+        key: InstanceFacts(status, revision, waiting.get(key, 0), dynamic[key])
+        for key, status, revision in rows
+    }
+    return SignalFacts(
+        instances,
+        classes,
+        {key: _record(jobs[job_id]) for job_id, key in keys.items()},
+        {key: job_id for job_id, key in keys.items()},
+        frozenset(known),
+    )
+
+
+def _record(job: JobRow) -> JobRecord | None:
+    """Return the job of a schedule; None if it cannot be read."""
+    try:
+        return job_of(job)
+    except InvalidArgument:
+        return None
+
+
+async def close_mailboxes(
+    db: Db, events: TransactionEvents, clock: Clock, now_ms: int, written: Sequence[Finished], opened: Opened
+) -> None:
+    """Write what follows from these outcomes, and expose the next run of each mailbox."""
+    now_ms = max(now_ms, clock.now_ms())  # a delay counts from the commit, not from the wait for locks
+    effects = signal_effects(written, opened.facts, now_ms)
+    if effects.instances:
+        await _update(db, now_ms, effects.instances)
+    if effects.stopped:
+        pending = await db.fetch(mail.PENDING_OF, list(effects.stopped))
+        await cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in pending])
+    if effects.created or effects.changed or effects.deleted:
+        created = [row_of(job) for job in effects.created]
+        changed = [changed_row(opened.jobs[job.id], job) for job in effects.changed]
+        await change_schedules(
+            db, events, clock, now_ms, opened.jobs, created, changed, list(effects.deleted)
+        )
+    if effects.arrivals:
+        await _receive(db, events, now_ms, effects.arrivals)
+    if effects.emitted:
+        run_ids, emitted = map(list, zip(*effects.emitted, strict=True))
+        await db.execute(mail.SET_EMITTED, run_ids, emitted)
+        events.emitted(run_ids)
+        await add_emitted(db, events, now_ms, run_ids)
+    unused = set(opened.added) - {str(each.run.instance_id) for each in effects.arrivals}
+    if unused:  # the outcome that sends to it was fenced or refused
+        await db.execute(mail.DELETE_INSTANCES, list(unused))
+    await expose(db, events, now_ms, opened.instances)
+
+
+async def _update(db: Db, now_ms: int, updates: Sequence[InstanceUpdate]) -> None:
+    await db.execute(mail.UPDATE_INSTANCES, *map(list, zip(*updates, strict=True)), now_ms)
+
+
+async def _receive(db: Db, events: TransactionEvents, now_ms: int, arrivals: Sequence[Arrival]) -> None:
+    """Store signals in mailboxes whose instances are locked. They are exposed at the end."""
+    left = Counter(str(each.run.instance_id) for each in arrivals)
+    rows = await db.fetch(mail.RESERVE, list(left), list(left.values()))
+    last: dict[str, int] = dict(map(tuple, rows))
+    numbered = []
+    for each in arrivals:
+        key = str(each.run.instance_id)
+        left[key] -= 1
+        numbered.append((each.run, last[key] - left[key]))
+    await write_signals(db, events, now_ms, numbered)
+    await remember(db, arrivals)

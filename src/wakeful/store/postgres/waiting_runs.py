@@ -1,0 +1,33 @@
+"""Runs in PostgreSQL that wait again, or elsewhere: released by their worker, or moved with their job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from wakeful.store.postgres import pull_statements
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.mailbox import lock_of_jobs
+from wakeful.store.rows import Move
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+
+async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
+    """Retry these running runs: immediately, or at their instant if that is later."""
+    if held:
+        await db.execute(sql.RELEASE, held, now_ms)
+        await db.execute(sql.ADD_LIVE_RUNS, held)
+        events.ended(held)
+        events.publish("runs")
+
+
+async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
+    """Move waiting runs to another lane. See `Store.change_job`."""
+    if not jobs:
+        return
+    await lock_of_jobs(db, list(jobs))
+    lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
+    if await db.fetch(pull_statements.MOVE, list(jobs), lanes, timeouts, now_ms):
+        events.publish("runs")
