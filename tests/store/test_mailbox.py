@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from tests.support.databases import Database, SqliteDatabase
 from tests.support.factories import (
     DAY,
     MINUTE,
@@ -42,14 +38,6 @@ from wakeful.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import DeadLetter, JobChange, JobRow, RunFilter, UnfinishedRun
-
-
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    """Yield an SQLite database."""
-    made = SqliteDatabase(tmp_path / "wakeful.db")
-    yield made
-    await made.close()
 
 
 async def _set(store: Store, status: InstanceStatus, instance: str = "eu", **fields: object) -> None:
