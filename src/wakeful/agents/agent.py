@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _PATTERNS: Final = "__wakeful_patterns__"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NO_STATE: Final = "self.state is not the state of the instance; read ctx.state and return SetState(...)"
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -158,6 +159,28 @@ def handlers_of(cls: type[Agent]) -> Handlers:
                     f"class {cls.__name__}: {other.name} and {name} both handle '{pattern}'; remove one @on"
                 )
     return Handlers(by_pattern)
+
+
+def takes_context(hook: Callable[..., object]) -> bool:
+    """Return whether `on_thaw` or `on_hibernate`, as a bound method, takes the context."""
+    parameters = inspect.signature(hook).parameters.values()
+    return any(each.kind in (*_POSITIONAL, each.VAR_POSITIONAL) for each in parameters)
+
+
+class NotHere:
+    """The attribute `state` of an agent object: the state is in the context, so any use is an error."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError(_NO_STATE)
+
+    def __getitem__(self, key: object) -> object:
+        raise AttributeError(_NO_STATE)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise AttributeError(_NO_STATE)
+
+    def __repr__(self) -> str:
+        return "<the state is ctx.state>"
 
 
 def _is_decorated(base: type, name: str) -> bool:

@@ -72,11 +72,11 @@ class Context(InstanceContext):
         instance: str,
         signal: Signal,
         clock: Clock,
-        read_state: Callable[[], Any],
+        state: object,
         memory: Memory,
         dedupe_ms: int,
     ) -> None:
-        super().__init__(run.workspace, run.agent, instance, clock, read_state)
+        super().__init__(run.workspace, run.agent, instance, clock, lambda: state)
         self._run = run
         self.signal = signal
         self._memory = memory

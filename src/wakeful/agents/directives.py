@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from wakeful.agents.schedules import check_document, check_job_id, schedule_document, scheduled_signal
 from wakeful.duration import LONGEST, parse_duration
@@ -138,11 +139,16 @@ class SetCron(Directive):
     signal: str
     data: object
     job_id: str
-    tz: str | None
+    tz: str | ZoneInfo | None
     policies: Mapping[str, object]
 
     def __init__(
-        self, expr: object, signal: Signal | str, job_id: str, tz: str | None = None, **policies: object
+        self,
+        expr: object,
+        signal: Signal | str,
+        job_id: str,
+        tz: str | ZoneInfo | None = None,
+        **policies: object,
     ) -> None:
         name, data = scheduled_signal(signal)
         set_ = object.__setattr__

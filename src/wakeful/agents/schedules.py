@@ -8,12 +8,13 @@ unless the options say otherwise, whatever the defaults of the server are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from wakeful.document import Defaults, read_definition
-from wakeful.document.target import TARGET_FIELDS
+from wakeful.document.target import AGENT_KIND, TARGET_FIELDS
 from wakeful.document.values import camel
 from wakeful.duration import format_duration
 from wakeful.errors import InvalidArgument
@@ -46,7 +47,7 @@ class Schedule:
     expr: object
     signal: str
     job_id: str
-    tz: str | None
+    tz: str | ZoneInfo | None
     data: object
     policies: Mapping[str, object]
 
@@ -55,7 +56,7 @@ class Schedule:
         expr: object,
         signal: str | Signal,
         job_id: str | None = None,
-        tz: str | None = None,
+        tz: str | ZoneInfo | None = None,
         data: object = None,
         **policies: object,
     ) -> None:
@@ -86,7 +87,7 @@ def schedule_document(
     expr: object,
     signal: str,
     data: object,
-    tz: str | None,
+    tz: str | ZoneInfo | None,
     policies: Mapping[str, object],
     class_options: Mapping[str, Json],
 ) -> dict[str, Json]:
@@ -110,13 +111,13 @@ def schedule_document(
     }
     document = {**inherited, **_OWN_DEFAULTS, **options, "schedule": _to_json("schedule", _schedule(expr))}
     if tz is not None:
-        document["tz"] = tz
+        document["tz"] = _to_json("tz", str(tz) if isinstance(tz, ZoneInfo) else tz)
     if data is not None:
         try:
             document["payload"] = json_value(data, MAX_DATA)
         except InvalidArgument as error:
             raise InvalidArgument(f"data: {error.message}") from None
-    document["target"] = {"kind": "agent", "signal": signal}
+    document["target"] = {"kind": AGENT_KIND, "signal": signal}
     return document
 
 
@@ -133,12 +134,12 @@ def read_schedule(
 
     `name` is the name of the job. Without an instance the definition is only for validation.
     """
-    fields = {key: value for key, value in document.items() if key != "target"}
-    definition = read_definition({**fields, "name": name}, now_ms=now_ms, defaults=defaults, old=old)
-    target = document["target"]
-    assert isinstance(target, dict)
-    full = target if instance is None else {"kind": "agent", "instance": instance, "signal": target["signal"]}
-    return replace(definition, work=replace(definition.work, target=full))
+    declared = document.get("target")
+    target = declared if isinstance(declared, dict) else {"kind": AGENT_KIND}
+    if instance is not None:
+        target = {**target, "instance": instance}
+    fields = {**document, "name": name, "target": target}
+    return read_definition(fields, now_ms=now_ms, defaults=defaults, old=old)
 
 
 def check_document(document: Mapping[str, Json]) -> None:

@@ -185,11 +185,20 @@ def _repr(value: object) -> str:
 
 def _failed(run: Launch, name: object, error: BaseException) -> Failed:
     log.warning("function.failed", **run.log_fields, function=name, exc_info=error)
+    return Failed(error_text(error))
+
+
+def error_text(error: BaseException) -> str:
+    """Return the error of a run for an exception that user code raised.
+
+    >>> error_text(ValueError("no such customer")), error_text(TimeoutError())
+    ('ValueError: no such customer', 'TimeoutError')
+    """
     try:
         text = str(error)
     except Exception:
         text = ""
-    return Failed(truncate(f"{type(error).__name__}: {text}" if text else type(error).__name__))
+    return truncate(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
 def _is_awaited(function: Function) -> bool:

@@ -1,0 +1,230 @@
+"""What a handler returned, turned into what is written with the outcome of its run.
+
+All validation is here: a `Refused` says why the outcome is a failed attempt instead. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from wakeful.agents.class_registry import RegisteredClass
+from wakeful.agents.directives import (
+    CancelCron,
+    Delay,
+    Directive,
+    Emit,
+    Recipient,
+    SetCron,
+    SetState,
+    Stop,
+)
+from wakeful.agents.schedules import read_schedule
+from wakeful.agents.state import StateObject, state_from_text, state_to_text
+from wakeful.document import Defaults
+from wakeful.errors import InvalidArgument
+from wakeful.instances import DIRECTIVE_REFUSED, ScheduleChange, Send, schedule_job_name
+from wakeful.instants import utc_datetime
+from wakeful.json_value import shown
+from wakeful.signals import Signal
+
+#: The most directives of one handler, and the most bytes of the signals that it sends.
+MAX_DIRECTIVES: Final = 1_000
+MAX_SIGNALS: Final = 1 << 20
+
+UNKNOWN_DIRECTIVE: Final = "unknown_directive"
+INVALID_STATE: Final = "invalid_state"
+
+
+class Refused(Exception):
+    """What a handler returned cannot be written."""
+
+    def __init__(self, message: str, reason: str, *, permanent: bool = True) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        #: whether a retry cannot succeed
+        self.permanent = permanent
+
+
+@dataclass(slots=True)
+class Returned:
+    """The directives that a handler returned, and the output of its run."""
+
+    directives: list[Directive] = field(default_factory=list)
+    output: str | None = None
+
+
+@dataclass(slots=True)
+class Effects:
+    """What the directives change."""
+
+    #: the state as it was read, and as it will be
+    old_text: str
+    state_text: str
+    sends: list[Send] = field(default_factory=list)
+    #: delays that are kept in memory
+    volatile: list[Send] = field(default_factory=list)
+    schedules: dict[tuple[bool, str], ScheduleChange] = field(default_factory=dict)
+    emitted: list[str] = field(default_factory=list)
+    stop: bool = False
+
+
+def read_returned(value: object) -> Returned:
+    """Return what a handler returned: nothing, text, a directive, or an iterable of them.
+
+    >>> read_returned([Stop(), None, "done"])
+    Returned(directives=[Stop()], output='done')
+    """
+    returned = Returned()
+    if value is None:
+        return returned
+    if isinstance(value, Directive | str):
+        parts: Iterable[object] = (value,)
+    elif isinstance(value, Iterable) and not isinstance(value, Mapping | bytes | bytearray):
+        parts = value
+    else:
+        raise Refused(_unknown(value), UNKNOWN_DIRECTIVE)
+    texts = []
+    for part in parts:
+        if isinstance(part, Directive):
+            returned.directives.append(part)
+        elif isinstance(part, str):
+            texts.append(part)
+        elif part is not None:  # `Emit(...) if changed else None`
+            raise Refused(_unknown(part), UNKNOWN_DIRECTIVE)
+    if len(returned.directives) > MAX_DIRECTIVES:
+        raise Refused(
+            f"the handler returned {len(returned.directives)} directives; at most {MAX_DIRECTIVES}",
+            DIRECTIVE_REFUSED,
+        )
+    if texts:
+        returned.output = "\n".join(texts)
+    return returned
+
+
+def instance_source(workspace: str, agent: str, instance: str) -> str:
+    """Return the `source` of signals that an instance sends."""
+    return f"/workspaces/{workspace}/agents/{agent}/instances/{instance}"
+
+
+def effects(
+    directives: Sequence[Directive],
+    registered: RegisteredClass,
+    instance: str,
+    state_text: str,
+    now_ms: int,
+    defaults: Defaults | None = None,
+) -> Effects:
+    """Return the effects of the directives in their order, or raise Refused.
+
+    `defaults` are those of the agent's jobs; they are needed if there is a `SetCron`.
+    """
+    result = Effects(state_text, state_text)
+    state: StateObject | None = None
+    for each in directives:
+        match each:
+            case SetState():
+                state = _changed(registered, state, state_text, each)
+            case Emit():
+                _emit(result, registered, instance, each, now_ms)
+            case Delay():
+                send = _send(registered, instance, each.signal, registered.agent, instance, now_ms)
+                (result.sends if each.durable else result.volatile).append(send._replace(delay_ms=each.ms))
+            case SetCron():
+                change = _set_cron(registered, instance, each, now_ms, defaults or Defaults())
+                result.schedules[False, each.job_id] = change
+            case CancelCron():
+                key = each.declared, each.job_id
+                result.schedules[key] = ScheduleChange(each.job_id, None, each.declared)
+            case Stop():
+                result.stop = True
+            case _:
+                raise Refused(_unknown(each), UNKNOWN_DIRECTIVE)
+    if state is not None:
+        try:
+            result.state_text = state_to_text(state)
+        except InvalidArgument as error:
+            raise Refused(error.message, INVALID_STATE) from None
+    size = sum(map(len, result.emitted)) + sum(len(send.text) for send in result.sends)
+    if size > MAX_SIGNALS:
+        raise Refused(
+            f"the handler sends signals of {size} characters; at most {MAX_SIGNALS} at once: store large "
+            "data elsewhere and send a reference",
+            DIRECTIVE_REFUSED,
+        )
+    return result
+
+
+def _changed(
+    registered: RegisteredClass, state: StateObject | None, state_text: str, change: SetState
+) -> StateObject:
+    try:
+        if change.replace:
+            return registered.state.replace(change.changes)
+        assert isinstance(change.changes, Mapping)
+        old = state_from_text(state_text) if state is None else state
+        return registered.state.merge(old, change.changes)
+    except InvalidArgument as error:
+        raise Refused(f"SetState: {error.message}", INVALID_STATE) from None
+
+
+def _emit(result: Effects, registered: RegisteredClass, instance: str, emit: Emit, now_ms: int) -> None:
+    match emit.to:
+        case None:
+            signal = emit.signal.sent(_source(registered, instance), utc_datetime(now_ms))
+            result.emitted.append(signal.to_text())
+        case Recipient():
+            to = registered.agent, instance
+            result.sends.append(_send(registered, instance, emit.signal, *to, now_ms))
+        case agent, name:
+            result.sends.append(_send(registered, instance, emit.signal, agent, name, now_ms))
+
+
+def _send(
+    registered: RegisteredClass, instance: str, signal: Signal, agent: str, recipient: str, now_ms: int
+) -> Send:
+    sent = signal.sent(_source(registered, instance), utc_datetime(now_ms))
+    return Send(
+        agent,
+        recipient,
+        sent.type,
+        sent.to_text(),
+        sent.source or "",
+        None if sent.generated_id else sent.id,
+    )
+
+
+def _source(registered: RegisteredClass, instance: str) -> str:
+    return instance_source(registered.workspace, registered.agent, instance)
+
+
+def _set_cron(
+    registered: RegisteredClass, instance: str, cron: SetCron, now_ms: int, defaults: Defaults
+) -> ScheduleChange:
+    try:
+        definition = read_schedule(
+            cron.document(registered.options),
+            schedule_job_name(instance, "dynamic", cron.job_id),
+            instance,
+            now_ms=now_ms,
+            defaults=defaults,
+        )
+    except InvalidArgument as error:
+        # A retry may succeed: the time zone database may be back, or the operator may allow the zone.
+        message = f"SetCron '{cron.job_id}': {error.message}"
+        raise Refused(message, DIRECTIVE_REFUSED, permanent=False) from None
+    if registered.handlers.find(cron.signal) is None:
+        raise Refused(
+            f"SetCron '{cron.job_id}': no handler of {registered.cls.__name__} handles '{cron.signal}'",
+            DIRECTIVE_REFUSED,
+        )
+    return ScheduleChange(cron.job_id, definition)
+
+
+def _unknown(value: object) -> str:
+    return (
+        f"unknown directive {shown(value)}; a handler returns SetState, Emit, Delay, SetCron, CancelCron, "
+        "Stop, text, or a list of them"
+    )

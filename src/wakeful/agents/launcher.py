@@ -1,0 +1,274 @@
+"""The launcher of signals: it loads an instance, calls the handler, and returns what is to be written.
+
+The state comes with the run, as it was when the run was taken. Nothing is written here: the directives of the
+handler are part of the outcome, and take effect in the transaction that writes it. A failure never has
+directives. If the state cannot be read or migrated, the outcome blocks the instance; the state stays as it
+is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from wakeful.agents.class_registry import ClassRegistry, RegisteredClass
+from wakeful.agents.context import Context
+from wakeful.agents.directives import SetCron
+from wakeful.agents.effects import Effects, Refused, Returned, effects, read_returned
+from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, InstanceCache
+from wakeful.agents.invocation import Invoker
+from wakeful.agents.memory import Memory
+from wakeful.agents.run_signals import signal_of_run
+from wakeful.agents.state import state_from_text, state_to_text
+from wakeful.clock import Clock
+from wakeful.document import Defaults
+from wakeful.errors import InvalidArgument, Permanent
+from wakeful.instances import BLOCKED, DEFAULT_INSTANCE, Handled, Send, instance_id
+from wakeful.json_value import Json
+from wakeful.launch.function import DEFAULT_THREADS, error_text
+from wakeful.launch.port import Launch, truncate
+from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.signals import Signal
+
+#: The reason of a failed attempt of a signal that no handler handles.
+UNHANDLED: Final = "unhandled"
+#: The reason of an attempt in a process that does not have the class, or only an older version of it.
+NOT_REGISTERED: Final = "not_registered"
+
+log = get_logger("wakeful.agents")
+
+#: Returns the defaults of the jobs of an agent: (workspace, agent) -> defaults.
+DefaultsOf = Callable[[str, str], Awaitable[Defaults]]
+#: Keeps delays in memory: (run, signals). They start when the outcome of this attempt is written.
+KeepDelays = Callable[[Launch, Sequence[Send]], None]
+
+
+class _State(NamedTuple):
+    #: the state as compact JSON, in the form of this version of the class
+    text: str
+    #: what the handler gets
+    value: object
+    #: whether it was stored in the form of an older version
+    migrated: bool
+
+
+class _Unreadable(Exception):
+    """The state cannot be read or migrated."""
+
+
+class AgentLauncher:
+    """Hands signals to the handlers of agent classes."""
+
+    kind = "agent"
+    default_timeout_ms = 60_000
+
+    def __init__(
+        self,
+        classes: ClassRegistry,
+        clock: Clock,
+        *,
+        defaults_of: DefaultsOf | None = None,
+        keep_delays: KeepDelays | None = None,
+        threads: int = DEFAULT_THREADS,
+        max_instances: int = MAX_INSTANCES,
+    ) -> None:
+        self.classes = classes
+        self._clock = clock
+        #: the defaults of `SetCron`; None: those of Wakeful
+        self.defaults_of = defaults_of
+        #: where delays with `durable=False` are kept; None: they are durable
+        self.keep_delays = keep_delays
+        self._invoker = Invoker(threads)
+        #: the objects in memory
+        self.cache = InstanceCache(clock, self._invoker, max_instances)
+
+    async def open(self) -> None:
+        """Do nothing: objects and threads are created on demand."""
+
+    async def close(self) -> None:
+        """Remove all objects from memory, and stop the threads."""
+        await self.cache.close()
+        self._invoker.close()
+
+    def check(self, target: Mapping[str, Json]) -> None:
+        """Accept every target: its fields are checked with its document; the class may be elsewhere."""
+
+    def hibernate(self, instance: str) -> bool:
+        """Remove the object of an instance, by its id, from memory. Returns whether there was an idle one."""
+        return self.cache.hibernate(instance)
+
+    async def start(self, run: Launch) -> Outcome:
+        """Handle the signal of a run."""
+        registered = self.classes.get(run.workspace, run.agent)
+        if registered is None:
+            return _not_registered(f"no class of the agent '{run.agent}' is registered in this process")
+        if run.state_version > registered.version:
+            return _not_registered(
+                f"the state of this instance has version {run.state_version}, and {registered.cls.__name__} "
+                f"in this process has version {registered.version}"
+            )
+        try:
+            signal = signal_of_run(run)
+        except Exception as error:
+            message = truncate(f"the signal of this run cannot be read: {error}")
+            return Failed(message, permanent=True, reason="unreadable")
+        instance = run.instance or DEFAULT_INSTANCE
+        return await self._handle(run, registered, instance, signal)
+
+    async def _handle(
+        self, run: Launch, registered: RegisteredClass, instance: str, signal: Signal
+    ) -> Outcome:
+        if registered.handlers.find(signal.type) is None:
+            return _unhandled(registered, signal)
+        id_ = run.instance_id or instance_id(run.workspace, run.agent, instance)
+        entry: CachedInstance | None = None
+        try:
+            entry = self.cache.acquire(id_, instance, registered, run.revision)
+            state = await self._load(run, registered, entry)
+            await self.cache.thaw(entry, state.text)
+            outcome = await self._run_handler(run, registered, entry, signal, state)
+        except _Unreadable as error:
+            self._discard(entry)
+            return _blocked(run, registered, instance, str(error))
+        except (Exception, SystemExit) as error:  # the class cannot be instantiated
+            self._discard(entry)
+            return _failed(run, error)
+        except BaseException:
+            # The attempt was cancelled. A thread may still use the object.
+            self._discard(entry)
+            raise
+        handled = outcome.handled if isinstance(outcome, Succeeded) else None
+        if handled is None or handled.data is None:
+            self.cache.release(entry, run.revision, state.text)
+        else:
+            self.cache.release(entry, run.revision + 1, handled.data)
+        if handled is not None and handled.stop:
+            self.cache.hibernate(id_)
+        return outcome
+
+    def _discard(self, entry: CachedInstance | None) -> None:
+        if entry is not None:
+            self.cache.discard(entry)
+
+    async def _load(self, run: Launch, registered: RegisteredClass, entry: CachedInstance) -> _State:
+        """Return the state in the form of this version of the class."""
+        if run.state_text is None:
+            stored = registered.state.initial()
+            return _State(registered.initial_text, registered.state.load(stored), False)
+        old = 0 < run.state_version < registered.version
+        try:
+            stored = state_from_text(run.state_text)
+            if not old:
+                return _State(run.state_text, registered.state.load(stored), False)
+        except Exception as error:
+            raise _Unreadable(
+                f"the state cannot be read: {_text(error)}; correct the class, or raise its version and "
+                "convert the state in `migrate`"
+            ) from error
+        try:
+            new = await self._invoker.call(
+                entry.object.migrate, stored, run.state_version, abandoned=lambda: _abandoned(run, "migrate")
+            )
+            if new is None:
+                raise InvalidArgument("migrate returned nothing; return the new state")
+            stored = registered.state.replace(new)
+            text = state_to_text(stored)
+            return _State(text, registered.state.load(state_from_text(text)), True)
+        except (Exception, SystemExit) as error:
+            raise _Unreadable(
+                f"the state cannot be migrated from version {run.state_version} to {registered.version}: "
+                f"{_text(error)}"
+            ) from error
+
+    async def _run_handler(
+        self, run: Launch, registered: RegisteredClass, entry: CachedInstance, signal: Signal, state: _State
+    ) -> Outcome:
+        handler = registered.handlers.find(signal.type)
+        assert handler is not None
+        memory = Memory(run.memory)
+        context = Context(run, entry.instance, signal, self._clock, state.value, memory, registered.dedupe_ms)
+        arguments = (signal, context)[: handler.arguments]
+        try:
+            value = await self._invoker.call(
+                getattr(entry.object, handler.name),
+                *arguments,
+                abandoned=lambda: _abandoned(run, handler.name),
+            )
+            returned = read_returned(value)
+            result = await self._effects(registered, entry.instance, returned, state)
+        except Permanent as error:
+            return Failed(truncate(error.message), permanent=True, reason="permanent")
+        except Refused as error:
+            log.warning("handler.refused", **run.log_fields, handler=handler.name, error=error.message)
+            return Failed(truncate(error.message), permanent=error.permanent, reason=error.reason)
+        except (Exception, SystemExit) as error:
+            return _failed(run, error, handler.name)
+        if result.volatile:
+            if self.keep_delays is None:
+                result.sends += result.volatile
+            else:
+                self.keep_delays(run, result.volatile)
+        changed = state.migrated or result.state_text != result.old_text
+        handled = Handled(
+            run.workspace,
+            run.agent,
+            entry.instance,
+            run.revision,
+            registered.version,
+            data=result.state_text if changed else None,
+            memory=memory.written(signal.type, self._clock.now_ms(), registered.dedupe_ms),
+            sends=tuple(result.sends),
+            schedules=tuple(result.schedules.values()),
+            stop=result.stop,
+            emitted=f"[{','.join(result.emitted)}]" if result.emitted else None,
+        )
+        output = None if returned.output is None else truncate(returned.output)
+        return Succeeded(output, handled=handled)
+
+    async def _effects(
+        self, registered: RegisteredClass, instance: str, returned: Returned, state: _State
+    ) -> Effects:
+        defaults = None
+        if self.defaults_of is not None and any(isinstance(each, SetCron) for each in returned.directives):
+            defaults = await self.defaults_of(registered.workspace, registered.agent)
+        now_ms = self._clock.now_ms()
+        return effects(returned.directives, registered, instance, state.text, now_ms, defaults)
+
+
+def _not_registered(message: str) -> Failed:
+    return Failed(message, reason=NOT_REGISTERED, counted=False)
+
+
+def _unhandled(registered: RegisteredClass, signal: Signal) -> Failed:
+    known = ", ".join(registered.handlers.patterns[:20])
+    return Failed(
+        truncate(f"{registered.cls.__name__} has no handler for '{signal.type}'; it handles {known}"),
+        permanent=True,
+        reason=UNHANDLED,
+    )
+
+
+def _blocked(run: Launch, registered: RegisteredClass, instance: str, why: str) -> Failed:
+    why = truncate(why)
+    log.error("instance.blocked", **run.log_fields, instance=instance, error=why)
+    handled = Handled(run.workspace, run.agent, instance, run.revision, registered.version, block=why)
+    return Failed(why, reason=BLOCKED, counted=False, handled=handled)
+
+
+def _failed(run: Launch, error: BaseException, handler: str | None = None) -> Failed:
+    log.warning("handler.failed", **run.log_fields, handler=handler, exc_info=error)
+    return Failed(error_text(error))
+
+
+def _abandoned(run: Launch, handler: str) -> None:
+    log.warning(
+        "handler.abandoned",
+        **run.log_fields,
+        handler=handler,
+        reason="it was stopped or timed out, but a thread cannot be stopped: it runs on",
+    )
+
+
+def _text(error: BaseException) -> str:
+    return error.message if isinstance(error, InvalidArgument) else error_text(error)
