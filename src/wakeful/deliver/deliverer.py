@@ -14,6 +14,7 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.deliver.delivery_text import delivery_text
 from wakeful.deliver.suppression import suppression_reason
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
@@ -124,7 +125,8 @@ class Deliverer(Loop):
 
     async def _attempt(self, delivery: Delivery) -> DeliveryResult:
         run_id, attempt, channel = delivery.run_id, delivery.attempt, delivery.channel
-        reason = suppression_reason(delivery.output, delivery.job_name)
+        text = delivery_text(delivery)
+        reason = suppression_reason(text, delivery.job_name)
         if reason is not None:
             log.info("delivery.suppressed", **delivery.log_fields, reason=reason)
             return DeliveryResult(run_id, attempt, "suppressed", error=reason)
@@ -134,7 +136,7 @@ class Deliverer(Loop):
             self._channels.check(channel, delivery.to)
         except InvalidArgument as error:
             return self._refused(delivery, error.message)
-        send = partial(self._channels.send, channel, delivery.to, _message(delivery))
+        send = partial(self._channels.send, channel, delivery.to, _message(delivery, text))
         try:
             result = await self._threads.run(send, lambda: None)
         except ResourceExhausted:
@@ -171,7 +173,7 @@ class Deliverer(Loop):
             self.wake()
 
 
-def _message(delivery: Delivery) -> ChannelMessage:
-    """Return the message of a delivery: the output, and a subject for mail."""
+def _message(delivery: Delivery, text: str) -> ChannelMessage:
+    """Return the message of a delivery: its text, and a subject for mail."""
     subject = f"{delivery.job_name or 'Wakeful'} ({delivery.agent})"
-    return ChannelMessage("", (delivery.output or "").strip(), subject=subject)
+    return ChannelMessage("", text, subject=subject)

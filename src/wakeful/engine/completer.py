@@ -3,7 +3,8 @@
 An outcome that cannot be written is retried: it is lost only if the process dies, and then the rescuer takes
 the run. If the database refuses a value, the batch is divided to find the outcome, which is written without
 its output. Any other error is taken for a temporary one: the batch is retried several times, then divided to
-find the outcome that causes it. That one is retried after the others, and at last without its output.
+find the outcome that causes it. That one is retried after the others, and at last without its output. The
+outcome of a signal whose directives cannot be written becomes a failed attempt instead.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from wakeful.store.port import Store
 _MAX_BATCH: Final = 2_000
 _UNSTORABLE: Final = "its output could not be stored"
 _REASON: Final = "unstorable"
+_REFUSED: Final = "its directives could not be stored"
 #: How often a batch is retried as a whole after a database fault.
 _BATCH_RETRIES: Final = 3
 #: After so many faults a single outcome is written without its output.
@@ -109,7 +111,7 @@ class Completer(Loop):
                             "run.fenced", run_id=each.run_id, job_id=each.job_id, attempt=each.attempt,
                             worker=self.worker_name, would_be=each.state,
                         )  # fmt: skip
-            self.on_written(batch, written)
+            self.on_written(self._consequences.as_written(batch), written)
 
     def _halve(self, batch: Sequence[Finished]) -> bool:
         """Continue with half of this batch. Returns False if it is a single outcome."""
@@ -126,7 +128,10 @@ class Completer(Loop):
         raise error
 
     def _drop_output(self, one: Finished, error: Exception) -> None:
-        """Replace the first outcome by one without output. Raises the error if it has none already."""
+        """Replace the first outcome by one without output. Raises the error if it has none already.
+
+        A signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
+        """
         log.error(
             "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt,
             worker=self.worker_name, exc_info=error,
@@ -134,5 +139,9 @@ class Completer(Loop):
         if one.reason == _REASON:
             self._finished.append(self._finished.pop(0))
             raise error
+        if one.handled is not None and one.handled.refusal is not None:
+            message = f"{_REFUSED} ({type(error).__name__})"
+            self._finished[0] = one.handled.refusal._replace(error=message)
+            return
         message = f"{_UNSTORABLE} ({type(error).__name__})"
         self._finished[0] = one._replace(output=None, usage=None, error=message, reason=_REASON)

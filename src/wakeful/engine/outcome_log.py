@@ -71,11 +71,21 @@ class LoggedConsequences:
     def __init__(self, consequences: Consequences) -> None:
         self._consequences = consequences
         self._effects: Effects | None = None
+        self._outcomes: Sequence[Finished] = ()
 
     def __call__(self, outcomes: Sequence[Finished], facts: Facts) -> Effects:
         """Return the effects. A transaction that is repeated replaces them."""
+        self._outcomes = outcomes
         self._effects = self._consequences(outcomes, facts)
         return self._effects
+
+    def as_written(self, batch: Sequence[Finished]) -> Sequence[Finished]:
+        """Return the outcomes as they were written: those with refused directives are failed attempts."""
+        outcomes, self._outcomes = self._outcomes, ()
+        if all(each.handled is None for each in batch):
+            return batch
+        written = {each.run_id: each for each in outcomes}
+        return [written.get(each.run_id, each) for each in batch]
 
     def log(self, log: Log) -> None:
         """Log the jobs that the outcomes disabled or deleted, and the runs that follow."""

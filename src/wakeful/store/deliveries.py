@@ -2,7 +2,7 @@
 
 - `deliveries`: one row for each succeeded run whose output is to be delivered (`Finished.deliver`), added in
   the transaction of that outcome (topic: `deliveries`). If the job names no channel, it is the agent's at
-  that time.
+  that time. A run that emitted signals has one too if its agent has a channel.
 - A run shows its delivery as *pending* until it ends, and as *not_requested* without a row.
 - A row is *pending* until a worker takes it, and *sending* until that worker reports the result. If it does
   not report in time, the output may have arrived: the delivery is *unknown* and not sent again.
@@ -36,6 +36,8 @@ class Delivery(NamedTuple):
     #: the key of the run, and its last attempt
     idempotency_key: str
     run_attempt: int
+    #: the signals that the run emitted, as a JSON array
+    emitted: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:

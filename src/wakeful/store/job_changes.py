@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from wakeful.errors import InvalidArgument
-from wakeful.job import JobRecord
+from wakeful.job import JobRecord, ScheduleKey
 from wakeful.planning import job_state, overdue
 from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, tick_run
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_of, schedule_key
 from wakeful.store.rows import JobChange, JobRow, Move
 
 
@@ -65,3 +66,18 @@ def overdue_runs(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
         return missed_runs(row, now_ms, "deleted")
     except InvalidArgument:
         return ()
+
+
+def stored_schedules(
+    rows: Iterable[JobRow], wanted: Collection[ScheduleKey]
+) -> dict[ScheduleKey, JobRecord | None]:
+    """Return those of the wanted schedules that exist; None for a job that cannot be read."""
+    found: dict[ScheduleKey, JobRecord | None] = {}
+    for row in rows:
+        key = schedule_key(row)
+        if key in wanted and key is not None:
+            try:
+                found[key] = job_of(row)
+            except InvalidArgument:
+                found[key] = None
+    return found

@@ -43,7 +43,7 @@ TAKE: Final = """
         FROM due WHERE d.run_id = due.run_id
         RETURNING d.run_id, d.channel, d.send_to, d.attempt)
     SELECT r.id::text, r.workspace, r.agent, r.job_name, t.channel, t.send_to, r.output, t.attempt,
-        r.job_id::text, r.idempotency_key, r.attempt
+        r.job_id::text, r.idempotency_key, r.attempt, r.emitted
     FROM taken t JOIN runs r ON r.id = t.run_id ORDER BY r.id"""
 #: the primary key, once for each
 FINISH: Final = """

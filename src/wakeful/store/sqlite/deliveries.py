@@ -17,6 +17,13 @@ ADD: Final = """
     FROM runs r LEFT JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
     WHERE r.id = ?1
     ON CONFLICT (run_id) DO NOTHING"""
+#: the primary keys of runs and agents
+ADD_EMITTED: Final = """
+    INSERT INTO deliveries (run_id, state, channel, send_to, attempt, due_at, at)
+    SELECT r.id, 'pending', a.channel, a.send_to, 0, ?2, ?2
+    FROM runs r CROSS JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
+    WHERE r.id = ?1 AND a.channel IS NOT NULL
+    ON CONFLICT (run_id) DO NOTHING"""
 #: deliveries_due: its beginning
 TIME_OUT: Final = f"""
     UPDATE deliveries INDEXED BY deliveries_due SET state = 'unknown', due_at = NULL, at = ?1,
@@ -25,7 +32,7 @@ TIME_OUT: Final = f"""
 #: deliveries_due, in its order; the primary key of runs, once for each
 DUE: Final = """
     SELECT r.id, r.workspace, r.agent, r.job_name, d.channel, d.send_to, r.output, d.attempt + 1,
-        r.job_id, r.idempotency_key, r.attempt
+        r.job_id, r.idempotency_key, r.attempt, r.emitted
     FROM deliveries d INDEXED BY deliveries_due CROSS JOIN runs r ON r.id = d.run_id
     WHERE d.due_at <= ? AND d.state = 'pending' ORDER BY d.due_at LIMIT ?"""
 #: the primary key
@@ -47,6 +54,14 @@ def add_deliveries(
     """Add deliveries of the outputs of runs: run, channel and recipient, else those of the agent."""
     db.executemany(ADD, [(*each, now_ms) for each in deliveries])
     events.publish("deliveries")
+
+
+def add_emitted(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]
+) -> None:
+    """Add deliveries of the signals that these runs emitted, to the channels of agents that have one."""
+    if db.executemany(ADD_EMITTED, [(run_id, now_ms) for run_id in run_ids]).rowcount:
+        events.publish("deliveries")
 
 
 async def take_deliveries(

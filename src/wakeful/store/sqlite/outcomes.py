@@ -24,14 +24,16 @@ from wakeful.consequences import (
     resets_failures,
 )
 from wakeful.outcome import Finished
+from wakeful.signal_rules import refuse
 from wakeful.store.sql import incidents
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.deliveries import add_deliveries
+from wakeful.store.sqlite.deliveries import add_deliveries, add_emitted
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
 from wakeful.store.sqlite.usage import add_usage, owners_of
 from wakeful.stored_text import cleaned
 
@@ -46,11 +48,13 @@ async def finish(
     consequences: Consequences,
 ) -> set[str]:
     """Write the outcomes of the runs that the worker still holds. See `Store.finish`."""
-    if _write(db, worker, finished) < len(finished):
+    directives = read_facts(db, now_ms, finished)
+    checked = finished if directives is None else refuse(finished, directives.facts)
+    if _write(db, worker, checked) < len(checked):
         db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
         return await settle(db, events, clock, now_ms, worker, finished, consequences)
-    await _follow_up(db, events, clock, now_ms, worker, finished, consequences)
+    await _follow_up(db, events, clock, now_ms, worker, checked, consequences, directives)
     return {outcome.run_id for outcome in finished}
 
 
@@ -64,9 +68,12 @@ async def settle(
     consequences: Consequences,
 ) -> set[str]:
     """As `finish`, but look first: for a transaction that has written something else already."""
-    held = _held(db, worker, first_of_each_run(finished))
+    held: Sequence[Finished] = _held(db, worker, first_of_each_run(finished))
+    directives = read_facts(db, now_ms, held)
+    if directives is not None:
+        held = refuse(held, directives.facts)
     _write(db, worker, held)
-    await _follow_up(db, events, clock, now_ms, worker, held, consequences)
+    await _follow_up(db, events, clock, now_ms, worker, held, consequences, directives)
     return {outcome.run_id for outcome in held}
 
 
@@ -120,12 +127,18 @@ async def _follow_up(
     worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
+    directives: StoredFacts | None,
 ) -> None:
     """Write what follows from these outcomes, which are written."""
+    emitted: list[str] = []
+    if directives is not None:  # first: a schedule that its own run sets anew is not over
+        emitted = await write_directives(db, events, clock, now_ms, finished, directives)
     facts = await _facts(db, finished, needs(finished), now_ms)
     effects = consequences(finished, facts)
     events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     await _apply(db, events, clock, now_ms, worker, effects)
+    if emitted:
+        add_emitted(db, events, now_ms, emitted)
     expose(db, events, now_ms, {each.instance_id for each in finished if each.instance_id is not None})
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])

@@ -1,0 +1,141 @@
+"""What handlers of signals returned, in SQLite: written with the outcomes of their runs.
+
+This module reads facts and writes effects. `wakeful.signal_rules` decides.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from wakeful.clock import Clock
+from wakeful.instances import STOPPED, AgentClass
+from wakeful.outcome import Finished
+from wakeful.signal_rules import (
+    InstanceFacts,
+    SignalFacts,
+    instances_of,
+    recipients,
+    schedule_keys,
+    signal_effects,
+    signal_keys,
+)
+from wakeful.store.job_changes import stored_schedules
+from wakeful.store.row_mapping import changed_row, row_of, schedule_key
+from wakeful.store.rows import JobRow
+from wakeful.store.sql.instances import CLASS_COLUMNS, class_of
+from wakeful.store.sqlite.cancellation import cancel
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.mailbox import add_signals, known_signals, remember
+from wakeful.store.sqlite.schedules import change_schedules, schedules_of
+from wakeful.stored_text import cleaned
+
+#: the primary key of instances, once for each; with ?2 also a range of runs_mailbox
+INSTANCES: Final = """
+    SELECT i.id, i.status, i.revision, CASE WHEN ?2 THEN (
+        SELECT count(*) FROM runs INDEXED BY runs_mailbox WHERE instance_id = i.id AND state = 'pending')
+        ELSE 0 END
+    FROM json_each(?1) e CROSS JOIN instances i ON i.id = e.value"""
+#: the primary key, once for each
+CLASSES: Final = f"""
+    SELECT {CLASS_COLUMNS} FROM json_each(?) e CROSS JOIN agent_classes
+    WHERE workspace = json_extract(e.value, '$[0]') AND agent = json_extract(e.value, '$[1]')"""
+#: the primary key
+UPDATE_INSTANCE: Final = """
+    UPDATE instances SET data = coalesce(?3, data), version = iif(?3 IS NULL, version, ?4),
+        revision = revision + (?3 IS NOT NULL), memory = coalesce(?5, memory), status = coalesce(?6, status),
+        note = iif(?6 IS NULL, note, ?7), handled_at = ?2, updated_at = ?2
+    WHERE id = ?1"""
+#: runs_mailbox: a range of it
+PENDING: Final = """
+    SELECT id FROM runs INDEXED BY runs_mailbox WHERE instance_id = ? AND state = 'pending'"""
+#: the primary key
+SET_EMITTED: Final = "UPDATE runs SET emitted = ? WHERE id = ?"
+
+
+class StoredFacts:
+    """The facts about a batch, and the rows of the schedules that it changes."""
+
+    __slots__ = ("facts", "jobs")
+
+    def __init__(self, facts: SignalFacts, jobs: Sequence[JobRow]) -> None:
+        self.facts = facts
+        self.jobs = jobs
+
+
+def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]) -> StoredFacts | None:
+    """Read what the directives of these outcomes depend on; None if there are none."""
+    returned = [each for each in outcomes if each.handled is not None]
+    if not returned:
+        return None
+    handlers = [each.handled for each in returned if each.handled is not None]
+    to = [owner for each in handlers for owner in recipients(each).values()]
+    jobs = schedules_of(db, {each.instance_id for each in handlers if each.schedules or each.stop})
+    dynamic = [row.instance_id for row in jobs if row.schedule_origin == "dynamic"]
+    instances = {
+        key: InstanceFacts(status, revision, waiting, dynamic.count(key))
+        for key, status, revision, waiting in db.execute(
+            INSTANCES, (json.dumps(instances_of(returned)), bool(to))
+        )
+    }
+    keys = [key for each in handlers for key in signal_keys(each)]
+    return StoredFacts(
+        SignalFacts(
+            instances,
+            _classes(db, {(workspace, agent) for workspace, agent, _ in to}) if to else {},
+            stored_schedules(jobs, {key for each in handlers for key in schedule_keys(each)}),
+            {key: row.id for row in jobs if (key := schedule_key(row)) is not None},
+            frozenset(known_signals(db, now_ms, keys)),
+        ),
+        jobs,
+    )
+
+
+def _classes(db: sqlite3.Connection, owners: set[tuple[str, str]]) -> dict[tuple[str, str], AgentClass]:
+    found = [class_of(row) for row in db.execute(CLASSES, (json.dumps(list(owners)),))]
+    return {(each.workspace, each.agent): each for each in found}
+
+
+async def write_directives(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    clock: Clock,
+    now_ms: int,
+    outcomes: Sequence[Finished],
+    stored: StoredFacts,
+) -> list[str]:
+    """Write what the handlers returned, for outcomes that are written. Returns the runs that emitted."""
+    effects = signal_effects(outcomes, stored.facts, now_ms)
+    updates = [
+        (
+            each.instance_id,
+            each.handled_ms,
+            each.data,
+            each.version,
+            each.memory,
+            each.status,
+            None if each.note is None else cleaned(each.note),
+        )
+        for each in effects.instances
+    ]
+    db.executemany(UPDATE_INSTANCE, updates)
+    rows = {row.id: row for row in stored.jobs}
+    await change_schedules(
+        db, events, clock, now_ms, stored.jobs,
+        [row_of(job) for job in effects.created],
+        [changed_row(rows[job.id], job) for job in effects.changed],
+        effects.deleted,
+    )  # fmt: skip
+    if effects.arrivals:
+        sent = add_signals(db, events, now_ms, [each.run for each in effects.arrivals], strict=False)
+        events.inserted(sent)
+        remember(db, effects.arrivals)
+    for instance in effects.stopped:
+        waiting = db.execute(PENDING, (instance,)).fetchall()
+        cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in waiting])
+    db.executemany(SET_EMITTED, [(text, run_id) for run_id, text in effects.emitted])
+    emitted = [run_id for run_id, _ in effects.emitted]
+    events.emitted(emitted)
+    return emitted
