@@ -74,6 +74,14 @@ class Agent:
         """
         return state
 
+    @classmethod
+    def redact(cls, state: dict[str, Any]) -> Mapping[str, Any]:
+        """Return what admins may see of a state in the interfaces; the stored state stays as it is.
+
+        It gets a copy of the stored JSON object. It is called only in processes that have the class.
+        """
+        return state
+
     def on_thaw(self, ctx: InstanceContext) -> object:
         """Prepare the object after it was created, such as open connections. It cannot change the state."""
 

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, overload
 
 from wakeful.app.jobs import plain_fields
-from wakeful.model import AgentInfo, MessageReceipt, Page, SessionInfo
-from wakeful.model.from_json import agent_from_json, receipt_from_json, session_from_json
+from wakeful.errors import FailedPrecondition
+from wakeful.instances import DEFAULT_INSTANCE, InstanceStatus
+from wakeful.instances_api import EventLike, InstancesApi, SignalLike
+from wakeful.model import AgentInfo, InstanceInfo, MessageReceipt, Page, Run, SessionInfo
+from wakeful.model.from_json import (
+    agent_from_json,
+    instance_from_json,
+    receipt_from_json,
+    run_from_json,
+    session_from_json,
+)
 from wakeful.scheduler import AgentsApi
-from wakeful.service.auth.access import LOCAL
+from wakeful.service.agents.instances import read_cursor
+from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.instance_serializers import (
+    serialize_instance,
+    serialize_instance_details,
+    serialize_received,
+)
 from wakeful.service.serializers import (
     JsonObject,
     serialize_agent,
@@ -18,16 +34,27 @@ from wakeful.service.serializers import (
     serialize_session,
 )
 from wakeful.service.services import Services
+from wakeful.signals import Signal
+from wakeful.store.instances import InstanceView
+
+_PAGE: Final = 200
 
 
-class Agents(AgentsApi):
+class Agents(AgentsApi, InstancesApi):
     """The agents of a workspace: `app.agents`."""
 
     def __init__(self, services: Services, workspace: str) -> None:
         self._services = services
         self._workspace = workspace
 
-    async def list(self) -> builtins.list[AgentInfo]:
+    @overload
+    async def list(self) -> builtins.list[AgentInfo]: ...
+    @overload
+    async def list(self, name: str) -> builtins.list[InstanceInfo]: ...
+    async def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
+        """Return all agents, by name; with the `name` of an agent, all its instances."""
+        if name is not None:
+            return await self._all_instances(name)
         rows = await self._services.agents.list(LOCAL, self._workspace)
         return [agent_from_json(serialize_agent(LOCAL, row)) for row in rows]
 
@@ -56,6 +83,90 @@ class Agents(AgentsApi):
         shown = [session_from_json(serialize_session(session)) for session in found[:limit]]
         return Page(shown, shown[-1].name if len(found) > limit else None)
 
+    # --- instances -------------------------------------------------------------------------------
+
+    async def start(
+        self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
+    ) -> InstanceInfo:
+        return _instance(await self._services.instances.start(*self._at(name, id), state=state))
+
+    async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return _instance(await self._services.instances.stop(*self._at(name, id)))
+
+    async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
+        return _instance(await self._services.instances.pause(*self._at(name, id), note=note))
+
+    async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return _instance(await self._services.instances.resume(*self._at(name, id)))
+
+    async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return _instance(await self._services.instances.hibernate(*self._at(name, id)))
+
+    @overload
+    async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
+    @overload
+    async def send(self, name: str, id: str, signal: Sequence[EventLike]) -> builtins.list[Run]: ...
+    async def send(
+        self, name: str, id: str, signal: SignalLike | Sequence[EventLike]
+    ) -> Run | builtins.list[Run]:
+        if isinstance(signal, Signal | str | Mapping):
+            return (await self._send(name, id, [read_signal(signal)]))[0]
+        return await self._send(name, id, [read_signal(each) for each in signal])
+
+    async def _send(self, name: str, id: str, signals: builtins.list[Signal]) -> builtins.list[Run]:
+        received = await self._services.signals.send(*self._at(name, id), signals)
+        return [run_from_json(serialize_received(each)) for each in received]
+
+    async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
+        details = await self._services.instances.get(*self._at(name, id))
+        if details.state is None:
+            raise FailedPrecondition(
+                details.state_error
+                or f"instance '{id}' has the initial state of its class, which this program does not have"
+            )
+        return details.state
+
+    async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        details = await self._services.instances.get(*self._at(name, id))
+        return instance_from_json(serialize_instance_details(LOCAL, details))
+
+    async def instances(
+        self,
+        name: str | None = None,
+        *,
+        status: InstanceStatus | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[InstanceInfo]:
+        found = await self._services.instances.list(
+            LOCAL, self._workspace, name, status=status, after=read_cursor(cursor), limit=limit + 1
+        )
+        shown = [instance_from_json(serialize_instance(view)) for view in found[:limit]]
+        last = shown[-1] if len(found) > limit else None
+        return Page(shown, f"{last.agent}/{last.id}" if last else None)
+
+    async def _all_instances(self, name: str) -> builtins.list[InstanceInfo]:
+        page = await self.instances(name, limit=_PAGE)
+        found = [*page]
+        while page.cursor is not None:
+            page = await self.instances(name, limit=_PAGE, cursor=page.cursor)
+            found += page
+        return found
+
+    def _at(self, name: str, id: str) -> tuple[Principal, str, str, str]:
+        return LOCAL, self._workspace, name, id
+
     async def _with_usage(self, name: str, content: JsonObject) -> AgentInfo:
         spent = await self._services.budgets.spent(self._workspace, name)
         return agent_from_json(content, spent=spent)
+
+
+def read_signal(value: SignalLike) -> Signal:
+    """Return a signal from a signal, the text of its type, or a CloudEvent as JSON."""
+    if isinstance(value, Signal):
+        return value
+    return Signal(value) if isinstance(value, str) else Signal.from_json(value)
+
+
+def _instance(view: InstanceView) -> InstanceInfo:
+    return instance_from_json(serialize_instance(view))

@@ -11,7 +11,9 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
+from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
+from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
 from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
@@ -50,6 +52,7 @@ from wakeful.store.connect import open_within, sqlite_path, store_at
 from wakeful.store.port import Store
 from wakeful.target import Function
 
+A = TypeVar("A", bound=type[Agent])
 F = TypeVar("F", bound=Callable[..., object])
 
 log = get_logger("wakeful.app")
@@ -150,12 +153,14 @@ class Wakeful:
             metrics,
             lanes=self._config.lanes,
         )
+        self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
+        self._launchers.add(self._agent_runtime.launcher)
         self._where = (workspace, agent)
         #: create, change and run jobs
         self.jobs = Jobs(self.services, workspace, agent)
         #: read, stop, replay and complete runs
         self.runs = Runs(self.services, workspace, agent)
-        #: create and change agents, and send messages to them
+        #: create and change agents, send messages and signals to them, and manage their instances
         self.agents = Agents(self.services, workspace)
         #: read and acknowledge incidents
         self.incidents = Incidents(self.services, workspace)
@@ -207,6 +212,16 @@ class Wakeful:
 
         return register
 
+    def agent(self, cls: A) -> A:
+        """Register an agent class, before the start: `app.agent(DailyReport)`, or as a decorator.
+
+        Its `name` is the agent. Signals to its instances are handled by this process, and by every other one
+        that registers the class.
+        """
+        if self._engine is not None:
+            raise FailedPrecondition("register agent classes before the app starts")
+        return self._agent_runtime.register(cls)
+
     def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
         def declare(function: F) -> F:
             slug = name or _slug(function)
@@ -230,6 +245,7 @@ class Wakeful:
         try:
             for document in self._declared.values():
                 await self._upsert_declared(document)
+            await self._agent_runtime.start()
             self._stopping = asyncio.Event()
             metrics, clock = self.services.metrics, self.store.clock
             tracing = await self._tracing.enter_async_context(engine_tracing())
@@ -241,7 +257,7 @@ class Wakeful:
                 self._launchers,
                 self._config,
                 metrics,
-                [turn_starter, deliverer, *self._pingers()],
+                [turn_starter, deliverer, *self._agent_runtime.loops(), *self._pingers()],
                 tracing,
             )
             await engine.start()
@@ -291,6 +307,7 @@ class Wakeful:
             try:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
             finally:
+                await self._agent_runtime.stop()
                 await self.store.close()
                 await self._tracing.aclose()
 

@@ -21,7 +21,7 @@ log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):
-    """Deletes what is too old, in batches: finished runs, closed incidents, sessions, usage, the changelog.
+    """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, usage, changes.
 
     The changelog is pruned every `log_every_ms`, everything else every hour.
     """
@@ -45,6 +45,7 @@ class Pruner(Loop):
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)
-            self._runs_due_ms = now_ms + (100 if pruned >= _BATCH else _EVERY_MS)
+            ids = await self._store.prune_signal_ids(now_ms, _BATCH)
+            self._runs_due_ms = now_ms + (100 if max(pruned, ids) >= _BATCH else _EVERY_MS)
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
         return min(self._runs_due_ms, now_ms + (100 if more else self._log_every_ms))

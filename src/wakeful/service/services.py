@@ -21,7 +21,9 @@ from wakeful.service.admin.status import Status
 from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
+from wakeful.service.agents.instances import InstanceService
 from wakeful.service.agents.messages import MessageService
+from wakeful.service.agents.signals import AgentClasses, SignalService
 from wakeful.service.agents.wakes import WakeJobs, WakeService
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
@@ -39,6 +41,7 @@ from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.settings import Settings
+from wakeful.store.instances import InstanceLimits
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import RunView
@@ -59,7 +62,7 @@ class Services:
     ) -> None:
         self.store = store
         self.keyring = keyring
-        accounts = Accounts(store, defaults)
+        accounts = self.accounts = Accounts(store, defaults)
         self.budgets = Budgets(store)
         self.executors = Executors(store)
         warnings = SaveWarnings(self.executors)
@@ -91,6 +94,10 @@ class Services:
         self.agents = AgentService(
             store, accounts, self.budgets, launchers, keyring, alert_jobs, heartbeats, warnings
         )
+        self.agent_classes = AgentClasses(store, accounts)
+        limits = instance_limits(settings)
+        self.instances = InstanceService(store, accounts, self.agent_classes, limits)
+        self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)
         self.workspaces = WorkspaceService(store, accounts, self.budgets, alert_jobs)
         self.keys = KeyService(store, accounts, tokens(settings))
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
@@ -126,6 +133,7 @@ class Services:
         record = _ignore if tracing is None else tracing.triggered
         self.jobs.triggers.on_triggered = record
         self.wakes.on_triggered = record
+        self.signals.on_triggered = record
         self.runs.on_triggered = record
         self.pull.claims.tracing = tracing
 
@@ -145,6 +153,13 @@ def allowance(settings: Settings) -> Allowance:
         create_per_agent=settings.quota_create_per_agent or None,
         live_per_workspace=settings.quota_jobs_per_workspace or None,
         live_per_agent=settings.quota_jobs_per_agent or None,
+    )
+
+
+def instance_limits(settings: Settings) -> InstanceLimits:
+    """Return the default limits of instances: 0 in the settings is no limit."""
+    return InstanceLimits(
+        settings.quota_instances_per_workspace or None, settings.quota_instances_per_agent or None
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.deliveries import deliver_to, written
 from wakeful.document.sessions import queue as read_queue
+from wakeful.document.target import AGENT_KIND
 from wakeful.document.timing import check_zone, read_zone
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -172,6 +173,27 @@ class AgentService:
             return False
         await self.put(LOCAL, DEFAULT, DEFAULT, {"target": dict(target)})
         return True
+
+    async def give_class_target(self, workspace: str, name: str) -> None:
+        """Give an agent that has a class, and no target, its class as the target.
+
+        So its jobs without a target, its wakes and its messages become signals.
+        """
+        now_ms = self._store.clock.now_ms()
+        target = compact({"kind": AGENT_KIND})
+
+        def targeted(old: AgentRow | None) -> AgentRow | None:
+            if old is None or old.target is not None:
+                return None
+            return old._replace(target=target, updated_ms=now_ms)
+
+        row = await self._store.agent(workspace, name)
+        if row is not None and row.target is None:
+            details = compact({"fields": ["target"]})
+            entry = LOCAL.entry(workspace, "agent.put", name, details)
+            inheritance = Inheritance(now_ms, lambda: self._keyring.seal(new_secret()))
+            await self._store.put_agent(workspace, name, targeted, [entry], inheritance)
+            self._accounts.forget(workspace, name)
 
     async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
         """Give the agent a new secret. For a day, inherited webhooks are signed with both secrets."""

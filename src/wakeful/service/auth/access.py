@@ -22,7 +22,8 @@ Action = Literal[
     "work",  # claim, heartbeat and complete runs
     "wake",  # wake an agent without a job
     "signal",  # send signals to instances
-    "instance.write",  # start, stop, pause, resume and hibernate instances
+    "instance.write",  # start, stop and hibernate instances
+    "instance.pause",  # pause and resume instances: an agent may not undo it
     "instance.state",  # read the state of instances
     "dead-letter",  # replay and discard dead letters
     "incident.acknowledge",
@@ -44,6 +45,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "wake": frozenset({"admin"}),
     "signal": frozenset({"admin", "member", "agent"}),
     "instance.write": frozenset({"admin", "agent"}),
+    "instance.pause": frozenset({"admin"}),
     "instance.state": frozenset({"admin"}),
     "dead-letter": frozenset({"admin"}),
     "incident.acknowledge": frozenset({"admin", "member"}),

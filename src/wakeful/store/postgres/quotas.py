@@ -43,7 +43,7 @@ def _live(of: str) -> str:
     FROM unnest($1::text[], $2::text[], $3::bigint[]) o (workspace, agent, most) CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM (
             SELECT FROM jobs j WHERE j.workspace = o.workspace {of} AND j.deleted_at IS NULL
-                AND j.name NOT IN ({IN_SQL})
+                AND j.name NOT IN ({IN_SQL}) AND j.instance_id IS NULL
             LIMIT o.most + 1) counted) c"""
 
 

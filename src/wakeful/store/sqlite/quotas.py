@@ -36,10 +36,12 @@ CHARGED: Final = """
 #: delete jobs wait for those that create some
 LIVE_OF_AGENT: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
-        WHERE workspace = ? AND agent = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
+        WHERE workspace = ? AND agent = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL})
+        AND instance_id IS NULL LIMIT ? + 1)"""
 LIVE_OF_WORKSPACE: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
-        WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
+        WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL})
+        AND instance_id IS NULL LIMIT ? + 1)"""
 
 
 def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:

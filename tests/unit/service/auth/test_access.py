@@ -20,6 +20,7 @@ EXPECTED: dict[Action, str] = {
     "wake": "admin",
     "signal": "admin agent member",
     "instance.write": "admin agent",
+    "instance.pause": "admin",
     "instance.state": "admin",
     "dead-letter": "admin",
     "agent.write": "admin",

@@ -1,0 +1,137 @@
+"""How instances are started, stopped, paused and resumed. Pure: a store calls these rules in a transaction.
+
+Each rule gets the instance (None: there is none) and the jobs of its schedules, both locked, and returns the
+change, or None if nothing changes. It raises NotFound or FailedPrecondition if the change is not possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wakeful.agents.declared_schedules import DeclaredSchedules, converge
+from wakeful.errors import FailedPrecondition, NotFound
+from wakeful.instances import STOPPED, instance_id
+from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule
+from wakeful.store.rows import JobRow
+
+
+def no_instance(agent: str, name: str) -> NotFound:
+    """Return the error for an instance that does not exist."""
+    return NotFound(
+        f"agent '{agent[:64]}' has no instance '{name[:64]}'; start it, or list its instances to see their "
+        "names"
+    )
+
+
+def start(name: str, declared: DeclaredSchedules, data: str | None, now_ms: int) -> InstanceRule:
+    """Return the rule that starts an instance. A new one, or one that was stopped, begins anew.
+
+    `data` is its initial state; None: that of the class. An instance that is not stopped keeps its state, and
+    its declared schedules converge: those that the agent cancelled are enabled again.
+    """
+    agent_class = declared.agent_class
+
+    def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
+        own = instance_id(agent_class.workspace, agent_class.agent, name)
+        diff = converge(own, name, jobs, declared, now_ms, enable_cancelled=True)
+        version = 0 if data is None else agent_class.version
+        if row is None:
+            new = InstanceRow(
+                id=own,
+                workspace=agent_class.workspace,
+                agent=agent_class.agent,
+                name=name,
+                status="active",
+                note=None,
+                data=data,
+                version=version,
+                revision=0,
+                memory=None,
+                sequence=0,
+                schedules_hash=declared.hash,
+                schedules_version=agent_class.version,
+                handled_ms=None,
+                hibernated_ms=None,
+                created_ms=now_ms,
+                updated_ms=now_ms,
+            )
+            return InstanceChange(new, *diff)
+        if row.status == "stopped":
+            new = row._replace(
+                status="active",
+                note=None,
+                data=data,
+                version=version,
+                revision=row.revision + 1,
+                memory=None,
+                schedules_hash=declared.hash,
+                schedules_version=agent_class.version,
+                updated_ms=now_ms,
+            )
+            return InstanceChange(new, *diff)
+        if agent_class.version < row.schedules_version:
+            return None
+        new = row._replace(schedules_hash=declared.hash, schedules_version=agent_class.version)
+        if new == row and not any(diff):
+            return None
+        return InstanceChange(new._replace(updated_ms=now_ms), *diff)
+
+    return rule
+
+
+def stop(agent: str, name: str, now_ms: int) -> InstanceRule:
+    """Return the rule that stops an instance: its schedules are deleted and its runs are cancelled."""
+
+    def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
+        if row is None:
+            raise no_instance(agent, name)
+        if row.status == "stopped":
+            return None
+        return InstanceChange(
+            row._replace(status="stopped", note=None, schedules_hash="", updated_ms=now_ms),
+            deleted=tuple(job.id for job in jobs),
+            cancel=STOPPED,
+            cancel_running=True,
+        )
+
+    return rule
+
+
+def pause(agent: str, name: str, note: str | None, now_ms: int) -> InstanceRule:
+    """Return the rule that pauses an instance: its signals and ticks wait until it is resumed.
+
+    A run that is running ends. An instance that is paused keeps its note, unless one is given.
+    """
+
+    def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
+        if row is None:
+            raise no_instance(agent, name)
+        if row.status in ("stopped", "blocked"):
+            what = (
+                "is stopped; start it first" if row.status == "stopped"
+                else "is blocked already: it handles no signals until it is resumed"
+            )  # fmt: skip
+            raise FailedPrecondition(f"instance '{name}' of agent '{agent}' {what}")
+        if row.status == "paused" and note in (None, row.note):
+            return None
+        return InstanceChange(row._replace(status="paused", note=note, updated_ms=now_ms))
+
+    return rule
+
+
+def resume(agent: str, name: str, now_ms: int) -> InstanceRule:
+    """Return the rule that resumes an instance that is paused or blocked: it handles its signals again."""
+
+    def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
+        if row is None:
+            raise no_instance(agent, name)
+        if row.status == "stopped":
+            raise FailedPrecondition(
+                f"instance '{name}' of agent '{agent}' is stopped, not paused; start it: it begins with its "
+                "initial state"
+            )
+        if row.status == "active":
+            return None
+        return InstanceChange(row._replace(status="active", note=None, updated_ms=now_ms))
+
+    return rule

@@ -1,0 +1,307 @@
+"""Instances of agents: start, stop, pause, resume, hibernate, read and list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, Protocol, cast, get_args
+
+from wakeful.agents.declared_schedules import DeclaredSchedules, read_declared
+from wakeful.agents.schedule_sync import log_invalid
+from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
+from wakeful.document.values import compact
+from wakeful.engine.calendar_loader import off_loop
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.instances import InstanceStatus
+from wakeful.job import JobRecord, Json, check_slug
+from wakeful.logs import get_logger
+from wakeful.service.agents import instance_rules
+from wakeful.service.agents.signals import AgentClasses
+from wakeful.service.auth.access import LOCAL, MAY, Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.masking import masked
+from wakeful.service.jobs.pauses import read_note
+from wakeful.store.instances import InstanceFilter, InstanceLimits, InstanceRow, InstanceRule, InstanceView
+from wakeful.store.port import Store
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobRow
+
+log = get_logger("wakeful.service")
+
+STATUSES: Final[tuple[InstanceStatus, ...]] = get_args(InstanceStatus)
+
+
+class StateTypes(Protocol):
+    """The states of the classes that are registered in this process."""
+
+    def state_type(self, workspace: str, agent: str) -> StateType | None:
+        """Return the type of the state of a class; None if this process does not have the class."""
+        ...
+
+    def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
+        """Return what people may see of a state, by `Agent.redact`."""
+        ...
+
+
+class NoClasses:
+    """A process without agent classes."""
+
+    def state_type(self, workspace: str, agent: str) -> StateType | None:
+        """Return None: the class is not registered here."""
+        return None
+
+    def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
+        """Return the state as it is."""
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceDetails:
+    """An instance, and what the caller may see of its state."""
+
+    view: InstanceView
+    schedules: tuple[JobRecord, ...] = ()
+    #: whether the caller may see the state
+    has_state: bool = False
+    #: None: the initial state of a class that is not registered in this process
+    state: StateObject | None = None
+    #: why the stored state cannot be shown
+    state_error: str | None = None
+
+
+class InstanceService:
+    """Manages instances."""
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        classes: AgentClasses,
+        limits: InstanceLimits,
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._classes = classes
+        self._limits = limits
+        #: the classes of this process
+        self.state_types: StateTypes = NoClasses()
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        state: Mapping[str, object] | None = None,
+    ) -> InstanceView:
+        """Start an instance. A new one, or one that was stopped, begins with its initial state.
+
+        `state` changes keys of the initial state. An instance that is not stopped keeps its state, and gets
+        the declared schedules of its class: also those that it cancelled itself.
+        """
+        await self._authorize(principal, workspace, agent, name)
+        data = None if state is None else self._initial(workspace, agent, state)
+        declared = await self.declared(workspace, agent)
+        log_invalid(declared)
+        rule = instance_rules.start(name, declared, data, self._now_ms())
+        return await self._change(principal, workspace, agent, name, "start", rule)
+
+    async def stop(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+    ) -> InstanceView:
+        """Stop an instance: delete its schedules, and cancel its runs, also the one that is running."""
+        await self._authorize(principal, workspace, agent, name)
+        rule = instance_rules.stop(agent, name, self._now_ms())
+        return await self._change(principal, workspace, agent, name, "stop", rule)
+
+    async def pause(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        note: object = None,
+    ) -> InstanceView:
+        """Pause an instance: its signals wait until it is resumed."""
+        text = read_note(note)
+        await self._authorize(principal, workspace, agent, name, "instance.pause")
+        rule = instance_rules.pause(agent, name, text, self._now_ms())
+        return await self._change(principal, workspace, agent, name, "pause", rule, note=text)
+
+    async def resume(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+    ) -> InstanceView:
+        """Resume an instance that is paused or blocked."""
+        await self._authorize(principal, workspace, agent, name, "instance.pause")
+        rule = instance_rules.resume(agent, name, self._now_ms())
+        return await self._change(principal, workspace, agent, name, "resume", rule)
+
+    async def hibernate(self, principal: Principal, workspace: str, agent: str, name: str) -> InstanceView:
+        """Remove an instance from the memory of every process. Its next signal loads it again."""
+        await self._authorize(principal, workspace, agent, name)
+        view = await self._view(workspace, agent, name)
+        now_ms = self._now_ms()
+        await self._store.hibernated([view.row.id], now_ms, publish=True)
+        return view._replace(row=view.row._replace(hibernated_ms=now_ms))
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> InstanceDetails:
+        """Return an instance with its schedules, and for an admin its state."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        check_slug(name, "instance")
+        view = await self._view(workspace, agent, name)
+        schedules = _readable(await self._store.schedules(view.row.id))
+        if principal.role not in MAY["instance.state"]:
+            return InstanceDetails(view, schedules)
+        state, error = self._shown(principal, view.row)
+        return InstanceDetails(view, schedules, True, state, error)
+
+    async def list(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str | None = None,
+        *,
+        status: object = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> list[InstanceView]:
+        """List instances by agent and name, without their state; an agent's key sees those of its agent."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        agent = visible_agent(principal, agent)
+        if agent is not None:
+            await self._accounts.agent(workspace, agent)
+        only = InstanceFilter(workspace, agent, read_status(status), after, limit)
+        return await self._store.instances(only)
+
+    async def declared(self, workspace: str, agent: str) -> DeclaredSchedules:
+        """Return the schedules that the class of an agent declares."""
+        agent_class = await self._classes.get(workspace, agent)
+        context = await self._accounts.context(workspace, agent)
+        read = partial(read_declared, agent_class, context.defaults, self._now_ms(), active=context.active)
+        return await off_loop(read)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    async def _authorize(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        action: Literal["instance.write", "instance.pause"] = "instance.write",
+    ) -> None:
+        await self._accounts.authorize(principal, action, workspace, agent)
+        check_slug(name, "instance")
+
+    async def _change(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        action: Literal["start", "stop", "pause", "resume"],
+        rule: InstanceRule,
+        **details: Json,
+    ) -> InstanceView:
+        await self._classes.get(workspace, agent)  # the agent exists and has a class
+        entry = principal.entry(workspace, f"instance.{action}", f"{agent}/{name}", compact(details))
+        now_ms = self._now_ms()
+        await self._store.change_instance(workspace, agent, name, now_ms, rule, [entry], self._limits)
+        return await self._view(workspace, agent, name)
+
+    async def _view(self, workspace: str, agent: str, name: str) -> InstanceView:
+        view = await self._store.instance(workspace, agent, name)
+        if view is None:
+            await self._accounts.agent(workspace, agent)
+            raise instance_rules.no_instance(agent, name)
+        return view
+
+    def _initial(self, workspace: str, agent: str, state: Mapping[str, object]) -> str:
+        """Return the initial state with these keys as text, checked by the class."""
+        known = self.state_types.state_type(workspace, agent)
+        if known is None:
+            raise FailedPrecondition(
+                f"the class of agent '{agent}' is not registered in this process, so the state cannot be "
+                "checked; start the instance in a program that has the class, or without a state"
+            )
+        try:
+            return state_to_text(known.merge(known.initial(), state))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"state: {error.message}") from error
+
+    def _shown(self, principal: Principal, row: InstanceRow) -> tuple[StateObject | None, str | None]:
+        """Return the state as the principal may see it, or why it cannot be shown."""
+        if row.data is None:
+            known = self.state_types.state_type(row.workspace, row.agent)
+            if known is None:
+                return None, None
+            state = known.initial()
+        else:
+            try:
+                state = state_from_text(row.data)
+            except InvalidArgument as error:
+                return None, f"the stored state cannot be read: {error.message}"
+        if principal is LOCAL:
+            return state, None
+        try:
+            state = self.state_types.redact(row.workspace, row.agent, state)
+        except Exception:  # the code of the class failed: show nothing rather than too much
+            log.exception("instance.redact_failed", workspace=row.workspace, agent=row.agent)
+            return None, "the method redact of the class failed"
+        return cast(StateObject, masked(state)), None
+
+    def _now_ms(self) -> int:
+        return self._store.clock.now_ms()
+
+
+def read_status(value: object) -> InstanceStatus | None:
+    """Return the status to filter by, or None.
+
+    >>> read_status("paused")
+    'paused'
+    """
+    if value is None:
+        return None
+    for known in STATUSES:
+        if value == known:
+            return known
+    raise InvalidArgument(f"status: '{str(value)[:64]}' is not one of {', '.join(STATUSES)}")
+
+
+def read_cursor(cursor: str | None) -> tuple[str, str] | None:
+    """Return the agent and the name of the last instance of a page; a cursor is `agent/name`.
+
+    >>> read_cursor("daily-report/eu")
+    ('daily-report', 'eu')
+    """
+    if cursor is None:
+        return None
+    agent, _, name = cursor.partition("/")
+    if not agent or not name:
+        raise InvalidArgument("cursor: use the cursor of the previous page as it is")
+    return agent, name
+
+
+def _readable(rows: list[JobRow]) -> tuple[JobRecord, ...]:
+    jobs = []
+    for row in rows:
+        try:
+            jobs.append(job_of(row))
+        except InvalidArgument as error:
+            log.warning("job.unreadable", **row.log_fields, error=error.message)
+    return tuple(jobs)

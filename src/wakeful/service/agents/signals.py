@@ -1,0 +1,132 @@
+"""Send signals to instances of agents. A signal is a run: it is recorded when `send` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from wakeful.bounded_cache import MB, BoundedCache
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.instances import AgentClass
+from wakeful.instants import utc_datetime
+from wakeful.job import check_slug
+from wakeful.service.admin.budgets import Budgets
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts
+from wakeful.signal_requests import MAX_BATCH
+from wakeful.signal_rules import Arrival, signal_run
+from wakeful.signals import Signal
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.idempotency import Keyed
+from wakeful.store.instances import InstanceLimits, Received
+from wakeful.store.port import Store
+from wakeful.store.rows import RunView
+
+#: How long the class of an agent is cached. Changes of another process are visible after that.
+_REMEMBERED_MS = 1_000
+_SIZE = 2_000
+
+
+def no_class(agent: str) -> FailedPrecondition:
+    """Return the error for an agent that has no class."""
+    return FailedPrecondition(
+        f"agent '{agent[:64]}' has no class, so it has no instances; register one with app.agent(Class) in "
+        "a Python program and run the program"
+    )
+
+
+class AgentClasses:
+    """Reads the classes of agents, with a cache."""
+
+    def __init__(self, store: Store, accounts: Accounts) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._known: BoundedCache[tuple[str, str], tuple[int, AgentClass]] = BoundedCache(4 * MB)
+
+    async def get(self, workspace: str, agent: str) -> AgentClass:
+        """Return the class of an agent. NotFound: there is no agent; FailedPrecondition: it has no class."""
+        now_ms = self._store.clock.now_ms()
+        known = self._known.get((workspace, agent))
+        if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
+            return known[1]
+        found = await self._store.agent_class(workspace, agent)
+        if found is None:
+            await self._accounts.agent(workspace, agent)
+            raise no_class(agent)
+        self._known.put((workspace, agent), (now_ms, found), _SIZE + 1_000 * len(found.schedules))
+        return found
+
+    def forget(self) -> None:
+        """Drop the cache: a class was registered."""
+        for key in self._known:
+            self._known.drop(key)
+
+
+class SignalService:
+    """Sends signals."""
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        budgets: Budgets,
+        classes: AgentClasses,
+        limits: InstanceLimits,
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._budgets = budgets
+        self._classes = classes
+        self._limits = limits
+        #: called with each run that a request has created
+        self.on_triggered: Callable[[RunView], None] = lambda run: None
+
+    async def send(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        instance: str,
+        signals: Sequence[Signal],
+        *,
+        keyed: Keyed[list[Received]] | None = None,
+    ) -> list[Received]:
+        """Store signals in the mailbox of an instance, all or none, in this order.
+
+        The first signal creates the instance. A signal with an id that the instance has received before is a
+        duplicate: it is answered with the first run. The source of a signal that has none is the caller.
+        FailedPrecondition: the agent has no class or is not active, or the instance is stopped.
+        ResourceExhausted: the mailbox is full, or a quota or budget is used up.
+        """
+        await self._accounts.authorize(principal, "signal", workspace, agent)
+        check_slug(instance, "instance")
+        if not signals:
+            raise InvalidArgument("signals: there is none; send at least one")
+        if len(signals) > MAX_BATCH:
+            raise InvalidArgument(f"signals: there are {len(signals)}; send at most {MAX_BATCH} at once")
+        agent_class = await self._classes.get(workspace, agent)
+        if not (await self._accounts.context(workspace, agent)).active:
+            raise FailedPrecondition(f"agent '{agent}' is not active; activate it to send signals")
+        await self._budgets.check(BudgetOwner(workspace, agent))
+        now_ms = self._store.clock.now_ms()
+        arrivals = [_arrival(principal, agent_class, instance, signal, now_ms) for signal in signals]
+        received = await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)
+        for each in received:
+            if not each.duplicate:
+                self.on_triggered(each.run)
+        return received
+
+
+def _arrival(
+    principal: Principal, agent_class: AgentClass, instance: str, signal: Signal, now_ms: int
+) -> Arrival:
+    sent = signal.sent(principal.actor, utc_datetime(now_ms))
+    return signal_run(
+        agent_class,
+        instance,
+        sent.type,
+        sent.to_text(),
+        now_ms,
+        source=sent.source or principal.actor,
+        signal_id=None if sent.generated_id else sent.id,
+        triggered_by=principal.actor,
+    )

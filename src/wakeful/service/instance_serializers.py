@@ -1,0 +1,43 @@
+"""The JSON of instances and of signals that were sent, the same in every interface."""
+
+from __future__ import annotations
+
+from wakeful.service.agents.instances import InstanceDetails
+from wakeful.service.auth.access import Principal
+from wakeful.service.serializers import JsonObject, instant, serialize_job, serialize_run
+from wakeful.store.instances import InstanceView, Received
+
+
+def serialize_instance(view: InstanceView) -> JsonObject:
+    """Return an instance as it is listed."""
+    row = view.row
+    return {
+        "id": row.name,
+        "agentId": row.agent,
+        "workspace": row.workspace,
+        "status": row.status,
+        "note": row.note,
+        "version": row.version,
+        "revision": row.revision,
+        "waiting": view.waiting,
+        "runId": view.active_run,
+        "handledAt": instant(row.handled_ms),
+        "hibernatedAt": instant(row.hibernated_ms),
+        "createdAt": instant(row.created_ms),
+        "updatedAt": instant(row.updated_ms),
+    }
+
+
+def serialize_instance_details(principal: Principal, details: InstanceDetails) -> JsonObject:
+    """Return an instance with its schedules, and its state if the principal may see it."""
+    content = serialize_instance(details.view)
+    content["schedules"] = [serialize_job(principal, job) for job in details.schedules]
+    if details.has_state:
+        content["state"] = details.state
+        content["stateError"] = details.state_error
+    return content
+
+
+def serialize_received(received: Received) -> JsonObject:
+    """Return the run of a signal that was sent; of a duplicate, the run of the first one."""
+    return {**serialize_run(received.run), "duplicate": received.duplicate}
