@@ -110,7 +110,7 @@ class Signal:
         set_(self, "extensions", _checked_extensions(extensions) if extensions else _NO_EXTENSIONS)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a signal cannot be changed; create another one, or use `replace`")
+        raise AttributeError("a signal cannot be changed; create another one")
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError("a signal cannot be changed")
@@ -217,20 +217,42 @@ class Signal:
     def from_stored(text: str) -> Signal:
         """Return the signal that `to_text` wrote, without another validation."""
         event: dict[str, Any] = json.loads(text)
-        signal = Signal.__new__(Signal)
-        set_ = object.__setattr__
-        set_(signal, "type", event.pop("type"))
-        set_(signal, "id", event.pop("id"))
-        set_(signal, "generated_id", False)
-        for name in ("source", "subject", "dataschema", "datacontenttype"):
-            set_(signal, name, event.pop(name, None))
-        time = event.pop("time", None)
-        set_(signal, "time", None if time is None else _time(time))
-        encoded = event.pop("data_base64", None)
-        set_(signal, "data", event.pop("data", None) if encoded is None else base64.b64decode(encoded))
         event.pop("specversion", None)
-        set_(signal, "extensions", MappingProxyType(event) if event else _NO_EXTENSIONS)
-        return signal
+        time, encoded = event.pop("time", None), event.pop("data_base64", None)
+        return _unchecked(
+            type=event.pop("type"),
+            id=event.pop("id"),
+            source=event.pop("source", None),
+            subject=event.pop("subject", None),
+            dataschema=event.pop("dataschema", None),
+            datacontenttype=event.pop("datacontenttype", None),
+            time=None if time is None else _time(time),
+            data=event.pop("data", None) if encoded is None else base64.b64decode(encoded),
+            extensions=MappingProxyType(event) if event else _NO_EXTENSIONS,
+        )
+
+    @staticmethod
+    def of_job(type: str, data: Json, *, id: str, source: str, time: datetime) -> Signal:
+        """Return the signal of a run of a job. Its payload was checked when it was stored."""
+        return _unchecked(
+            type=type,
+            id=id,
+            source=source,
+            subject=None,
+            dataschema=None,
+            datacontenttype=None,
+            time=time,
+            data=data,
+            extensions=_NO_EXTENSIONS,
+        )
+
+
+def _unchecked(**attributes: object) -> Signal:
+    signal = Signal.__new__(Signal)
+    object.__setattr__(signal, "generated_id", False)
+    for name, value in attributes.items():
+        object.__setattr__(signal, name, value)
+    return signal
 
 
 def check_type(value: object) -> str:

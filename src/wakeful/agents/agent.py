@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _PATTERNS: Final = "__wakeful_patterns__"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+#: How many types of signals a class remembers the handler of.
+_MAX_TYPES: Final = 1_000
 _NO_STATE: Final = "self.state is not the state of the instance; read ctx.state and return SetState(...)"
 
 H = TypeVar("H", bound=Callable[..., Any])
@@ -41,7 +43,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 class Agent:
     """The base class of agents. Each attribute can be set in a subclass.
 
-    Durations are text such as `"30s"` or a `timedelta`.
+    Durations are text such as `"30s"` or a `timedelta`; `timeout_ms` is a number, as in a job.
     """
 
     #: the agent of the workspace that this class is: a slug
@@ -49,7 +51,7 @@ class Agent:
     #: raise it when the form of the state changes, and convert the old state in `migrate`
     version: ClassVar[int] = 1
     #: the initial state: a dict, a dataclass, or a pydantic model
-    state: ClassVar[Mapping[str, Any] | type] = {}
+    state: ClassVar[Any] = {}
     schedules: ClassVar[Sequence[Schedule]] = ()
     #: how often a signal is tried, and for how long each time
     max_attempts: ClassVar[int] = 5
@@ -127,8 +129,11 @@ class Handlers:
 
     def __init__(self, by_pattern: Mapping[str, Handler]) -> None:
         self._ordered = sorted(by_pattern.items(), key=lambda item: specificity(item[0]))
-        self._exact = {pattern: handler for pattern, handler in by_pattern.items() if "*" not in pattern}
         self._wild = [(pattern, handler) for pattern, handler in self._ordered if "*" in pattern]
+        #: by type, filled as types arrive; senders choose the types, so it is bounded
+        self._found: dict[str, Handler | None] = {
+            pattern: handler for pattern, handler in by_pattern.items() if "*" not in pattern
+        }
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -137,12 +142,13 @@ class Handlers:
 
     def find(self, type: str) -> Handler | None:
         """Return the handler with the most specific pattern that matches a type; None if there is none."""
-        found = self._exact.get(type)
-        if found is None:
-            for pattern, handler in self._wild:
-                if matches(pattern, type):
-                    return handler
-        return found
+        try:
+            return self._found[type]
+        except KeyError:
+            found = next((handler for pattern, handler in self._wild if matches(pattern, type)), None)
+            if len(self._found) < _MAX_TYPES:
+                self._found[type] = found
+            return found
 
 
 def handlers_of(cls: type[Agent]) -> Handlers:

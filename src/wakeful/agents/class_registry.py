@@ -163,11 +163,12 @@ def _policy(cls: type[Agent]) -> tuple[Policy, str]:
     backoff = cls.backoff
     if isinstance(backoff, Mapping):
         backoff = {**_missing_parts(backoff), **backoff}
+    own_ms: object = getattr(cls, "timeout_ms", None)
     document = {
         "name": "class",
         "schedule": "@daily",
         "maxAttempts": cls.max_attempts,
-        "timeout": cls.timeout,
+        **({"timeoutMs": own_ms} if own_ms is not None else {"timeout": cls.timeout}),
         "backoff": backoff,
         "lane": cls.lane,
     }

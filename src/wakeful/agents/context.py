@@ -81,9 +81,6 @@ class Context(InstanceContext):
         self.signal = signal
         self._memory = memory
         self._dedupe_ms = dedupe_ms
-        last_ms = memory.last_run_ms(signal.type)
-        #: when this instance last handled a signal of this type with success; None: never
-        self.last_run: datetime | None = None if last_ms is None else utc_datetime(last_ms)
 
     @property
     def key(self) -> str:
@@ -104,6 +101,12 @@ class Context(InstanceContext):
     def scheduled_at(self) -> datetime:
         """When the signal was due: of a schedule, its tick."""
         return self._run.scheduled_at
+
+    @property
+    def last_run(self) -> datetime | None:
+        """When this instance last handled a signal of this type with success; None: never."""
+        last_ms = self._memory.last_run_ms(self.signal.type)
+        return None if last_ms is None else utc_datetime(last_ms)
 
     def seen(self, key: object) -> bool:
         """Return whether this instance has handled this key before; if not, it has when the run succeeds.

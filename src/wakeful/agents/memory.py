@@ -54,7 +54,9 @@ class Memory:
         """Return the memory as text after a signal of this type was handled."""
         self._runs.pop(type, None)
         self._runs[type] = now_ms
-        value: dict[str, Json] = {"runs": dict(list(self._runs.items())[-MAX_TYPES:])}
+        if len(self._runs) > MAX_TYPES:
+            self._runs = dict(list(self._runs.items())[-MAX_TYPES:])
+        value: dict[str, Json] = {"runs": {**self._runs}}
         if self._seen:
             fresh = [(key, ms) for key, ms in self._seen.items() if ms > now_ms - keep_ms]
             value["seen"] = dict(fresh[-MAX_KEYS:])
@@ -71,6 +73,6 @@ def _loaded(text: str | None) -> dict[str, object]:
 
 
 def _times(value: object) -> dict[str, int]:
-    if not isinstance(value, dict):
+    if not value or not isinstance(value, dict):
         return {}
     return {key: ms for key, ms in value.items() if isinstance(ms, int)}

@@ -18,7 +18,7 @@ def signal_of_run(run: Launch) -> Signal:
     if run.job_id is None and run.payload_text is not None:
         return Signal.from_stored(run.payload_text)
     own = run.target.get("signal")
-    return Signal(
+    return Signal.of_job(
         run.signal or (own if isinstance(own, str) and own else JOB_SIGNAL),
         run.payload,
         id=run.idempotency_key,

@@ -139,6 +139,17 @@ def test_a_class_with_an_error_is_refused(attributes: dict[str, Any], message: s
         read_class(changed(**attributes))
 
 
+def test_attributes_are_durations_numbers_and_parts_of_a_backoff():
+    cls = changed(
+        timeout=timedelta(seconds=5), backoff={"base": "1s"}, hibernate_after=timedelta(0), dedupe_for="1h"
+    )
+    registered = read_class(cls)
+
+    assert (registered.policy.timeout_ms, registered.policy.backoff) == (5_000, Backoff(1_000, 30_000))
+    assert (registered.hibernate_ms, registered.dedupe_ms) == (0, 3_600_000)
+    assert read_class(changed(timeout_ms=250)).policy.timeout_ms == 250
+
+
 @pytest.mark.parametrize("cls", [Agent, int, Report(), None])
 def test_what_is_no_agent_class_is_refused(cls: Any):
     with pytest.raises(InvalidArgument, match="is not an agent class"):

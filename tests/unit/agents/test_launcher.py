@@ -229,6 +229,15 @@ async def test_the_run_of_a_job_is_a_signal_with_its_payload(
     assert one.source == "/workspaces/default/agents/counter/jobs/eu-daily"
 
 
+async def test_the_payload_of_a_job_may_be_larger_than_a_signal_that_is_sent(agents: Fixture):
+    sizes: list[int] = []
+    run = launch()
+    run.job_id, run.job, run.payload_text = "j1", "daily", json.dumps("x" * 100_000)
+    await agents.handle(lambda signal, ctx: sizes.append(len(str(signal.data))), run)
+
+    assert sizes == [100_000]
+
+
 # --- directives --------------------------------------------------------------------------------------
 
 

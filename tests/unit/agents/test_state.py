@@ -178,6 +178,7 @@ def test_a_typed_state_is_changed_and_validated(declared: Any):
         ({"cuont": 1}, r"cuont: \w+ has no such field; it has count, last"),
         ({"count": "many"}, "count: "),
         ({"count": None}, "count: "),
+        ({"count": [True]}, "count: "),
         ({"count": -1}, "must not be negative"),
         ({"last": 5.5j}, "last: "),
     ],
@@ -196,6 +197,19 @@ def test_a_wrong_change_of_a_typed_state_is_refused(declared: Any, changes: dict
 def test_a_stored_typed_state_that_does_not_fit_is_refused(declared: Any, stored: dict[str, Any]):
     with pytest.raises(InvalidArgument):
         state_type(declared).load(stored)
+
+
+def test_a_flag_is_not_a_number_and_a_whole_number_is_a_float():
+    @dataclass
+    class Numbers:
+        whole: int = 0
+        ratio: float = 0.0
+
+    kind = state_type(Numbers)
+
+    with pytest.raises(InvalidArgument, match="whole: true is not int"):
+        kind.merge(kind.initial(), {"whole": True})
+    assert kind.load(kind.merge(kind.initial(), {"ratio": 1})) == Numbers(ratio=1.0)
 
 
 def test_a_field_that_was_added_gets_its_default_and_one_that_was_removed_is_refused():
