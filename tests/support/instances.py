@@ -65,7 +65,7 @@ def done(run: TakenRun, state: str = "succeeded", **fields: Any) -> Finished:
     if not fields:
         return row
     refusal = row._replace(
-        state="retrying", due_ms=NOW + 2 * SECOND, reason="directive_refused", failed_attempts=1
+        state="retrying", due_ms=NOW + 2 * SECOND, output=None, reason="directive_refused", failed_attempts=1
     )
     return row._replace(handled=handled(run, **fields, refusal=refusal))
 
