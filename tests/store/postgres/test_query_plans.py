@@ -33,7 +33,7 @@ from wakeful.store.postgres import (
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.leases import FIRST_ID
-from wakeful.store.quotas import CREATE_JOB, LIVE_JOBS
+from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
@@ -186,10 +186,11 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "WITHDRAW ALL", sql.WITHDRAW, [jobs, at, reasons, [True] * BATCH, NOW - 1]
     yield "DISABLE_JOBS", sql.DISABLE_JOBS, [jobs, at, reasons]
     yield "DELETE_JOBS", sql.DELETE_JOBS, [jobs, at]
-    yield "LOST", sql.LOST, [NOW + 1, NOW, 100]
+    yield "LOST_INSTANCES", sql.LOST_INSTANCES, [NOW + 1, NOW, 100]
+    yield "LOST", sql.LOST, [NOW + 1, NOW, 100, []]
     yield "DELETE_DEAD_WORKERS", sql.DELETE_DEAD_WORKERS, [NOW]
     yield "DELETE_WORKER", sql.DELETE_WORKER, ["w9"]
-    yield "HELD_BY", sql.HELD_BY, ["w3"]
+    yield "HELD_BY", sql.HELD_BY, ["w3", []]
     yield "AHEAD", sql.AHEAD, [jobs, NOW - 1]
     yield "WITHDRAW_AHEAD", sql.WITHDRAW_AHEAD, [theirs, ["because"] * len(theirs), NOW]
     yield "RELEASE", sql.RELEASE, [theirs, NOW]
@@ -267,7 +268,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "CHARGE": [of, agents, [1] * 500, CREATE_JOB, LIVE_JOBS, 8],
         "LIVE_OF_AGENTS": [of[:10], agents[:10], [100] * 10],
         "LIVE_OF_WORKSPACES": [of[:10], [""] * 10, [100] * 10],
-        "QUOTAS": ["ws-5", LIVE_JOBS],
+        "QUOTAS": ["ws-5", LIVE_JOBS, INSTANCES],
         "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
         "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],
         "WORKFLOW": ["ws-5", "flow", 5],
@@ -360,6 +361,7 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     new = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs ORDER BY id DESC LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
         "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
+        "ADD_EMITTED": [new, NOW],
         "TIME_OUT": [NOW],
         "TAKE": [NOW, "w1", NOW + 60_000, BATCH],
         "FINISH": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],

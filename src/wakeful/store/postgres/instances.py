@@ -50,13 +50,13 @@ if TYPE_CHECKING:
 #: the primary key
 LOCK_INSTANCE: Final = f"{shared.INSTANCE} FOR UPDATE"
 #: live_runs_mailbox and live_runs_exposed, once for each
-_VIEW: Final = f"""{shared.INSTANCE_COLUMNS},
+VIEW_COLUMNS: Final = f"""{shared.INSTANCE_COLUMNS},
     (SELECT count(*) FROM live_runs l WHERE l.instance_id = i.id AND l.state = 'pending'),
     (SELECT l.run_id::text FROM live_runs l
         WHERE l.instance_id = i.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL)
             AND l.state <> 'pending')"""
 #: the primary key
-VIEW: Final = f"SELECT {_VIEW} FROM instances i WHERE i.id = $1"
+VIEW: Final = f"SELECT {VIEW_COLUMNS} FROM instances i WHERE i.id = $1"
 #: live_runs_mailbox and live_runs_exposed
 LIVE_OF_INSTANCE: Final = """
     SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
@@ -167,5 +167,5 @@ async def instance(db: Db, workspace: str, agent: str, name: str) -> InstanceVie
 
 async def list_instances(db: Db, only: InstanceFilter) -> list[InstanceView]:
     """Return the instances that match, by agent and name."""
-    statement, args = shared.list_statement(_VIEW, only)
+    statement, args = shared.list_statement(VIEW_COLUMNS, only)
     return [shared.instance_view(row) for row in await db.fetch(statement, *args)]

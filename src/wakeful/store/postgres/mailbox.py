@@ -103,9 +103,17 @@ async def admit_signals(
         busy = held is not None and exposed_ms is None
         status, sequence, _ = locked[key]
         mailboxes[key] = Mailbox(status, version, sequence, waiting, most, busy, exposed_ms), held
-    admission = admit(runs, {key: box for key, (box, _) in mailboxes.items()}, now_ms, strict=strict)
+    known = {key: mailbox for key, (mailbox, _) in mailboxes.items()}
+    admission = admit(runs, known, now_ms, strict=strict)
     if admission.hidden:
-        await db.execute(sql.HIDE, [mailboxes[key][1] for key in admission.hidden])
+        started = await _started(db, [mailboxes[key][1] for key in admission.hidden])
+        if started:  # by `take`, meanwhile: no new run comes before them
+            known |= {
+                key: mailbox._replace(busy=True)
+                for key, (mailbox, held) in mailboxes.items()
+                if held in started
+            }
+            admission = admit(runs, known, now_ms, strict=strict)
     written = await write_signals(db, events, now_ms, admission.runs)
     if len(written) < len(runs):  # the one that was not inserted may be the next
         await expose(db, events, now_ms, mailboxes)
@@ -136,6 +144,7 @@ async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Coll
         return
     hidden: list[str] = []
     exposed: list[tuple[str, int]] = []
+    swapped: dict[str, tuple[str, int]] = {}
     for status, version, held, state, due, required, first in await db.fetch(sql.NEXT, list(instances)):
         if status != "active":
             if held is not None and due and state != "running":
@@ -143,18 +152,24 @@ async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Coll
         elif held is None:
             if first is not None:
                 exposed.append((first, version))
-        elif state == "pending":
-            if first != held:
-                hidden.append(held)
-            if first != held or required != version:
-                exposed.append((first, version))
-        elif state == "retrying" and not due:  # it was hidden when the instance was paused or blocked
-            exposed.append((held, version))
-    if hidden:  # first: the index allows one exposed run of an instance
-        await db.execute(sql.HIDE, hidden)
+        elif state == "pending" and first != held:
+            swapped[held] = first, version
+        elif required != version if state == "pending" else state == "retrying" and not due:
+            exposed.append(
+                (held, version)
+            )  # a retrying run was hidden when the instance was paused or blocked
+    if hidden or swapped:  # first: the index allows one exposed run of an instance
+        started = await _started(db, [*hidden, *swapped])
+        exposed += [each for held, each in swapped.items() if held not in started]
     if exposed:
         await db.execute(sql.EXPOSE, *map(list, zip(*exposed, strict=True)), now_ms)
         events.publish("runs")
+
+
+async def _started(db: Db, run_ids: Sequence[str | None]) -> set[str]:
+    """Hide these runs. Returns those that were started before they could be hidden."""
+    hidden = {row[0] for row in await db.fetch(sql.HIDE, run_ids)}
+    return {run_id for run_id in run_ids if run_id is not None and run_id not in hidden}
 
 
 async def known_signals(db: Db, now_ms: int, keys: Sequence[SignalKey]) -> dict[SignalKey, str]:

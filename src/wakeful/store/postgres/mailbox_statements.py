@@ -13,10 +13,12 @@ from wakeful.store.mailbox_rules import USUAL_MAILBOX
 from wakeful.store.postgres.statements import BIRTH
 from wakeful.store.sql.instances import CLASS_COLUMNS
 
-#: the jobs' primary key. Jobs are locked before instances: these are the ones whose failures may be counted
+#: the jobs' primary key, and job_incidents_cause once for each. Jobs are locked before instances: these are
+#: the ones whose failures may change
 LOCK_FAILING: Final = """
-    SELECT FROM jobs WHERE id = ANY($1::uuid[]) AND (failures > 0 OR id = ANY($2::uuid[]))
-    ORDER BY id FOR UPDATE"""
+    SELECT FROM jobs j WHERE j.id = ANY($1::uuid[]) AND (j.failures > 0 OR j.id = ANY($2::uuid[])
+        OR EXISTS (SELECT FROM job_incidents i WHERE i.job_id = j.id AND i.closed_at IS NULL))
+    ORDER BY j.id FOR UPDATE"""
 
 # --- instances ------------------------------------------------------------------------------------------
 
@@ -79,15 +81,13 @@ UPDATE_INSTANCES: Final = """
 
 # --- mailboxes ------------------------------------------------------------------------------------------
 
-# live_runs_exposed and the runs' primary key: the run that is exposed, running or retrying, if there is one.
-# It is locked: its state is the one after the lock, and not the one that `take` changes meanwhile.
+# live_runs_exposed: the run that is exposed, running or retrying, if there is one. It is not locked: `take`
+# may start an exposed run meanwhile.
 _OCCUPANT: Final = """
     LEFT JOIN LATERAL (
-        SELECT r.id, r.state, r.due_at, r.fire_at, r.requires_version
-        FROM live_runs l JOIN runs r ON r.id = l.run_id
-        WHERE l.instance_id = k.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL) FOR UPDATE OF r) o
-        ON true"""
-#: `_OCCUPANT`, live_runs_mailbox, all entries of each instance; the primary keys of instances and
+        SELECT l.run_id, l.state, l.due_at, l.fire_at, l.requires_version FROM live_runs l
+        WHERE l.instance_id = k.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL) OFFSET 0) o ON true"""
+#: `_OCCUPANT`, and all entries of each instance of live_runs_mailbox; the primary keys of instances and
 #: agent_classes
 MAILBOXES: Final = f"""
     SELECT i.id::text, i.version,
@@ -95,28 +95,32 @@ MAILBOXES: Final = f"""
         coalesce($2, (
             SELECT (c.definition::json ->> 'mailbox')::integer FROM agent_classes c
             WHERE c.workspace = i.workspace AND c.agent = i.agent), {USUAL_MAILBOX}),
-        o.id::text, o.state, o.fire_at
+        o.run_id::text, o.state, o.fire_at
     FROM unnest($1::uuid[]) k (id) JOIN instances i ON i.id = k.id {_OCCUPANT}"""
 #: `_OCCUPANT`, and the first entry of live_runs_mailbox; the primary key of instances
 NEXT: Final = f"""
-    SELECT i.status, i.version, o.id::text, o.state, o.due_at IS NOT NULL, o.requires_version, n.run_id::text
+    SELECT i.status, i.version, o.run_id::text, o.state, o.due_at IS NOT NULL, o.requires_version,
+        n.run_id::text
     FROM unnest($1::uuid[]) k (id) JOIN instances i ON i.id = k.id {_OCCUPANT}
     LEFT JOIN LATERAL (
         SELECT l.run_id FROM live_runs l WHERE l.instance_id = k.id AND l.state = 'pending'
         ORDER BY l.fire_at, l.sequence LIMIT 1) n ON true"""
-#: the primary keys of runs and live_runs, once for each
+#: the primary keys of runs and live_runs, once for each. Returns those that `take` has not started meanwhile
 HIDE: Final = """
-    WITH hidden AS (UPDATE runs SET due_at = NULL WHERE id = ANY($1::uuid[]))
-    UPDATE live_runs SET due_at = NULL WHERE run_id = ANY($1::uuid[])"""
+    WITH hidden AS (
+        UPDATE runs SET due_at = NULL WHERE id = ANY($1::uuid[]) AND state IN ('pending', 'retrying')
+        RETURNING id)
+    UPDATE live_runs l SET due_at = NULL FROM hidden h WHERE l.run_id = h.id RETURNING l.run_id::text"""
 #: the same. A pending run is due at its instant, a retrying one now
 EXPOSE: Final = """
     WITH exposed AS (
         UPDATE runs r SET due_at = CASE r.state WHEN 'pending' THEN r.fire_at ELSE $3 END,
             requires_version = e.version
-        FROM unnest($1::uuid[], $2::integer[]) e (id, version) WHERE r.id = e.id
+        FROM unnest($1::uuid[], $2::integer[]) e (id, version)
+        WHERE r.id = e.id AND CASE WHEN e.id IS NOT NULL THEN r.state IN ('pending', 'retrying') END
         RETURNING r.id, r.due_at, r.requires_version)
     UPDATE live_runs l SET due_at = e.due_at, requires_version = e.requires_version
-    FROM exposed e WHERE l.run_id = e.id RETURNING l.run_id::text, l.due_at"""
+    FROM exposed e WHERE l.run_id = e.id"""
 
 # --- signals --------------------------------------------------------------------------------------------
 

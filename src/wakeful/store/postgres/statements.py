@@ -114,8 +114,8 @@ PICK: Final = f"""
         CROSS JOIN LATERAL (
             SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
             WHERE l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
-                AND l.requires_version <= c.version AND r.state = l.state AND r.lane = l.lane
-                AND r.is_pull = l.is_pull AND r.requires = l.requires
+                AND l.requires_version <= c.version AND CASE WHEN r.state = l.state THEN r.lane = l.lane
+                    AND r.is_pull = l.is_pull AND r.requires = l.requires END
                 AND (NOT l.serial OR {HAS_THE_TURN})
             ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) r
         LIMIT f.free) p"""
