@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, look
+from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, look, plan_of, tick
 from tests.support.instances import (
     agent_class,
     arrival,
@@ -28,7 +28,7 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import InstanceChange
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import row_of
-from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView, TakenRun
+from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunFilter, RunView, TakenRun
 
 
 async def _running(store: Store, instance: str = "eu") -> TakenRun:
@@ -364,6 +364,30 @@ async def test_stop_deletes_schedules_and_cancels_pending_signals(store: Store) 
     seen = await look(store, waiting)
     assert (seen.state, seen.reason) == ("cancelled", "stopped")
     assert len(await _waiting(store, "us")) == 1
+
+
+async def test_a_one_time_schedule_that_its_own_run_sets_again_is_kept(
+    store: Store, clock: FalseClock
+) -> None:
+    run = await _running(store)
+    await _handle(store, run, schedules=(_set_cron("once"),))
+    (once,) = await store.schedules(key_of())
+    tick_at = NOW + DAY
+    clock.ms = tick_at
+
+    def fire(due: DueJob) -> JobPlan:
+        signal = tick(
+            due, due.next_ms, serial=False, due_ms=None, lane="team", requires="agent:default/report",
+            instance_id=key_of(), instance="eu", signal="report.generate",
+        )  # fmt: skip
+        return plan_of(due, signal, next_ms=None, wake_ms=None)
+
+    await store.plan(tick_at, 10, fire)
+    (run,) = await taken(store, now_ms=tick_at)
+    clock.ms += SECOND
+    await _handle(store, run, delete_job=True, schedules=(_set_cron("once", "0 7 * * *"),))
+    (kept,) = await store.schedules(key_of())
+    assert (kept.id, kept.enabled, kept.next_ms is None) == (once.id, True, False)
 
 
 # --- emitted --------------------------------------------------------------------------------------------

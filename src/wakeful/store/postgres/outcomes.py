@@ -26,10 +26,11 @@ from wakeful.consequences import (
 from wakeful.outcome import Finished
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
-from wakeful.store.postgres.deliveries import add_deliveries
+from wakeful.store.postgres.deliveries import add_deliveries, add_emitted
 from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
-from wakeful.store.postgres.signal_outcomes import Opened, close_mailboxes, open_mailboxes
+from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.sql import incidents
 from wakeful.stored_text import cleaned
@@ -76,19 +77,24 @@ async def finish(
     written = await _write(db, worker, finished, need)
     if written is None:
         if mailboxes is not None:
-            await close_mailboxes(db, events, clock, now_ms, (), mailboxes)
+            await write_directives(db, events, clock, now_ms, (), mailboxes)
         return set()
     if len(written.run_ids) < len(finished):
         finished = [each for each in finished if each.run_id in written.run_ids]
         need = needs(finished)
+    emitted: Sequence[str] = ()
+    if mailboxes is not None:  # before the facts: a schedule that its own run sets anew is not over
+        has_next, emitted = await write_directives(db, events, clock, now_ms, finished, mailboxes)
     facts = await _facts(db, finished, need, written, has_next, now_ms)
     effects = consequences(finished, facts)
     events.ended([each.run_id for each in finished if each.state != "running"])
     if need.special:
         await _update_live(db, need.special)
     await _apply(db, events, clock, now_ms, worker, effects)
+    if emitted:
+        await add_emitted(db, events, now_ms, emitted)
     if mailboxes is not None:
-        await close_mailboxes(db, events, clock, now_ms, finished, mailboxes)
+        await expose(db, events, now_ms, mailboxes.instances)
     if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
         events.publish("runs")
     return written.run_ids

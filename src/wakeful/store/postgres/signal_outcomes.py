@@ -1,8 +1,8 @@
 """Outcomes of signal runs in PostgreSQL: what their handlers returned, in the transaction of the outcome.
 
 `open_mailboxes` locks what the outcomes may change and refuses those whose directives cannot be stored. After
-the outcomes are written behind their fence, `close_mailboxes` writes what follows from them, and exposes the
-next run of each mailbox. What follows is decided in `wakeful.signal_rules`.
+the outcomes are written behind their fence, `write_directives` writes what follows from them. It is decided
+in `wakeful.signal_rules`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wakeful.clock import Clock
 from wakeful.consequences import needs
-from wakeful.errors import InvalidArgument
 from wakeful.instances import STOPPED, AgentClass, Handled
-from wakeful.job import JobRecord
 from wakeful.outcome import Finished
 from wakeful.signal_rules import (
     Arrival,
     InstanceFacts,
-    InstanceUpdate,
     SignalFacts,
     instances_of,
     recipients,
@@ -28,11 +25,11 @@ from wakeful.signal_rules import (
     signal_effects,
     signal_keys,
 )
+from wakeful.store.job_changes import stored_schedules
 from wakeful.store.postgres import mailbox_statements as mail
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
-from wakeful.store.postgres.deliveries import add_emitted
-from wakeful.store.postgres.mailbox import expose, known_signals, remember, write_signals
+from wakeful.store.postgres.mailbox import known_signals, remember, write_signals
 from wakeful.store.postgres.schedules import (
     change_schedules,
     check_unchanged,
@@ -40,7 +37,7 @@ from wakeful.store.postgres.schedules import (
     lock_schedules,
     schedule_ids,
 )
-from wakeful.store.row_mapping import changed_row, job_of, row_of, schedule_key
+from wakeful.store.row_mapping import changed_row, row_of, schedule_key
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.instances import class_of
 
@@ -62,6 +59,15 @@ class Opened(NamedTuple):
     jobs: Mapping[str, JobRow]
     #: those of the jobs that the outcomes may end which have a next tick
     has_next: set[str]
+
+
+class Directives(NamedTuple):
+    """What was written for a batch of outcomes."""
+
+    #: the jobs of `Opened.has_next` that have a next tick now
+    has_next: set[str]
+    #: the runs that emitted signals
+    emitted: Sequence[str]
 
 
 async def open_mailboxes(
@@ -136,28 +142,20 @@ async def _facts(
     return SignalFacts(
         instances,
         classes,
-        {key: _record(jobs[job_id]) for job_id, key in keys.items()},
+        stored_schedules(jobs.values(), set(keys.values())),
         {key: job_id for job_id, key in keys.items()},
         frozenset(known),
     )
 
 
-def _record(job: JobRow) -> JobRecord | None:
-    """Return the job of a schedule; None if it cannot be read."""
-    try:
-        return job_of(job)
-    except InvalidArgument:
-        return None
-
-
-async def close_mailboxes(
+async def write_directives(
     db: Db, events: TransactionEvents, clock: Clock, now_ms: int, written: Sequence[Finished], opened: Opened
-) -> None:
-    """Write what follows from these outcomes, and expose the next run of each mailbox."""
+) -> Directives:
+    """Write what follows from these outcomes. Nothing is exposed, and emitted signals are not delivered."""
     now_ms = max(now_ms, clock.now_ms())  # a delay counts from the commit, not from the wait for locks
     effects = signal_effects(written, opened.facts, now_ms)
     if effects.instances:
-        await _update(db, now_ms, effects.instances)
+        await db.execute(mail.UPDATE_INSTANCES, *map(list, zip(*effects.instances, strict=True)), now_ms)
     if effects.stopped:
         pending = await db.fetch(mail.PENDING_OF, list(effects.stopped))
         await cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in pending])
@@ -169,19 +167,16 @@ async def close_mailboxes(
         )
     if effects.arrivals:
         await _receive(db, events, now_ms, effects.arrivals)
-    if effects.emitted:
-        run_ids, emitted = map(list, zip(*effects.emitted, strict=True))
-        await db.execute(mail.SET_EMITTED, run_ids, emitted)
+    run_ids = [run_id for run_id, _ in effects.emitted]
+    if run_ids:
+        await db.execute(mail.SET_EMITTED, run_ids, [emitted for _, emitted in effects.emitted])
         events.emitted(run_ids)
-        await add_emitted(db, events, now_ms, run_ids)
     unused = set(opened.added) - {str(each.run.instance_id) for each in effects.arrivals}
     if unused:  # the outcome that sends to it was fenced or refused
         await db.execute(mail.DELETE_INSTANCES, list(unused))
-    await expose(db, events, now_ms, opened.instances)
-
-
-async def _update(db: Db, now_ms: int, updates: Sequence[InstanceUpdate]) -> None:
-    await db.execute(mail.UPDATE_INSTANCES, *map(list, zip(*updates, strict=True)), now_ms)
+    again = {job.id for job in effects.changed if job.next_ms is not None}
+    ended = {job.id for job in effects.changed if job.next_ms is None}.union(effects.deleted)
+    return Directives((opened.has_next | again) - ended, run_ids)
 
 
 async def _receive(db: Db, events: TransactionEvents, now_ms: int, arrivals: Sequence[Arrival]) -> None:
