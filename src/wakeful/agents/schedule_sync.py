@@ -21,7 +21,7 @@ from wakeful.engine.loop import Loop
 from wakeful.errors import Unavailable
 from wakeful.instances import AgentClass
 from wakeful.logs import get_logger
-from wakeful.store.instances import InstanceFilter
+from wakeful.store.instances import INSTANCES_TOPIC, InstanceFilter
 from wakeful.store.port import Store
 
 #: The longest sleep without a notification.
@@ -31,8 +31,6 @@ _BATCH: Final = 100
 _AT_ONCE: Final = 4
 #: When schedules that cannot be read, and instances that cannot be changed, are tried again.
 _RETRY_MS: Final = 30_000
-#: The topic that is published when an instance is added.
-INSTANCES: Final = "instances"
 
 log = get_logger("wakeful.schedule_sync")
 
@@ -186,7 +184,7 @@ class ScheduleSync(Loop):
             after = agent, rows[-1].name
 
     def _notified(self, topic: str) -> None:
-        if topic == INSTANCES:
+        if topic == INSTANCES_TOPIC:
             self.wake()
 
 

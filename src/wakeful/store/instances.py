@@ -10,13 +10,16 @@ its end, if the instance is active. Lock order: cursors, jobs, instances by id, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from wakeful.instances import AgentClass, InstanceStatus
 from wakeful.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobRow, RunView
+
+#: The topic that is published when a signal has added an instance.
+INSTANCES_TOPIC: Final = "instances"
 
 
 class InstanceRow(NamedTuple):
@@ -132,7 +135,7 @@ class InstanceStore(Protocol):
         A signal with an id that the instance has received before is not stored. FailedPrecondition: an
         instance is stopped. ResourceExhausted: more than `mailbox` runs would be pending in a mailbox, or
         there would be more instances than `limits` allow. All signals are for instances of one agent.
-        Topic: `runs`.
+        Topics: `runs`, and `instances` if an instance was added.
         """
         ...
 

@@ -136,10 +136,10 @@ class Store(
 
         Topics: `jobs` (the wake of a job may be earlier), `runs` (a run may be taken), `budget_blocks` (they
         changed), `incidents` (an alert may be due), `sessions` (a turn may begin), `deliveries` (one may be
-        due), `stop:<run id>` (the run was cancelled), `stop:<run id>:<attempt>` (the outcome of that attempt
-        was reported from outside), and `hibernate:<instance id>` (processes unload the instance). With
-        SQLite, changes by other processes are not published (`notifies_other_processes`); the engine's
-        longest sleep bounds how late they are seen.
+        due), `instances` (a signal added one), `stop:<run id>` (the run was cancelled),
+        `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside), and
+        `hibernate:<instance id>` (processes unload the instance). With SQLite, changes by other processes are
+        not published (`notifies_other_processes`); the engine's longest sleep bounds how late they are seen.
         """
         ...
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from wakeful.instances import InstanceStatus
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
+from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import Mailbox, admit
 from wakeful.store.postgres import mailbox_statements as sql
 from wakeful.store.postgres.statements import numbers
@@ -95,6 +96,8 @@ async def admit_signals(
     limit: int | None = None,
 ) -> list[NewRun]:
     """Add these pending runs to the mailboxes of instances that are locked. See `add_signals`."""
+    if any(each.is_new for each in locked.values()):
+        events.publish(INSTANCES_TOPIC)
     mailboxes = {}
     for key, version, waiting, most, held, state, fire_ms in await db.fetch(
         sql.MAILBOXES, list({str(run.instance_id) for run in runs}), limit

@@ -13,6 +13,7 @@ from typing import Final
 from wakeful.instances import InstanceStatus
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
+from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import USUAL_MAILBOX, Admission, Mailbox, admit
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -81,7 +82,7 @@ def add_signals(
     Returns the runs that were inserted, as they are stored. `strict` is that of `mailbox_rules.admit`.
     `limit` is how many runs may wait in each mailbox; None: as the class says.
     """
-    admission = _admission(db, now_ms, runs, strict, limit)
+    admission = _admission(db, events, now_ms, runs, strict, limit)
     db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
     rows = [
         (*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms, sequence)
@@ -101,13 +102,19 @@ def add_signals(
 
 
 def _admission(
-    db: sqlite3.Connection, now_ms: int, runs: Sequence[NewRun], strict: bool, limit: int | None
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    strict: bool,
+    limit: int | None,
 ) -> Admission:
     names = {str(run.instance_id): (run.workspace, run.agent, run.instance) for run in runs}
     mailboxes = _mailboxes(db, names, limit)
     missing = [(key, *name, now_ms) for key, name in names.items() if key not in mailboxes]
     if missing:
         db.executemany(ADD_INSTANCE, missing)
+        events.publish(INSTANCES_TOPIC)
         mailboxes |= _mailboxes(db, [row[0] for row in missing], limit)
     return admit(runs, mailboxes, now_ms, strict=strict)
 
