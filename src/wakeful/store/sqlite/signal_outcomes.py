@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -73,9 +74,9 @@ def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]
     handlers = [each.handled for each in returned if each.handled is not None]
     to = [owner for each in handlers for owner in recipients(each).values()]
     jobs = schedules_of(db, {each.instance_id for each in handlers if each.schedules or each.stop})
-    dynamic = [row.instance_id for row in jobs if row.schedule_origin == "dynamic"]
+    dynamic = Counter(row.instance_id for row in jobs if row.schedule_origin == "dynamic")
     instances = {
-        key: InstanceFacts(status, revision, waiting, dynamic.count(key))
+        key: InstanceFacts(status, revision, waiting, dynamic[key])
         for key, status, revision, waiting in db.execute(
             INSTANCES, (json.dumps(instances_of(returned)), bool(to))
         )
