@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from cloudevents.core.bindings.http import (
+    HTTPMessage,
+    from_structured_event,
+    to_binary_event,
+    to_structured_event,
+)
+from cloudevents.core.v1.event import CloudEvent
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wakeful.errors import InvalidArgument
 from wakeful.signal_requests import BATCH, MAX_BATCH, STRUCTURED, read_request
 
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t", "data": {"n": 1}}
 BINARY = {"Ce-Specversion": "1.0", "CE-ID": "1", "ce-source": "/a", "ce-type": "t"}
+
+
+data = st.sampled_from(
+    [
+        ("application/json", {"n": 1, "text": "grün €"}),
+        ("text/plain; charset=utf-8", "grün"),
+        ("application/octet-stream", b"\x00\xff"),
+    ]
+)
+texts = st.text(st.characters(codec="utf-8", categories=("L", "N", "P")), min_size=1, max_size=20)
 
 
 def body(value: object) -> bytes:
@@ -92,3 +112,25 @@ def test_the_source_of_the_sender_is_used_if_the_event_has_none():
 def test_an_invalid_request_is_refused(headers: dict[str, str], raw: bytes, message: str):
     with pytest.raises(InvalidArgument, match=message):
         read_request(headers, raw)
+
+
+@given(data, texts, texts, st.none() | texts, st.dictionaries(st.sampled_from(["traceid", "part"]), texts))
+def test_the_sdk_of_cloudevents_reads_and_writes_the_same_events(
+    content: tuple[str, Any], id: str, source: str, subject: str | None, extensions: dict[str, str]
+):
+    time = datetime(2027, 3, 1, 9, 30, 0, 250_000, UTC)
+    attributes = {"id": id, "source": source, "type": "report.ready", "specversion": "1.0", "time": time}
+    attributes |= {"datacontenttype": content[0], **extensions}
+    if subject is not None:
+        attributes["subject"] = subject
+    event = CloudEvent(attributes, content[1])
+
+    for message in (to_structured_event(event), to_binary_event(event)):
+        (signal,) = read_request(message.headers, message.body).signals
+
+        assert (signal.id, signal.source, signal.subject, signal.time) == (id, source, subject, time)
+        assert (signal.data, signal.extensions) == (content[1], extensions)
+        text = signal.to_text().encode()
+        back = from_structured_event(HTTPMessage({"content-type": STRUCTURED}, text))
+        assert back.get_attributes() == event.get_attributes()
+        assert back.get_data() == event.get_data()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 from typing import Any
@@ -193,6 +195,14 @@ def test_data_that_is_no_json_is_refused_with_its_place():
 
 def test_data_of_64_kb_is_accepted():
     assert len(str(Signal("a", "x" * (MAX_DATA - 2)).data)) == MAX_DATA - 2
+
+
+def test_a_client_can_use_signals_without_modules_of_the_server():
+    program = (
+        "import sys; from wakeful import Signal; Signal('a').to_text()\n"
+        "assert not {'wakeful.job', 'wakeful.document', 'wakeful.agents', 'structlog'} & {*sys.modules}"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
 # --- patterns ----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.clock import Clock
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent
-from wakeful.instances import BLOCKED, DEFAULT_INSTANCE, Handled, Send, instance_id
+from wakeful.instances import BLOCKED, Handled, Send
 from wakeful.json_value import Json
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
@@ -113,15 +113,16 @@ class AgentLauncher:
         except Exception as error:
             message = truncate(f"the signal of this run cannot be read: {error}")
             return Failed(message, permanent=True, reason="unreadable")
-        instance = run.instance or DEFAULT_INSTANCE
-        return await self._handle(run, registered, instance, signal)
-
-    async def _handle(
-        self, run: Launch, registered: RegisteredClass, instance: str, signal: Signal
-    ) -> Outcome:
         if registered.handlers.find(signal.type) is None:
             return _unhandled(registered, signal)
-        id_ = run.instance_id or instance_id(run.workspace, run.agent, instance)
+        if run.instance is None or run.instance_id is None:
+            # Without its instance there is no state, and a handler must not see another one.
+            return Failed("the run has no instance; run the job again", permanent=True, reason="unreadable")
+        return await self._handle(run, registered, run.instance, run.instance_id, signal)
+
+    async def _handle(
+        self, run: Launch, registered: RegisteredClass, instance: str, id_: str, signal: Signal
+    ) -> Outcome:
         entry: CachedInstance | None = None
         try:
             entry = self.cache.acquire(id_, instance, registered, run.revision)

@@ -221,7 +221,7 @@ async def test_the_run_of_a_job_is_a_signal_with_its_payload(
     run = Launch(
         "r1", "eu-daily", "j1", "default", "counter", '{"n":1}', NOW, NOW, 1, "schedule", "key-1", target
     )
-    run.signal = signal
+    run.signal, run.instance, run.instance_id = signal, "eu", instance_id("default", "counter", "eu")
     await agents.launcher(All).start(run)
 
     (one,) = seen
@@ -444,6 +444,15 @@ async def test_a_payload_that_is_no_signal_is_a_permanent_error(agents: Fixture)
     run.payload_text = '{"id":'
 
     assert failed(await agents.handle(lambda signal, ctx: None, run)).reason == "unreadable"
+
+
+async def test_a_run_without_an_instance_does_not_reach_a_handler(agents: Fixture):
+    calls: list[object] = []
+    run = launch()
+    run.instance = None
+    outcome = failed(await agents.handle(lambda signal, ctx: calls.append(1), run))
+
+    assert (outcome.permanent, outcome.reason, calls) == (True, "unreadable", [])
 
 
 async def test_a_class_that_cannot_be_instantiated_is_a_failed_attempt(agents: Fixture):
