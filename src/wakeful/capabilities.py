@@ -8,7 +8,9 @@ the requirement's name in at least that version.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -44,12 +46,22 @@ class Requirement(NamedTuple):
         version = f"version {self.version} of " if self.version > 1 else ""
         return f"{version}the class of agent '{agent or workspace}'"
 
+    @property
+    def advice(self) -> str:
+        """What to do if no running replica meets it.
+
+        >>> Requirement("function:digest").advice
+        "no running replica has the function 'digest'; start a process that registers it"
+        """
+        return f"no running replica has {self.description}; start a process that registers it"
+
 
 NOTHING: Final = Requirement("")
 #: The capabilities of a process without functions and agents.
 NO_CAPABILITIES: Final[Capabilities] = MappingProxyType({"": 0})
 
 
+@lru_cache(maxsize=4096)
 def function_requirement(name: str) -> str:
     """Return the requirement's name for a function. A name that cannot be stored in an index becomes a hash.
 
@@ -97,3 +109,18 @@ def can_take(capabilities: Capabilities, requirement: Requirement) -> bool:
     False
     """
     return capabilities.get(requirement.name, -1) >= requirement.version
+
+
+def capabilities_to_text(capabilities: Capabilities) -> str:
+    """Return capabilities as stored text; equal ones have equal texts.
+
+    >>> capabilities_to_text({"function:digest": 0, "": 0})
+    '{"":0,"function:digest":0}'
+    """
+    return json.dumps(dict(capabilities), separators=(",", ":"), sort_keys=True)
+
+
+def capabilities_from_text(text: str) -> Capabilities:
+    """Return the capabilities that `capabilities_to_text` wrote."""
+    found: dict[str, int] = json.loads(text)
+    return found

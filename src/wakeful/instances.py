@@ -60,15 +60,6 @@ def instance_id(workspace: str, agent: str, name: str) -> str:
     return str(uuid5(_NAMESPACE, f"{workspace}/{agent}/{name}"))
 
 
-def agent_requirement(workspace: str, agent: str) -> str:
-    """Return what a process must have to handle signals of this agent: its class.
-
-    >>> agent_requirement("default", "daily-report")
-    'agent:default/daily-report'
-    """
-    return f"agent:{workspace}/{agent}"
-
-
 def schedule_job_name(instance: str, origin: ScheduleOrigin, schedule_id: str) -> str:
     """Return the name of the job of a schedule: readable, and unique by its last part.
 

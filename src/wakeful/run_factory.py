@@ -6,10 +6,11 @@ import contextlib
 import hashlib
 from typing import Protocol
 
+from wakeful.capabilities import NOTHING, Requirement, agent_requirement, requirement_of
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
-from wakeful.instances import JOB_SIGNAL, agent_requirement, instance_id
+from wakeful.instances import JOB_SIGNAL, instance_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -61,11 +62,14 @@ def tick_run(
     now_ms: int,
     worker: str | None,
 ) -> NewRun:
-    """Return the run of a tick: running under `worker` if that is given, else as the verdict says."""
+    """Return the run of a tick: running under `worker` if that is given, else as the verdict says.
+
+    The tick of an agent class is a signal, and never starts at once: it waits in the mailbox of its instance.
+    """
     tick, fire, becomes, reason, covers, until, _ = verdict
     over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
     # By position: keyword arguments take four times as long, and a storm creates 100,000 runs.
-    return NewRun(
+    run = NewRun(
         new_id(now_ms),
         job.id,
         job.workspace,
@@ -90,7 +94,9 @@ def tick_run(
         None,
         None,
         None if worker else claim_timeout_ms(work, policy),
+        *requirement_of(work, job.workspace, job.agent),
     )
+    return run if work.instance is None else signal_of_job(run, work)
 
 
 def manual_run(
@@ -107,10 +113,12 @@ def manual_run(
     serial: bool = False,
     payload: str | None = None,
     claim_ms: int | None = None,
+    requirement: Requirement = NOTHING,
 ) -> NewRun:
     """Return a run that is no tick: due now, with a key of its own.
 
-    `claim_ms` is how long a pull run waits for an executor (`claim_timeout_ms`).
+    `claim_ms` is how long a pull run waits for an executor (`claim_timeout_ms`), `requirement` what a process
+    must have to take it (`requirement_of`).
     """
     run_id = new_id(now_ms)
     return NewRun(
@@ -138,6 +146,8 @@ def manual_run(
         replay_of=None,
         payload=payload,
         claim_timeout_ms=claim_ms,
+        requires=requirement.name,
+        requires_version=requirement.version,
     )
 
 
@@ -164,6 +174,7 @@ def follow_up_run(follower: Follower) -> NewRun:
         triggered_by=follower.after_run_id,
         serial=policy.overlap != "allow",
         claim_ms=claim_ms,
+        requirement=requirement_of(work, follower.workspace, follower.agent),
     )
     if not run.is_pull:
         return run

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.capabilities import agent_requirement
 from wakeful.ids import new_id
 from wakeful.instances import (
     MAX_SCHEDULES,
@@ -21,7 +22,6 @@ from wakeful.instances import (
     InstanceStatus,
     ScheduleChange,
     Send,
-    agent_requirement,
     instance_id,
 )
 from wakeful.job import Definition, JobRecord, ScheduleKey, anchor_of

@@ -12,6 +12,7 @@ from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.runs.executors import Executors
+from wakeful.service.runs.replicas import Replicas
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
 
@@ -28,7 +29,7 @@ def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
             target_policy=AgentTargetPolicy((ALL,)),
             lanes=None,
             allowance=None,
-            warnings=SaveWarnings(Executors(store)),
+            warnings=SaveWarnings(Executors(store), Replicas(store, launchers)),
             internal=False,
         )
     )

@@ -8,7 +8,7 @@ gets, so that a job which exists for it is kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -16,11 +16,12 @@ from typing import Final
 from wakeful.agents.agent import Agent, Handlers, handlers_of
 from wakeful.agents.schedules import Schedule, check_document
 from wakeful.agents.state import StateType, state_to_text, state_type
+from wakeful.capabilities import agent_requirement
 from wakeful.document import Defaults, policy_to_text, read_definition
 from wakeful.document.kinds import Kind, milliseconds, whole
 from wakeful.duration import SECOND, parse_duration
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.instances import AgentClass, DeclaredSchedule, agent_requirement
+from wakeful.instances import AgentClass, DeclaredSchedule
 from wakeful.job import check_slug
 from wakeful.json_value import Json, compact, shown
 from wakeful.logs import get_logger
@@ -83,6 +84,8 @@ class ClassRegistry:
 
     def __init__(self) -> None:
         self._classes: dict[tuple[str, str], RegisteredClass] = {}
+        #: called when a class is registered
+        self.on_registered: Callable[[], object] = lambda: None
 
     def register(self, cls: type[Agent], workspace: str = "default") -> RegisteredClass:
         """Check and add a class. Raises InvalidArgument, and AlreadyExists for another class of the agent."""
@@ -96,6 +99,7 @@ class ClassRegistry:
         for warning in registered.warnings:
             log.warning("agent.schedule_invalid", agent=registered.agent, workspace=workspace, error=warning)
         self._classes[workspace, registered.agent] = registered
+        self.on_registered()
         return registered
 
     def get(self, workspace: str, agent: str) -> RegisteredClass | None:

@@ -83,6 +83,19 @@ class AgentLauncher:
         #: the objects in memory
         self.cache = InstanceCache(clock, self._invoker, max_instances)
 
+    @property
+    def on_capabilities_changed(self) -> Callable[[], object]:
+        """Called when a class is registered."""
+        return self.classes.on_registered
+
+    @on_capabilities_changed.setter
+    def on_capabilities_changed(self, call: Callable[[], object]) -> None:
+        self.classes.on_registered = call
+
+    def capabilities(self) -> Mapping[str, int]:
+        """Return what runs of the registered classes require, each with the version of the class."""
+        return self.classes.capabilities
+
     async def open(self) -> None:
         """Do nothing: objects and threads are created on demand."""
 

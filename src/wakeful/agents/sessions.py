@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from wakeful.capabilities import requirement_of
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.sessions import Drop, Mode
 from wakeful.job import Json, Work
@@ -214,6 +215,7 @@ def _run(state: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> N
         triggered_by=batch[-1].sent_by,
         payload=payload_to_text(payload_of(session, batch)),
         claim_ms=claim_timeout_ms(work, policy),
+        requirement=requirement_of(work, workspace, agent),
     )
 
 

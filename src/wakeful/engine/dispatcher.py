@@ -45,15 +45,15 @@ class Dispatcher(Loop):
             if not free:
                 return None
             lanes = list(free)
-            now_ms = self.clock.now_ms()
-            taken = await self._store.take(now_ms, self._worker_name, free)
+            now_ms, capabilities = self.clock.now_ms(), self._launchers.capabilities()
+            taken = await self._store.take(now_ms, self._worker_name, free, capabilities)
             runs = [self._launchers.prepare_taken(run, self._worker.lease) for run in taken]
             for run in runs:
                 free[run.lane] -= 1
         self._worker.submit(runs)
         if runs:
             return now_ms
-        return await self._store.next_due_ms(now_ms, lanes)
+        return await self._store.next_due_ms(now_ms, lanes, capabilities)
 
     async def _release_unknown(self) -> None:
         """Release runs claimed for us whose claim response was lost."""

@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from wakeful.consequences import consequences
@@ -106,6 +107,7 @@ class Engine:
             store,
             clock,
             self._worker,
+            launchers,
             consequences,
             heartbeat_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
@@ -151,6 +153,9 @@ class Engine:
 
     async def start(self) -> None:
         """Open the launchers, send the first heartbeat, then start the loops."""
+        loop = asyncio.get_running_loop()
+        wake: Callable[[], object] = partial(loop.call_soon_threadsafe, self._capabilities_changed)
+        self._launchers.on_capabilities_changed(wake)
         await self._launchers.open()
         self._store.listen(self._notified)
         await self._rescuer.heartbeat()
@@ -195,6 +200,7 @@ class Engine:
             await _cancel([heartbeats, completing])
             released = await self._write_last(until)
         finally:  # also if the database is unavailable
+            self._launchers.on_capabilities_changed(lambda: None)
             self._tasks = []
             await self._launchers.close()
         log.info("engine.stopped", worker=self.worker_name, released=released)
@@ -218,6 +224,11 @@ class Engine:
                 )
                 await asyncio.sleep(min(_RETRY_BACKOFF.delay_ms(tries, "stop") / 1000, left))
         raise AssertionError("not reached")
+
+    def _capabilities_changed(self) -> None:
+        """Take runs that this process can launch now, and publish its capabilities."""
+        self._dispatcher.wake()
+        self._rescuer.wake()
 
     def _notified(self, topic: str) -> None:
         if topic == "jobs":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
+from wakeful.capabilities import NO_CAPABILITIES, Capabilities
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument
 from wakeful.job import NO_WORK, Json, Work
-from wakeful.launch.port import Launch, Launcher, SealedSecrets
+from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher
 from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
@@ -36,6 +37,20 @@ class LauncherRegistry:
     def launcher(self, kind: object) -> Launcher | None:
         """Return the launcher of that kind, if this process has one."""
         return self._launchers.get(kind) if isinstance(kind, str) else None
+
+    def capabilities(self) -> Capabilities:
+        """Return what runs this process can launch."""
+        found = dict(NO_CAPABILITIES)
+        for launcher in self._launchers.values():
+            if isinstance(launcher, SelectiveLauncher):
+                found.update(launcher.capabilities())
+        return found
+
+    def on_capabilities_changed(self, call: Callable[[], object]) -> None:
+        """Call this when the capabilities change, from any thread."""
+        for launcher in self._launchers.values():
+            if isinstance(launcher, SelectiveLauncher):
+                launcher.on_capabilities_changed = call
 
     async def open(self) -> None:
         """Open every launcher."""

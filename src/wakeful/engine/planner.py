@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
+from wakeful.capabilities import can_take, requirement_of
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine import calendar_loader
@@ -128,6 +129,7 @@ class PlanningBatch:
         self._worker = worker
         self._lease = lease
         self._launchers = launchers
+        self._capabilities = launchers.capabilities()
         self._budgets = budgets
         self._limits = limits
         self._now_ms = now_ms
@@ -228,7 +230,13 @@ class PlanningBatch:
 
     def _new_run(self, job: DueJob, policy: Policy, work: Work, verdict: Verdict) -> NewRun:
         """Return the run of a verdict; one that can start here takes a slot."""
-        if verdict.becomes is Becomes.STARTED and self._free.get(work.lane, 0) > 0 and not work.pulled:
+        if (
+            verdict.becomes is Becomes.STARTED
+            and self._free.get(work.lane, 0) > 0
+            and not work.pulled
+            and work.instance is None
+            and can_take(self._capabilities, requirement_of(work, job.workspace, job.agent))
+        ):
             self._free[work.lane] -= 1
             run = tick_run(job, policy, work, verdict, self._now_ms, self._worker)
             in_flight = self._launchers.prepare(run, policy, work, job.payload, job, self._lease)

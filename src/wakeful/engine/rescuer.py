@@ -14,9 +14,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.document import policy_from_text
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
@@ -45,6 +47,7 @@ class Rescuer(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
+        launchers: LauncherRegistry,
         consequences: Consequences,
         *,
         heartbeat_ms: int,
@@ -54,6 +57,9 @@ class Rescuer(Loop):
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
+        self._launchers = launchers
+        #: what the database has of the capabilities of this process; None: unknown
+        self._published: Capabilities | None = None
         self._consequences = LoggedConsequences(consequences)
         #: the outcomes that the last pass decided, by run, with the worker that had the run
         self._decided: dict[str, tuple[Finished, str | None]] = {}
@@ -94,8 +100,15 @@ class Rescuer(Loop):
         """Send a heartbeat and renew the lease. Returns the time from which the lease counts."""
         now_ms, in_flight = self.clock.now_ms(), self._worker.in_flight
         sent = self._worker.lease.now()
+        before_ms = self._last_heartbeat_ms
+        # Other workers may have sent their last heartbeat a little earlier, and send the next a little later.
+        outage = before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._heartbeat_ms
+        if outage:  # another replica may have deleted this worker
+            self._published = None
+        capabilities = self._launchers.capabilities()
+        changed = capabilities if capabilities != self._published else None
         try:
-            result = await self._store.beat(self._worker_name, now_ms, list(in_flight))
+            result = await self._store.beat(self._worker_name, now_ms, list(in_flight), changed)
         except WakefulError:
             raise
         except Exception:  # a newer schema may lack what the statement names
@@ -110,9 +123,8 @@ class Rescuer(Loop):
                     reason="another worker has it, or it was ended",
                 )  # fmt: skip
         self._worker.lease.renew(sent)
-        before_ms = self._last_heartbeat_ms
-        # Other workers may have sent their last heartbeat a little earlier, and send the next a little later.
-        if before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._heartbeat_ms:
+        self._published = capabilities
+        if before_ms is not None and outage:
             log.warning("rescuer.outage", without_heartbeat_ms=now_ms - before_ms)
             if now_ms >= self._spared_until_ms:
                 self._outage_from_ms = before_ms

@@ -14,6 +14,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from wakeful.capabilities import function_requirement
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
@@ -58,6 +59,9 @@ class FunctionLauncher:
 
     def __init__(self, threads: int = DEFAULT_THREADS) -> None:
         self._functions: dict[str, _Registered] = {}
+        self._capabilities: Mapping[str, int] = {}
+        #: called when another function is registered
+        self.on_capabilities_changed: Callable[[], object] = lambda: None
         self._max_threads = threads
         self._threads: Threads | None = None
 
@@ -72,6 +76,14 @@ class FunctionLauncher:
         if known is not None and known.function is not function and not replace:
             raise AlreadyExists(f"a function '{name}' is registered already; give this one another name")
         self._functions[name] = registered
+        if known is None:
+            # A new mapping: functions may be registered in another thread.
+            self._capabilities = {**self._capabilities, function_requirement(name): 0}
+            self.on_capabilities_changed()
+
+    def capabilities(self) -> Mapping[str, int]:
+        """Return what runs of the registered functions require."""
+        return self._capabilities
 
     def __contains__(self, name: object) -> bool:
         return name in self._functions

@@ -15,9 +15,9 @@ when there is another attempt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from wakeful.document import timing_from_text
 from wakeful.instants import utc_datetime
@@ -254,6 +254,21 @@ class Launcher(Protocol):
 
     async def start(self, run: Launch) -> Outcome:
         """Launch this attempt and return its outcome."""
+        ...
+
+
+@runtime_checkable
+class SelectiveLauncher(Protocol):
+    """A launcher that can launch only some runs of its kind, such as those of registered functions.
+
+    This process takes only the runs that it can launch. It publishes `capabilities` for the others.
+    """
+
+    #: called when `capabilities` changes, from any thread; set by the engine
+    on_capabilities_changed: Callable[[], object]
+
+    def capabilities(self) -> Mapping[str, int]:
+        """Return the names of what it can launch (`wakeful.capabilities`), each with its highest version."""
         ...
 
 

@@ -38,6 +38,7 @@ from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
+from wakeful.service.runs.replicas import Replicas
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.settings import Settings
@@ -65,7 +66,8 @@ class Services:
         accounts = self.accounts = Accounts(store, defaults)
         self.budgets = Budgets(store)
         self.executors = Executors(store)
-        warnings = SaveWarnings(self.executors)
+        replicas = Replicas(store, launchers)
+        warnings = SaveWarnings(self.executors, replicas)
         job_dependencies = JobDependencies(
             store=store,
             launchers=launchers,
@@ -80,7 +82,7 @@ class Services:
         )
         self.jobs = JobService(job_dependencies)
         self.runs = RunService(store, accounts, self.budgets)
-        self.waiting = WaitingReasons(store, self.executors, metrics)
+        self.waiting = WaitingReasons(store, self.executors, replicas, metrics)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors)
         wake_jobs = WakeJobs(store, accounts, keyring)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Literal
 
+from wakeful.capabilities import requirement_of
 from wakeful.errors import InvalidArgument
 from wakeful.job import JobRecord, ScheduleKey
 from wakeful.planning import job_state, overdue
@@ -31,15 +32,20 @@ def missed_runs(
 
 
 def moved(old: JobRecord, new: JobRecord) -> Move | None:
-    """Return the lane to which waiting runs move after an edit; None if it is the same.
+    """Return the lane and requirement that unfinished runs get after an edit; None if they are the same.
 
     A run is launched with the job as it is then, so waiting runs follow their job to another lane, to an
-    executor, or back to a worker.
+    executor, or back to a worker, and require what its target requires.
     """
     work, before = new.definition.work, old.definition.work
-    if (work.lane, work.pulled) == (before.lane, before.pulled):
+    required = requirement_of(work, new.workspace, new.agent)
+    if (work.lane, work.pulled, required) == (
+        before.lane,
+        before.pulled,
+        requirement_of(before, old.workspace, old.agent),
+    ):
         return None
-    return Move(work.lane, claim_timeout_ms(work, new.definition.policy))
+    return Move(work.lane, claim_timeout_ms(work, new.definition.policy), required.name)
 
 
 def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:

@@ -12,8 +12,9 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   `created_at` is the store's clock when the run was inserted. PostgreSQL has the unfinished ones in
   `live_runs` too, a small table for hot queries.
 - `attempts`: one row for each attempt but the last, which is on the run itself.
-- `workers`: name, `beat_at`, `started_at`. Executors are not workers: each run that an executor has claimed
-  has a lease of its own, `beat_at` of the run, which is NULL for a run that a worker holds.
+- `workers`: name, `beat_at`, `started_at`, and the `capabilities` of its process. Executors are not workers:
+  each run that an executor has claimed has a lease of its own, `beat_at` of the run, which is NULL for a run
+  that a worker holds.
 - `workspaces`, `agents`, `keys`: `accounts`. `audit`, `audit_heads`: `audit`. `quotas`, `workflows` and
   `idempotency_keys`: the modules of these names.
 - `spending`, `budget_blocks`: `budgets`. `job_incidents`: `incidents`. `incidents` and `alert_cooldowns`:
@@ -199,8 +200,13 @@ class Store(
         """
         ...
 
-    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
-        """Record a heartbeat. Returns which of these runs the worker lost, and if the schema is too new."""
+    async def beat(
+        self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None
+    ) -> BeatResult:
+        """Record a heartbeat. Returns which of these runs the worker lost, and if the schema is too new.
+
+        `capabilities` is what the worker's process can launch; None leaves what is recorded.
+        """
         ...
 
     async def check_schema(self) -> None:

@@ -314,11 +314,13 @@ class AttemptView(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Another lane for the waiting runs of a job."""
+    """Another lane or requirement for the unfinished runs of a job."""
 
     lane: str
     #: how long each waits for an executor, from now or from when it is due; None: a worker takes it
     claim_timeout_ms: int | None
+    #: what a process must have to take it
+    requires: str = ""
 
 
 class JobChange(NamedTuple):
@@ -329,7 +331,7 @@ class JobChange(NamedTuple):
     withdraw: str | None = None
     #: the runs of ticks that were due before the change and not yet planned
     runs: tuple[NewRun, ...] = ()
-    #: another lane for its pending and retrying runs
+    #: another lane for its pending and retrying runs, another requirement for them and the running ones
     move: Move | None = None
     #: with `withdraw`: whether the changed job has this tick too. Then a run that was recorded ahead of its
     #: instant is not withdrawn; it starts with the changed job

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from wakeful.capabilities import Capabilities, Requirement
+
 
 class WorkspaceStats(NamedTuple):
     """Counts of a workspace."""
@@ -39,6 +41,14 @@ class DueRuns(NamedTuple):
     #: when the first of them that can start was due; None if none can. A run that waits for another run of
     #: its job cannot start
     oldest_ms: int | None
+
+
+class DueRequirement(NamedTuple):
+    """Due runs that need a process with a certain function or agent class."""
+
+    requirement: Requirement
+    number: int
+    oldest_ms: int
 
 
 class Backlog(NamedTuple):
@@ -121,6 +131,14 @@ class StatsStore(Protocol):
 
     async def workers(self, since_ms: int) -> list[str]:
         """Return the names of the workers with a heartbeat since then."""
+        ...
+
+    async def capabilities(self, since_ms: int) -> list[Capabilities]:
+        """Return what the processes of the workers with a heartbeat since then can launch."""
+        ...
+
+    async def due_requirements(self, now_ms: int) -> list[DueRequirement]:
+        """Return the due runs that require something, by requirement, longest due first."""
         ...
 
     async def expired_leases(self, workspace: str | None, before_ms: int) -> int:

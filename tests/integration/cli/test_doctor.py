@@ -23,11 +23,12 @@ def test_a_healthy_server_has_no_problem(tmp_path: Path):
         assert report.json["state"] == "ok"
         assert {
             "server", "client clock", "database", "schema", "clock", "engine", "replicas", "lanes",
-            "due runs", "executors", "leases", "dead letters", "incidents", "channels", "disk", "settings",
+            "due runs", "functions", "executors", "leases", "dead letters", "incidents", "channels", "disk",
+            "settings",
         } == set(_states(report.json))  # fmt: skip
         shown = machine.wakeful("doctor")
         assert shown.code == 0
-        assert "16 checks, 0 errors, 0 warnings" in shown.out
+        assert "17 checks, 0 errors, 0 warnings" in shown.out
 
 
 def test_dead_letters_are_a_warning_that_says_what_to_do(tmp_path: Path):

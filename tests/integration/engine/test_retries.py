@@ -209,19 +209,6 @@ async def test_failing_and_hung_jobs_do_not_delay_others(new_app: NewApp):
         await app.stop(grace=0)
 
 
-@on_one_store
-async def test_a_run_of_an_unregistered_function_is_retried_on_a_replica_that_has_it(new_app: NewApp):
-    without, having = new_app(), new_app()
-    failing(having, times=0)
-    async with without:
-        await without.jobs.create("job", schedule=SELDOM, target=Function("work"), max_attempts=1)
-        run = await in_state(without, (await without.jobs.run("job")).id, "retrying")
-        assert "no function 'work' is registered" in str(run.error)
-    async with having:
-        run = await over(having, run.id)
-    assert (run.state, run.output, run.failed_attempts) == ("succeeded", "at last", 0)
-
-
 async def test_a_graceful_restart_does_not_count_as_a_failed_attempt(new_app: NewApp):
     started: list[int] = []
 

@@ -64,7 +64,12 @@ MOST_VISITED = 10 * BATCH + 2 * LIVE
 #: statements that read a whole table
 WHOLE = {"admin.ALL_KEYS": ("keys",), "queries.PRUNE_SESSIONS": ("sessions",)}
 #: statements that read all live runs
-ALL_LIVE_RUNS = ("queries.COUNT_LIVE", "queries.DUE_BY_LANE", "queries.DUE_BY_AGENT")
+ALL_LIVE_RUNS = (
+    "queries.COUNT_LIVE",
+    "queries.DUE_BY_LANE",
+    "queries.DUE_BY_AGENT",
+    "queries.DUE_REQUIREMENTS",
+)
 #: small tables
 SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks")
 
@@ -168,7 +173,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "HOLDER", sql.HOLDER, [mine[0], 1]
     yield "NOT_HELD", sql.NOT_HELD, ["w2", mine]
     yield "REQUIRED_SCHEMA", sql.REQUIRED_SCHEMA, []
-    yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine)]
+    yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine), "{}"]
     yield "LOCK_CURSORS", sql.LOCK_CURSORS, [jobs]
     yield "SUCCEED", sql.SUCCEED, ["w3", ",".join(row[0] for row in newest[:BATCH]), *numbers, numbers[0]]
     yield "FINISH", sql.FINISH, ["w2", outcomes]
@@ -318,6 +323,8 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "COUNT_INCIDENTS": ["ws-5"],
         "COUNT_ALL_INCIDENTS": [],
         "WORKERS": [NOW],
+        "CAPABILITIES": [NOW],
+        "DUE_REQUIREMENTS": [NOW],
         "LIVE": [jobs.partition(",")[0]],
         "NEXT_TURN": [NOW],
         "NEXT_DELIVERY": [],

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 import pytest
 
+from wakeful.capabilities import Requirement
 from wakeful.service.admin import diagnosis as rules
 from wakeful.service.admin.diagnosis import Check
+from wakeful.store.stats import DueRequirement
+
+
+def test_a_function_that_no_replica_has_is_an_error():
+    due = [
+        DueRequirement(Requirement("function:digest"), 3, 0),
+        DueRequirement(Requirement("agent:a/b", 2), 1, 0),
+    ]
+    having = {"": 0, "function:digest": 0}
+    assert _state(rules.check_functions(due, [{"": 0}, {**having, "agent:a/b": 2}])) == "ok"
+    assert _state(rules.check_functions([], [])) == "ok"
+    check = rules.check_functions(due, [{"": 0}, {"agent:a/b": 1}])
+    assert (_state(check), check.message) == (
+        "error",
+        "no running replica has the function 'digest' (3 runs due), "
+        "version 2 of the class of agent 'b' (1 run due)",
+    )
 
 
 def _state(check: Check) -> str:

@@ -51,6 +51,12 @@ def run(state: str = "pending", **fields: object) -> RunView:
         (run(is_pull=True), WaitingFacts(NOW, ahead="run-1"), "behind run run-1"),
         (run(due_ms=NOW + 5_000), WaitingFacts(NOW), f"starts at {SOON}"),
         (
+            run(requires="function:digest"),
+            WaitingFacts(NOW, slots=(30, 30), unmet=True),
+            "no running replica has the function 'digest'; start a process that registers it",
+        ),
+        (run(requires="function:digest"), WaitingFacts(NOW), "waits for a worker"),
+        (
             run("retrying", due_ms=NOW + 5_000, failed_attempts=1, attempt=3, error="HTTP 500\nbusy"),
             WaitingFacts(NOW, Policy(max_attempts=5)),
             f"attempt 2 of 5 at {SOON}, last error: HTTP 500",

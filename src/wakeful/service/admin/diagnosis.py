@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from wakeful.capabilities import Capabilities, can_take
 from wakeful.duration import spell_duration
 from wakeful.plural import plural
+from wakeful.store.stats import DueRequirement
 
 CheckState = Literal["ok", "warning", "error", "unknown"]
 
@@ -190,6 +192,25 @@ def check_due_runs(number: int, oldest_age_ms: int | None) -> Check:
         state,
         f"{plural(number, 'run')} due, the oldest for {spell_duration(_rounded(oldest_age_ms))}",
         "check lanes and replicas; `wakeful runs --state pending` lists them",
+        "wakefulrunswaiting",
+    )
+
+
+def check_functions(due: Sequence[DueRequirement], running: Sequence[Capabilities]) -> Check:
+    """Check that each function and agent class that due runs require is in a running replica."""
+    unmet = [
+        each for each in due if not any(can_take(capabilities, each.requirement) for capabilities in running)
+    ]
+    if not unmet:
+        return Check("functions", "ok", "a replica has each function and agent class that due runs require")
+    missing = _listed(
+        [f"{each.requirement.description} ({plural(each.number, 'run')} due)" for each in unmet]
+    )
+    return Check(
+        "functions",
+        "error",
+        f"no running replica has {missing}",
+        "start a process that registers it, or give the jobs another target",
         "wakefulrunswaiting",
     )
 

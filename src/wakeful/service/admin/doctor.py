@@ -142,6 +142,7 @@ class Doctor:
         now_ms = self._store.clock.now_ms()
         backlog = await self._store.backlog(now_ms, now_ms - LEASE_MS, _AGENTS)
         workers = await self._store.workers(now_ms - LEASE_MS)
+        running = await self._store.capabilities(now_ms - LEASE_MS)
         engine = self._status.engine
         due = [runs.oldest_ms for runs in backlog.lanes.values() if runs.oldest_ms is not None]
         overdue_ms = None if backlog.next_wake_ms is None else now_ms - backlog.next_wake_ms
@@ -159,6 +160,7 @@ class Doctor:
             diagnosis.check_due_runs(
                 sum(runs.number for runs in backlog.lanes.values()), now_ms - min(due) if due else None
             ),
+            diagnosis.check_functions(await self._store.due_requirements(now_ms), running),
             diagnosis.check_unclaimed(
                 backlog.pull.number,
                 None if backlog.pull.oldest_ms is None else now_ms - backlog.pull.oldest_ms,

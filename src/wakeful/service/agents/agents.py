@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
+from wakeful.capabilities import requirement_of
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.deliveries import deliver_to, written
 from wakeful.document.sessions import queue as read_queue
@@ -13,7 +14,7 @@ from wakeful.document.timing import check_zone, read_zone
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, Json, check_slug
+from wakeful.job import Definition, Json, Work, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs
 from wakeful.service.admin.budgets import Budgets, read_budget
@@ -158,7 +159,9 @@ class AgentService:
             row,
             before[0] is None,
             format_secret(secret) if secret is not None and is_new_secret else None,
-            await self._warnings.of_agent(workspace, name, untargeted),
+            await self._warnings.of_agent(
+                workspace, name, untargeted, requirement_of(Work(_target(row.target)), workspace, name)
+            ),
         )
 
     async def give_first_target(self, target: Mapping[str, Json]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wakeful.agents.sessions import LANE
+from wakeful.capabilities import requirement_of
 from wakeful.errors import AlreadyExists
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
@@ -102,6 +103,7 @@ class WakeService:
             triggered_by=principal.actor,
             payload=own,
             claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
+            requirement=requirement_of(work, workspace, agent),
         )
         entry = principal.entry(workspace, "agent.wake", agent)
         (view,) = await self._store.add_runs(

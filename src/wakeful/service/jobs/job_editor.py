@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from wakeful.bounded_cache import bypass
+from wakeful.capabilities import requirement_of
 from wakeful.clock import Clock
 from wakeful.document import patch_definition
 from wakeful.document.values import compact
@@ -232,8 +233,13 @@ class JobEditor:
         if row is None:
             raise NotFound("the job was deleted meanwhile")
         saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
+        definition = saved.job.definition
         found = await self._warnings.of_job(
-            row.workspace, row.agent, row.name, untargeted(saved.job.definition)
+            row.workspace,
+            row.agent,
+            row.name,
+            untargeted(definition),
+            requirement_of(definition.work, row.workspace, row.agent),
         )
         saved = replace(saved, warnings=found)
         if dry_run:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from wakeful.bounded_cache import MB, BoundedCache
+from wakeful.capabilities import NOTHING, Requirement, requirement_of
 from wakeful.document import read_definition
 from wakeful.document.target import read_target
 from wakeful.document.values import json_text
@@ -40,6 +41,8 @@ class SaveResult:
     changed: bool = True
     #: set if its runs wait for an executor because no target is set
     untargeted: Untargeted | None = None
+    #: what its runs require of a process
+    requirement: Requirement = NOTHING
     warnings: tuple[str, ...] = ()
 
     @property
@@ -55,6 +58,7 @@ class _Template(NamedTuple):
     row: JobRow
     secret: bool
     untargeted: Untargeted | None
+    requirement: Requirement
 
 
 class JobFactory:
@@ -91,13 +95,16 @@ class JobFactory:
         if signed_by_agent(template.definition.work, context.inherited):
             return SaveResult(with_agents_secret(row, context.inherited, now_ms), created=True)
         if not template.secret:
-            return SaveResult(row, created=True, untargeted=template.untargeted)
+            return SaveResult(
+                row, created=True, untargeted=template.untargeted, requirement=template.requirement
+            )
         secret = new_secret()
         return SaveResult(
             row._replace(secret=self._keyring.seal(secret)),
             format_secret(secret),
             created=True,
             untargeted=template.untargeted,
+            requirement=template.requirement,
         )
 
     def _template(
@@ -174,7 +181,13 @@ class JobFactory:
             updated_ms=now_ms,
             disabled_reason=None if enabled else INACTIVE if wanted else "paused",
         )
-        return _Template(definition, row_of(job), needs_secret(definition), untargeted(definition))
+        return _Template(
+            definition,
+            row_of(job),
+            needs_secret(definition),
+            untargeted(definition),
+            requirement_of(definition.work, context.workspace, context.agent),
+        )
 
     def _later(self, known: _Template, now_ms: int) -> _Template:
         """Return the template for another creation time."""

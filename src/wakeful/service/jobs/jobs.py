@@ -239,10 +239,12 @@ class JobService:
                 await compute_ticks(read, now_ms)
 
     async def _with_warnings(self, saved: SaveResult) -> SaveResult:
-        if saved.untargeted is None:
+        if saved.untargeted is None and not saved.requirement.name:
             return saved
         row = saved.row
-        found = await self._warnings.of_job(row.workspace, row.agent, row.name, saved.untargeted)
+        found = await self._warnings.of_job(
+            row.workspace, row.agent, row.name, saved.untargeted, saved.requirement
+        )
         return replace(saved, warnings=found) if found else saved
 
     def _new_job(

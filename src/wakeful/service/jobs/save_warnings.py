@@ -1,7 +1,8 @@
 """Warnings about saved jobs that are valid and yet unlikely to do what their author expects.
 
-Today there is one: a job without a target, of an agent without one, is a `pull` job. Its runs wait for an
-executor, and if there is none, nothing happens until they expire.
+A job without a target, of an agent without one, is a `pull` job: its runs wait for an executor, and if there
+is none, nothing happens until they expire. A job whose function or agent class no running replica has waits
+for a replica that has it.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+from wakeful.capabilities import Requirement
 from wakeful.duration import spell_duration
 from wakeful.job import NO_WORK, Definition
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.runs.executors import RECENTLY, Executors
+from wakeful.service.runs.replicas import Replicas
 
 #: How many jobs a warning names.
 _NAMES: Final = 3
@@ -39,17 +42,32 @@ def untargeted(definition: Definition) -> Untargeted | None:
 class SaveWarnings:
     """Finds the warnings for saved jobs and agents."""
 
-    def __init__(self, executors: Executors) -> None:
+    def __init__(self, executors: Executors, replicas: Replicas) -> None:
         self._executors = executors
+        self._replicas = replicas
 
-    async def of_job(self, workspace: str, agent: str, name: str, job: Untargeted | None) -> tuple[str, ...]:
-        """Return the warnings for a saved job; `job` is what `untargeted` returned for it."""
+    async def of_job(
+        self, workspace: str, agent: str, name: str, job: Untargeted | None, requirement: Requirement
+    ) -> tuple[str, ...]:
+        """Return the warnings for a saved job.
+
+        `job` is what `untargeted` returned for it, and `requirement` what its runs require.
+        """
+        if await self._replicas.lack_for_saving(requirement):
+            return (f"the runs of job '{name}' wait: {requirement.advice}",)
         if job is None or await self._executors.last_seen_ms(workspace, agent, job.lane) is not None:
             return ()
         return (job_waits(name, agent, job.claim_timeout_ms),)
 
-    async def of_agent(self, workspace: str, agent: str, jobs: Collection[str]) -> tuple[str, ...]:
-        """Return the warnings for a saved agent; `jobs` are those whose target was removed with it."""
+    async def of_agent(
+        self, workspace: str, agent: str, jobs: Collection[str], requirement: Requirement
+    ) -> tuple[str, ...]:
+        """Return the warnings for a saved agent.
+
+        `jobs` are those whose target was removed with it, and `requirement` is what its target requires.
+        """
+        if await self._replicas.lack_for_saving(requirement):
+            return (f"runs with the target of agent '{agent}' wait: {requirement.advice}",)
         if not jobs or await self._executors.last_seen_ms(workspace, agent, NO_WORK.lane) is not None:
             return ()
         return (jobs_wait(jobs, agent),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final, Literal, cast, get_args
 
+from wakeful.capabilities import NOTHING, requirement_of
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import json_value, whole_number
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -120,10 +121,12 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
     """Return a new run of a dead letter: same key, next attempt, and the present lane of its job."""
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms if old.is_pull else None
+    requirement = NOTHING
     if old.job_id is not None:
         with contextlib.suppress(InvalidArgument):  # the worker reports a job that cannot be read
             work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
             lane, claim_ms = work.lane, claim_timeout_ms(work, policy)
+            requirement = requirement_of(work, old.workspace, old.agent)
     return NewRun(
         id=new_id(now_ms),
         job_id=old.job_id,
@@ -149,6 +152,8 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         replay_of=old.id,
         payload=old.payload,
         claim_timeout_ms=claim_ms,
+        requires=requirement.name,
+        requires_version=requirement.version,
     )
 
 
@@ -174,4 +179,5 @@ def _run(
         triggered_by=principal.actor,
         serial=serial,
         claim_ms=claim_timeout_ms(work, job.definition.policy),
+        requirement=requirement_of(work, job.workspace, job.agent),
     )

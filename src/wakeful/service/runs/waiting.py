@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from wakeful.capabilities import Requirement
 from wakeful.document import policy_from_text
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.service.runs.executors import RECENTLY, Executors
+from wakeful.service.runs.replicas import Replicas
 from wakeful.service.serializers import instant
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
@@ -36,13 +38,16 @@ class WaitingFacts:
     workers: bool = True
     #: whether an executor asked for runs of the agent lately
     executor: bool = False
+    #: whether there are replicas, but none that can launch the run
+    unmet: bool = False
 
 
 class WaitingReasons:
     """Finds what runs wait for."""
 
-    def __init__(self, store: Store, executors: Executors, metrics: Metrics) -> None:
+    def __init__(self, store: Store, executors: Executors, replicas: Replicas, metrics: Metrics) -> None:
         self._store = store
+        self._replicas = replicas
         self._executors = executors
         self._metrics = metrics
 
@@ -69,6 +74,7 @@ class WaitingReasons:
             self._metrics.lanes().get(run.lane),
             run.is_pull or bool(await self._store.workers(now_ms - LEASE_MS)),
             seen_ms is not None,
+            await self._replicas.lack(Requirement(run.requires, run.requires_version)),
         )
         return waiting_for(run, facts)
 
@@ -109,6 +115,8 @@ def waiting_for(run: RunView, facts: WaitingFacts) -> str | None:
         return f"behind run {facts.ahead}{why}"
     if run.is_pull:
         return _executor(run, facts)
+    if facts.unmet:
+        return Requirement(run.requires, run.requires_version).advice
     if facts.slots is not None and facts.slots[0] >= facts.slots[1]:
         return f"lane {run.lane} is full ({facts.slots[0]} of {facts.slots[1]})"
     if not facts.workers:

@@ -68,9 +68,11 @@ async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities:
     return due
 
 
-async def beat(db: Db, worker: str, now_ms: int, holding: Sequence[str]) -> tuple[set[str], int]:
+async def beat(
+    db: Db, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
+) -> tuple[set[str], int]:
     """Record a heartbeat. Returns the lost runs, and the newest breaking migration of the database."""
-    row = await db.fetchrow(sql.BEAT, worker, now_ms, ",".join(holding))
+    row = await db.fetchrow(sql.BEAT, worker, now_ms, ",".join(holding), capabilities)
     lost, required = row or (None, 0)
     return set(lost.split(",")) if lost else set(), required
 

@@ -73,25 +73,43 @@ EXPIRED: Final = f"""
     WHERE l.claim_deadline <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.is_pull
         AND NOT ({_BUSY})
     ORDER BY l.claim_deadline, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
-#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found. What a
+#: signal requires follows from its instance
 MOVE: Final = """
     WITH picked AS (
-        SELECT r.id, t.lane, t.claim_timeout_ms
-        FROM unnest($1::uuid[], $2::text[], $3::bigint[]) t (job_id, lane, claim_timeout_ms)
+        SELECT r.id, t.lane, t.claim_timeout_ms, t.requires
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[], $5::text[])
+            t (job_id, lane, claim_timeout_ms, requires)
         CROSS JOIN LATERAL (
             SELECT l.run_id, l.state FROM live_runs l
             WHERE l.job_id = t.job_id
                 AND (l.due_at IS NOT NULL OR l.instance_id IS NOT NULL AND l.state = 'pending')
-                AND (l.lane <> t.lane OR l.is_pull <> (t.claim_timeout_ms IS NOT NULL)) OFFSET 0) l
+                AND (l.lane <> t.lane OR l.is_pull <> (t.claim_timeout_ms IS NOT NULL)
+                    OR l.instance_id IS NULL AND l.requires <> t.requires) OFFSET 0) l
         JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     moved AS (
         UPDATE runs r SET lane = p.lane, is_pull = p.claim_timeout_ms IS NOT NULL,
             claim_timeout_ms = p.claim_timeout_ms,
-            claim_deadline = greatest(r.due_at, $4::timestamptz) + p.claim_timeout_ms * interval '1 ms'
+            claim_deadline = greatest(r.due_at, $4::timestamptz) + p.claim_timeout_ms * interval '1 ms',
+            requires = CASE WHEN r.instance_id IS NULL THEN p.requires ELSE r.requires END
         FROM picked p WHERE r.id = p.id RETURNING r.*)
     UPDATE live_runs l SET lane = m.lane, is_pull = m.is_pull, claim_deadline = m.claim_deadline,
-        workspace = CASE WHEN m.is_pull THEN m.workspace END, agent = CASE WHEN m.is_pull THEN m.agent END
+        workspace = CASE WHEN m.is_pull THEN m.workspace END, agent = CASE WHEN m.is_pull THEN m.agent END,
+        requires = m.requires
     FROM moved m WHERE l.run_id = m.id RETURNING true"""
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found. The next
+#: attempt of a running run has the changed target too
+REQUIRE: Final = """
+    WITH picked AS (
+        SELECT r.id, t.requires FROM unnest($1::uuid[], $2::text[]) t (job_id, requires)
+        CROSS JOIN LATERAL (
+            SELECT l.run_id FROM live_runs l
+            WHERE l.job_id = t.job_id AND l.state = 'running' AND l.requires <> t.requires
+                AND l.instance_id IS NULL OFFSET 0) l
+        JOIN runs r ON r.id = l.run_id AND r.state = 'running' ORDER BY r.id FOR UPDATE OF r),
+    required AS (
+        UPDATE runs r SET requires = p.requires FROM picked p WHERE r.id = p.id)
+    UPDATE live_runs l SET requires = p.requires FROM picked p WHERE l.run_id = p.id"""
 #: the primary key. The fence of `finish` requires a running run; this one has no worker
 MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ANY($1::uuid[])"
 #: the primary key

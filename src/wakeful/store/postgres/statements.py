@@ -97,26 +97,39 @@ HAS_THE_TURN: Final = """
         o.state = 'running'
         OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
         OR o.state = 'retrying' AND l.state = 'pending'))"""
-#: live_runs_due: for each lane and requirement its first entry, and then a range of it, in its order; the
-#: runs' primary key for what is found. The requirement whose first run is due longest comes first. Rows are
-#: locked one by one until the lane is full
+_DUE: Final = """
+    l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
+        AND l.requires_version <= c.version"""
+#: live_runs_due: for each lane and requirement its first entry, then ranges of it, in its order; the runs'
+#: primary key for what is found. Of several requirements, their first entries tell until when a lane can take
+#: what is due (`until_at`); the rest follows only if other workers have locked these. Rows are locked one by
+#: one until the lane is full
 PICK: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
-        SELECT r.id, r.job_id, r.serial FROM (
-            SELECT c.name, c.version FROM unnest($4::text[], $5::integer[]) c (name, version)
+        SELECT array_agg(c.name ORDER BY d.due_at) AS names,
+            array_agg(c.version ORDER BY d.due_at) AS versions
+        FROM unnest($4::text[], $5::integer[]) c (name, version)
+        CROSS JOIN LATERAL (
+            SELECT l.due_at FROM live_runs l WHERE {_DUE} ORDER BY l.due_at LIMIT 1) d) w
+    CROSS JOIN LATERAL (
+        SELECT coalesce(CASE WHEN cardinality(w.names) > 1 THEN (
+            SELECT d.due_at FROM unnest(w.names, w.versions) c (name, version)
             CROSS JOIN LATERAL (
-                SELECT l.due_at FROM live_runs l
-                WHERE l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
-                    AND l.requires_version <= c.version
-                ORDER BY l.due_at LIMIT 1) first
-            ORDER BY first.due_at) c
+                SELECT l.due_at FROM live_runs l WHERE {_DUE} ORDER BY l.due_at
+                LIMIT greatest(4, 2 * f.free / cardinality(w.names))) d
+            ORDER BY d.due_at OFFSET f.free - 1 LIMIT 1) END, $1) AS until_at) u
+    CROSS JOIN LATERAL (
+        SELECT r.id, r.job_id, r.serial FROM (
+            SELECT s.after_at, s.until_at, c.name, c.version
+            FROM (VALUES (1, '-infinity', u.until_at), (2, u.until_at, $1)) s (number, after_at, until_at)
+            CROSS JOIN unnest(w.names, w.versions) WITH ORDINALITY c (name, version, number)
+            ORDER BY s.number, c.number) c
         CROSS JOIN LATERAL (
             SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
-            WHERE l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
-                AND l.requires_version <= c.version AND CASE WHEN r.state = l.state THEN r.lane = l.lane
-                    AND r.is_pull = l.is_pull AND r.requires = l.requires END
-                AND (NOT l.serial OR {HAS_THE_TURN})
+            WHERE {_DUE} AND l.due_at > c.after_at AND l.due_at <= c.until_at
+                AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
+                    AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
             ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) r
         LIMIT f.free) p"""
 #: the cursors' primary key. Starting a serial run and planning lock the cursor of the job: otherwise two runs
@@ -162,8 +175,9 @@ REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking
 #: the primary keys of workers and, once for each, of runs; and schema_version, all of it
 BEAT: Final = f"""
     WITH alive AS (
-        INSERT INTO workers (name, beat_at, started_at) VALUES ($1, $2, $2)
-        ON CONFLICT (name) DO UPDATE SET beat_at = $2)
+        INSERT INTO workers (name, beat_at, started_at, capabilities)
+        VALUES ($1, $2, $2, coalesce($4, '{{}}'))
+        ON CONFLICT (name) DO UPDATE SET beat_at = $2, capabilities = coalesce($4, workers.capabilities))
     SELECT string_agg(h.id::text, ','), ({REQUIRED_SCHEMA})
     FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
     WHERE NOT EXISTS (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from wakeful.capabilities import Requirement
 from wakeful.store.postgres import statements
-from wakeful.store.stats import Backlog, DueRuns, WorkspaceStats, backlog_of
+from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats, backlog_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -57,6 +58,10 @@ EXPIRED_LEASES: Final = """
     WHERE coalesce(l.state, '') = 'running' AND r.state = 'running' AND ($1::text IS NULL OR r.workspace = $1)
         AND CASE WHEN r.awaiting_callback THEN r.due_at < $2
             ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $2 END"""
+#: live_runs_due, all of it: it holds what waits and nothing else
+DUE_REQUIREMENTS: Final = """
+    SELECT requires, requires_version, count(*), min(due_at) FROM live_runs
+    WHERE due_at <= $1 AND requires <> '' AND NOT is_pull GROUP BY 1, 2 ORDER BY 4"""
 SIZE: Final = "SELECT pg_database_size(current_database())"
 
 
@@ -99,6 +104,12 @@ async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Back
     assert totals is not None
     assert incidents is not None
     return backlog_of(due, by_agent, *totals, *incidents)
+
+
+async def due_requirements(db: Db, now_ms: int) -> list[DueRequirement]:
+    """Return the due runs that require something, by requirement."""
+    rows = await db.fetch(DUE_REQUIREMENTS, now_ms)
+    return [DueRequirement(Requirement(name, version), *rest) for name, version, *rest in rows]
 
 
 async def expired_leases(db: Db, workspace: str | None, before_ms: int) -> int:

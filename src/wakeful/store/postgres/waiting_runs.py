@@ -24,10 +24,12 @@ async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Seq
 
 
 async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
-    """Move waiting runs to another lane. See `Store.change_job`."""
+    """Move unfinished runs to another lane or requirement. See `Store.change_job`."""
     if not jobs:
         return
     await lock_of_jobs(db, list(jobs))
     lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
-    if await db.fetch(pull_statements.MOVE, list(jobs), lanes, timeouts, now_ms):
+    requires = [to.requires for to in jobs.values()]
+    await db.execute(pull_statements.REQUIRE, list(jobs), requires)
+    if await db.fetch(pull_statements.MOVE, list(jobs), lanes, timeouts, now_ms, requires):
         events.publish("runs")

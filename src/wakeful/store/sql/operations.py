@@ -46,7 +46,7 @@ from wakeful.store.rows import (
     UnfinishedRun,
 )
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.stats import Backlog, WorkspaceStats
+from wakeful.store.stats import Backlog, DueRequirement, WorkspaceStats
 from wakeful.store.workflows import WorkflowRow
 
 D = TypeVar("D")
@@ -86,7 +86,9 @@ class Leases(Protocol[C]):
         self, db: C, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
     ) -> int | None: ...
 
-    async def beat(self, db: C, worker: str, now_ms: int, holding: Sequence[str]) -> tuple[set[str], int]: ...
+    async def beat(
+        self, db: C, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
+    ) -> tuple[set[str], int]: ...
 
     async def required_schema(self, db: C) -> int: ...
 
@@ -377,6 +379,8 @@ class Stats(Protocol[C]):
     async def workspace_stats(self, db: C, workspace: str) -> WorkspaceStats: ...
 
     async def backlog(self, db: C, now_ms: int, alive_since_ms: int, agents: int) -> Backlog: ...
+
+    async def due_requirements(self, db: C, now_ms: int) -> list[DueRequirement]: ...
 
     async def expired_leases(self, db: C, workspace: str | None, before_ms: int) -> int: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.capabilities import Capabilities, capabilities_from_text
 from wakeful.ids import first_id
 from wakeful.store.changelog import ChangeRow
 from wakeful.store.sql.driver import Session
@@ -32,6 +33,8 @@ RECENT_RUNS: Final = """
     WHERE workspace = $1 AND id >= $2 ORDER BY id DESC LIMIT $3"""
 #: the table, all of it
 WORKERS: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
+#: the table, all of it
+CAPABILITIES: Final = "SELECT capabilities FROM workers WHERE beat_at >= $1"
 #: runs_dead: its end, backwards; the primary key for each
 DEAD_LETTERS: Final = """
     SELECT newest.reason, count(*) FROM (
@@ -102,6 +105,11 @@ async def recent_runs(session: Session, workspace: str, since_ms: int, limit: in
 async def workers(session: Session, since_ms: int) -> list[str]:
     """Return the names of the workers with a heartbeat since then."""
     return [row[0] for row in await session.rows(WORKERS, since_ms)]
+
+
+async def capabilities(session: Session, since_ms: int) -> list[Capabilities]:
+    """Return what the processes of recent workers can launch."""
+    return [capabilities_from_text(row[0]) for row in await session.rows(CAPABILITIES, since_ms)]
 
 
 async def dead_letters_by_reason(

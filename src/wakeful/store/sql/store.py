@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification
-from wakeful.capabilities import NO_CAPABILITIES, Capabilities
+from wakeful.capabilities import NO_CAPABILITIES, Capabilities, capabilities_to_text
 from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
 from wakeful.incident_rules import Incident
@@ -31,7 +31,7 @@ from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
-from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
+from wakeful.store.stats import Backlog, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.usage import Spent
 
 D = TypeVar("D")
@@ -102,8 +102,12 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D]):
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
-    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
-        lost, required = await self._driver.write_one(self._operations.leases.beat, worker, now_ms, holding)
+    async def beat(
+        self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None
+    ) -> BeatResult:
+        beat = self._operations.leases.beat
+        text = None if capabilities is None else capabilities_to_text(capabilities)
+        lost, required = await self._driver.write_one(beat, worker, now_ms, holding, text)
         return BeatResult(lost, schema_error(required, self._driver.newest_schema))
 
     async def check_schema(self) -> None:
@@ -318,6 +322,12 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D]):
 
     async def workers(self, since_ms: int) -> list[str]:
         return await self._read(queries.workers, since_ms)
+
+    async def capabilities(self, since_ms: int) -> list[Capabilities]:
+        return await self._read(queries.capabilities, since_ms)
+
+    async def due_requirements(self, now_ms: int) -> list[DueRequirement]:
+        return await self._driver.read(self._operations.stats.due_requirements, now_ms)
 
     async def expired_leases(self, workspace: str | None, before_ms: int) -> int:
         return await self._driver.read(self._operations.stats.expired_leases, workspace, before_ms)

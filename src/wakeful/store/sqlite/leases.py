@@ -59,10 +59,10 @@ async def next_due_ms(
 
 
 async def beat(
-    db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]
+    db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
 ) -> tuple[set[str], int]:
     """Record a heartbeat. Returns the lost runs, and the newest breaking migration of the database."""
-    db.execute(sql.BEAT, (worker, now_ms))
+    db.execute(sql.BEAT, (worker, now_ms, capabilities))
     required, lost = db.execute(sql.LOST_AND_SCHEMA, (json.dumps(list(holding)), worker)).fetchone()
     return set(json.loads(lost)), required
 

@@ -76,11 +76,17 @@ EXPIRED: Final = f"""
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.claim_deadline <= ?1 AND {_WAITING} AND NOT ({_BUSY})
     ORDER BY r.claim_deadline, r.rowid LIMIT ?2"""
-#: runs_waiting
+#: runs_waiting. What a signal requires follows from its instance
 MOVE: Final = """
     UPDATE runs INDEXED BY runs_waiting SET lane = ?2, is_pull = ?4 IS NOT NULL,
-        claim_timeout_ms = ?4, claim_deadline = max(due_at, ?3) + ?4
-    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND (lane <> ?2 OR is_pull <> (?4 IS NOT NULL))"""
+        claim_timeout_ms = ?4, claim_deadline = max(due_at, ?3) + ?4,
+        requires = iif(instance_id IS NULL, ?5, requires)
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying')
+        AND (lane <> ?2 OR is_pull <> (?4 IS NOT NULL) OR instance_id IS NULL AND requires <> ?5)"""
+#: runs_running. The next attempt of a running run has the changed target too
+REQUIRE: Final = """
+    UPDATE runs INDEXED BY runs_running SET requires = ?2
+    WHERE job_id = ?1 AND state = 'running' AND requires <> ?2 AND instance_id IS NULL"""
 #: the primary key. The fence of `finish` requires a running run; this one has no worker
 MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ?"
 #: the primary key

@@ -123,8 +123,8 @@ NEXT_DUE: Final = """
         AND state IN ('pending', 'retrying') AND requires_version <= c.value))
     FROM json_each(?2) l CROSS JOIN json_each(?3) c"""
 BEAT: Final = """
-    INSERT INTO workers (name, beat_at, started_at) VALUES (?1, ?2, ?2)
-    ON CONFLICT (name) DO UPDATE SET beat_at = ?2"""
+    INSERT INTO workers (name, beat_at, started_at, capabilities) VALUES (?1, ?2, ?2, coalesce(?3, '{}'))
+    ON CONFLICT (name) DO UPDATE SET beat_at = ?2, capabilities = coalesce(?3, capabilities)"""
 #: the table, all of it
 REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
 #: schema_version, all of it, and the primary key of runs, once for each

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from wakeful.capabilities import Requirement
 from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS
-from wakeful.store.stats import Backlog, DueRuns, WorkspaceStats, backlog_of
+from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats, backlog_of
 
 #: jobs_name: the workspace's part of it
 COUNT_JOBS: Final = """
@@ -59,6 +60,11 @@ EXPIRED_LEASES: Final = """
     WHERE r.state = 'running' AND (?1 IS NULL OR r.workspace = ?1)
     AND CASE WHEN r.awaiting_callback THEN r.due_at < ?2
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?2 END"""
+#: runs_due, all of it: it holds what waits and nothing else
+DUE_REQUIREMENTS: Final = """
+    SELECT requires, requires_version, count(*), min(due_at) FROM runs INDEXED BY runs_due
+    WHERE state IN ('pending', 'retrying') AND due_at <= ? AND requires <> '' AND is_pull = 0
+    GROUP BY 1, 2 ORDER BY 4"""
 SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
@@ -83,6 +89,12 @@ async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agen
     by_agent = db.execute(DUE_BY_AGENT, (now_ms, agents)).fetchall()
     totals = db.execute(TOTALS, (alive_since_ms,)).fetchone()
     return backlog_of(due, by_agent, *totals, *db.execute(COUNT_ALL_INCIDENTS).fetchone())
+
+
+async def due_requirements(db: sqlite3.Connection, now_ms: int) -> list[DueRequirement]:
+    """Return the due runs that require something, by requirement."""
+    rows = db.execute(DUE_REQUIREMENTS, (now_ms,))
+    return [DueRequirement(Requirement(name, version), *rest) for name, version, *rest in rows]
 
 
 async def expired_leases(db: sqlite3.Connection, workspace: str | None, before_ms: int) -> int:

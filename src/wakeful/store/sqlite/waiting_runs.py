@@ -32,6 +32,8 @@ def release_runs(
 
 
 def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
-    """Move waiting runs to another lane. See `Store.change_job`."""
-    if db.execute(pull_statements.MOVE, (job_id, to.lane, now_ms, to.claim_timeout_ms)).rowcount:
+    """Move unfinished runs to another lane or requirement. See `Store.change_job`."""
+    db.execute(pull_statements.REQUIRE, (job_id, to.requires))
+    given = job_id, to.lane, now_ms, to.claim_timeout_ms, to.requires
+    if db.execute(pull_statements.MOVE, given).rowcount:
         events.publish("runs")
