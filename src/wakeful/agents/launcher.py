@@ -22,13 +22,14 @@ from wakeful.agents.run_signals import signal_of_run
 from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.clock import Clock
 from wakeful.document import Defaults
-from wakeful.errors import InvalidArgument, Permanent
-from wakeful.instances import BLOCKED, Handled, Send
+from wakeful.errors import InvalidArgument, Permanent, Unavailable
+from wakeful.instances import BLOCKED, AgentClass, Handled, Send
 from wakeful.json_value import Json
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.signal_patterns import matches
 from wakeful.signals import Signal
 
 #: The reason of a failed attempt of a signal that no handler handles.
@@ -40,6 +41,8 @@ log = get_logger("wakeful.agents")
 
 #: Returns the defaults of the jobs of an agent: (workspace, agent) -> defaults.
 DefaultsOf = Callable[[str, str], Awaitable[Defaults]]
+#: Reads the newest version of the class of an agent: (workspace, agent) -> class.
+NewestClass = Callable[[str, str], Awaitable[AgentClass | None]]
 #: Keeps delays in memory: (run, signals). They start when the outcome of this attempt is written.
 KeepDelays = Callable[[Launch, Sequence[Send]], None]
 
@@ -70,6 +73,7 @@ class AgentLauncher:
         *,
         defaults_of: DefaultsOf | None = None,
         keep_delays: KeepDelays | None = None,
+        newest_class: NewestClass | None = None,
         threads: int = DEFAULT_THREADS,
         max_instances: int = MAX_INSTANCES,
     ) -> None:
@@ -79,6 +83,8 @@ class AgentLauncher:
         self.defaults_of = defaults_of
         #: where delays with `durable=False` are kept; None: they are durable
         self.keep_delays = keep_delays
+        #: which class the database knows; None: the one of this process
+        self.newest_class = newest_class
         self._invoker = Invoker(threads)
         #: the objects in memory
         self.cache = InstanceCache(clock, self._invoker, max_instances)
@@ -127,11 +133,33 @@ class AgentLauncher:
             message = truncate(f"the signal of this run cannot be read: {error}")
             return Failed(message, permanent=True, reason="unreadable")
         if registered.handlers.find(signal.type) is None:
-            return _unhandled(registered, signal)
+            return await self._unhandled(registered, signal)
         if run.instance is None or run.instance_id is None:
             # Without its instance there is no state, and a handler must not see another one.
             return Failed("the run has no instance; run the job again", permanent=True, reason="unreadable")
         return await self._handle(run, registered, run.instance, run.instance_id, signal)
+
+    async def _unhandled(self, registered: RegisteredClass, signal: Signal) -> Failed:
+        """Return a permanent failure, unless a newer version of the class handles the type.
+
+        During a deployment, a process with the newer version may take the next attempt.
+        """
+        known = ", ".join(registered.handlers.patterns[:20])
+        message = truncate(
+            f"{registered.cls.__name__} has no handler for '{signal.type}'; it handles {known}"
+        )
+        try:
+            newest = (
+                await self.newest_class(registered.workspace, registered.agent) if self.newest_class else None
+            )
+        except Unavailable:
+            return Failed(message, reason=UNHANDLED, counted=False)
+        permanent = (
+            newest is None
+            or newest.version <= registered.version
+            or not any(matches(pattern, signal.type) for pattern in newest.handles)
+        )
+        return Failed(message, permanent=permanent, reason=UNHANDLED)
 
     async def _handle(
         self, run: Launch, registered: RegisteredClass, instance: str, id_: str, signal: Signal
@@ -252,15 +280,6 @@ class AgentLauncher:
 
 def _not_registered(message: str) -> Failed:
     return Failed(message, reason=NOT_REGISTERED, counted=False)
-
-
-def _unhandled(registered: RegisteredClass, signal: Signal) -> Failed:
-    known = ", ".join(registered.handlers.patterns[:20])
-    return Failed(
-        truncate(f"{registered.cls.__name__} has no handler for '{signal.type}'; it handles {known}"),
-        permanent=True,
-        reason=UNHANDLED,
-    )
 
 
 def _blocked(run: Launch, registered: RegisteredClass, instance: str, why: str) -> Failed:

@@ -34,7 +34,11 @@ class AgentRuntime:
         self.classes = ClassRegistry()
         self._delays = MemoryDelays(self._store)
         self.launcher = AgentLauncher(
-            self.classes, self._store.clock, defaults_of=self._defaults, keep_delays=self._delays.keep
+            self.classes,
+            self._store.clock,
+            defaults_of=self._defaults,
+            keep_delays=self._delays.keep,
+            newest_class=self._store.agent_class,
         )
         services.instances.state_types = _StateTypes(self.classes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -291,6 +292,23 @@ def test_all_attributes_of_wakeful_and_the_clients_are_documented():
     for kind in (Jobs, Runs):
         for name in _public(kind):
             assert f"`{name}(" in text
+
+
+def test_every_attribute_of_agent_classes_and_contexts_is_in_the_table():
+    text = (DOCS / "reference/python.md").read_text()
+    cells = [row[0] for row in rows("reference/python.md", "Agent classes")]
+    names = {name for cell in cells for name in re.findall(r"`(?:ctx\.)?(\w+)", cell)}
+
+    assert {*_public(wakeful.Agent), "name"} <= names
+    assert {*_public(wakeful.Context), *_public(wakeful.Context.__base__ or object)} <= names
+    for directive in ("SetState", "Emit", "Delay", "SetCron", "CancelCron", "Stop"):
+        assert directive in names
+    for row in rows("reference/python.md", "Agent classes"):
+        name = row[0].strip("`")
+        if len(row) > 2 and row[1].startswith("`"):
+            assert ast.literal_eval(row[1].strip("`")) == getattr(wakeful.Agent, name)
+    assert "at most 64 KB" in text
+    assert "At most 256 KB" in text
 
 
 def _public(kind: type) -> list[str]:

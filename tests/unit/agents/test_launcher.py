@@ -16,8 +16,8 @@ from wakeful import SELF, Agent, CancelCron, Context, Delay, Emit, SetCron, SetS
 from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.document import Defaults
-from wakeful.errors import Permanent
-from wakeful.instances import Handled, ScheduleChange, Send, instance_id
+from wakeful.errors import Permanent, Unavailable
+from wakeful.instances import AgentClass, Handled, ScheduleChange, Send, instance_id
 from wakeful.instants import utc_datetime
 from wakeful.job import Json
 from wakeful.launch.port import Launch
@@ -420,6 +420,36 @@ async def test_a_signal_without_a_handler_is_a_permanent_error(agents: Fixture):
 
     assert outcome.error == "Counter has no handler for 'other.type'; it handles thread, count.*"
     assert (outcome.permanent, outcome.reason) == (True, "unhandled")
+
+
+@pytest.mark.parametrize(
+    ("version", "handles", "permanent"),
+    [(3, ("count.*", "other.*"), False), (3, ("count.*",), True), (2, ("other.*",), True), (None, (), True)],
+)
+async def test_a_signal_for_a_newer_class_is_retried(
+    agents: Fixture, version: int | None, handles: tuple[str, ...], permanent: bool
+):
+    async def newest_class(workspace: str, agent: str) -> AgentClass | None:
+        return (
+            None
+            if version is None
+            else AgentClass(workspace, agent, version, "{}", 1, 1, "team", (), handles)
+        )
+
+    launcher = agents.launcher(counter(), newest_class=newest_class)
+    outcome = failed(await launcher.start(launch("other.type")))
+
+    assert (outcome.permanent, outcome.counted, outcome.reason) == (permanent, True, "unhandled")
+
+
+async def test_a_database_that_cannot_be_read_makes_no_dead_letter(agents: Fixture):
+    async def newest_class(workspace: str, agent: str) -> AgentClass | None:
+        raise Unavailable("no connection")
+
+    launcher = agents.launcher(counter(), newest_class=newest_class)
+    outcome = failed(await launcher.start(launch("other.type")))
+
+    assert (outcome.permanent, outcome.counted) == (False, False)
 
 
 async def test_a_class_that_this_process_lacks_does_not_count(agents: Fixture):
