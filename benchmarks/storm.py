@@ -2,6 +2,8 @@
 
     python -m benchmarks.storm                         10,000 jobs on both stores
     python -m benchmarks.storm --jobs 100000 --store postgres
+    python -m benchmarks.storm --functions 200         the jobs call 200 functions in turn
+    python -m benchmarks.storm --lane 500              at most 500 runs at once: the others wait and are taken
     python -m benchmarks.storm --json
 
 **Ours** is the engine in an application: every job is claimed, its tick recorded as a run, an empty function
@@ -53,18 +55,20 @@ class Result:
     apscheduler_per_second: float | None = None
 
 
-async def storm(url: str, jobs: int) -> tuple[float, float, float]:
+async def storm(url: str, jobs: int, functions: int = 1, lane: int = 0) -> tuple[float, float, float]:
     """Return the runs per second, and the delay of the first and the last call in ms."""
-    app = Wakeful(url, config=EngineConfig(lanes={"cron": jobs}, batch=BATCH))
+    app = Wakeful(url, config=EngineConfig(lanes={"cron": lane or jobs}, batch=BATCH))
     called: list[float] = []
 
-    @app.function("nothing")
     async def nothing(run: Launch) -> None:
         called.append(time.time())
 
+    for number in range(functions):
+        app.function(f"nothing-{number}")(nothing)
+
     async with app:
         due = int(time.time()) + 4 + jobs // 4_000
-        await app.jobs.create_many(documents(jobs, due * 1000))
+        await app.jobs.create_many(documents(jobs, due * 1000, functions))
         if time.time() > due - 1:
             raise SystemExit("creating the jobs took longer than the time until they are due")
         gc.collect()
@@ -77,26 +81,26 @@ async def storm(url: str, jobs: int) -> tuple[float, float, float]:
     return jobs / took, (called[0] - due) * 1000, (called[-1] - due) * 1000
 
 
-def documents(jobs: int, due_ms: int) -> Iterator[dict[str, object]]:
+def documents(jobs: int, due_ms: int, functions: int) -> Iterator[dict[str, object]]:
     """Yield the documents of jobs that are all due at that instant."""
     for number in range(jobs):
         yield {
             "name": f"job-{number}",
             "schedule": {"kind": "every", "everyMs": 3_600_000},
             "startAt": due_ms,
-            "target": {"kind": "function", "name": "nothing"},
+            "target": {"kind": "function", "name": f"nothing-{number % functions}"},
             "payload": {"number": number},
         }
 
 
-def measure(store: str, jobs: int, rounds: int) -> Result:
+def measure(store: str, jobs: int, rounds: int, functions: int = 1, lane: int = 0) -> Result:
     """Measure floor and ours in turns; return the best of each."""
     floors, ours = [], []
     for _ in range(rounds):
         with fresh(store) as url:
             floors.append(asyncio.run(floor_rate(url, jobs, BATCH)))
         with fresh(store) as url:
-            ours.append(asyncio.run(storm(url, jobs)))
+            ours.append(asyncio.run(storm(url, jobs, functions, lane)))
     floor, (rate, first, last) = max(floors), max(ours)
     peer = None
     if has_apscheduler():
@@ -109,11 +113,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--jobs", type=int, nargs="+", default=[10_000])
     parser.add_argument("--store", choices=STORES, nargs="+", default=list(STORES))
+    parser.add_argument("--functions", type=int, default=1, help="how many functions the jobs call")
+    parser.add_argument(
+        "--lane", type=int, default=0, help="the size of the lane; 0: as many as there are jobs"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    results = [measure(store, jobs, arguments.rounds) for store in arguments.store for jobs in arguments.jobs]
+    results = [
+        measure(store, jobs, arguments.rounds, arguments.functions, arguments.lane)
+        for store in arguments.store
+        for jobs in arguments.jobs
+    ]
     if arguments.json:
         print(json.dumps([asdict(result) for result in results]))
         return

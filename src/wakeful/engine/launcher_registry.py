@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
-from wakeful.capabilities import NO_CAPABILITIES, Capabilities
+from wakeful.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.engine.in_flight import InFlight
@@ -29,10 +29,12 @@ class LauncherRegistry:
 
     def __init__(self, launchers: Iterable[Launcher]) -> None:
         self._launchers = {launcher.kind: launcher for launcher in launchers}
+        self._selective = _selective(self._launchers)
 
     def add(self, launcher: Launcher) -> None:
         """Add a launcher. It replaces one of the same kind."""
         self._launchers[launcher.kind] = launcher
+        self._selective = _selective(self._launchers)
 
     def launcher(self, kind: object) -> Launcher | None:
         """Return the launcher of that kind, if this process has one."""
@@ -41,16 +43,20 @@ class LauncherRegistry:
     def capabilities(self) -> Capabilities:
         """Return what runs this process can launch."""
         found = dict(NO_CAPABILITIES)
-        for launcher in self._launchers.values():
-            if isinstance(launcher, SelectiveLauncher):
-                found.update(launcher.capabilities())
+        for launcher in self._selective:
+            found.update(launcher.capabilities())
         return found
+
+    def can_launch(self, requirement: Requirement) -> bool:
+        """Return whether this process can launch a run with this requirement."""
+        return can_take(NO_CAPABILITIES, requirement) or any(
+            can_take(launcher.capabilities(), requirement) for launcher in self._selective
+        )
 
     def on_capabilities_changed(self, call: Callable[[], object]) -> None:
         """Call this when the capabilities change, from any thread."""
-        for launcher in self._launchers.values():
-            if isinstance(launcher, SelectiveLauncher):
-                launcher.on_capabilities_changed = call
+        for launcher in self._selective:
+            launcher.on_capabilities_changed = call
 
     async def open(self) -> None:
         """Open every launcher."""
@@ -128,6 +134,10 @@ class LauncherRegistry:
             unreadable = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
             unreadable.launcher = _FixedOutcome("", Failed(f"{error}", permanent=True, reason="unreadable"))
             return unreadable
+
+
+def _selective(launchers: Mapping[str, Launcher]) -> list[SelectiveLauncher]:
+    return [launcher for launcher in launchers.values() if isinstance(launcher, SelectiveLauncher)]
 
 
 def build_launch(

@@ -31,7 +31,7 @@ class Replicas:
 
     async def lack_for_saving(self, requirement: Requirement) -> bool:
         """Return the same, at little cost, for a job that is saved: this process counts as a replica."""
-        if not requirement.name or can_take(self._launchers.capabilities(), requirement):
+        if self._launchers.can_launch(requirement):
             return False
         now_ms = self._store.clock.now_ms()
         if self._recorded is None or abs(now_ms - self._recorded[0]) >= _REMEMBERED_MS:
