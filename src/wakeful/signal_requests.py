@@ -17,10 +17,12 @@ BATCH: Final = "application/cloudevents-batch+json"
 #: The most signals of one batch.
 MAX_BATCH: Final = 1_000
 
+#: Content types of plain JSON; `curl -d` sends the last one.
+_PLAIN: Final = ("", "application/json", "application/x-www-form-urlencoded")
 _JSON_TYPE: Final = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 
 
-class Received(NamedTuple):
+class SignalRequest(NamedTuple):
     """The signals of an HTTP request."""
 
     signals: list[Signal]
@@ -28,11 +30,11 @@ class Received(NamedTuple):
     batch: bool
 
 
-def read_request(headers: Mapping[str, str], body: bytes, *, source: str | None = None) -> Received:
+def read_request(headers: Mapping[str, str], body: bytes, *, source: str | None = None) -> SignalRequest:
     """Return the signals of an HTTP request in structured, binary or batch mode, or raise InvalidArgument.
 
     The mode follows from `content-type`; a request with `ce-` headers is in binary mode. Plain
-    `application/json` with an event or a list of events is accepted too.
+    `application/json` with an event or a list of events is accepted too. NotJson: the body is not JSON.
 
     >>> headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/a", "ce-type": "t"}
     >>> read_request({**headers, "Content-Type": "application/json"}, b"[1]").signals[0].data
@@ -42,8 +44,8 @@ def read_request(headers: Mapping[str, str], body: bytes, *, source: str | None 
     content_type = lower.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     if kind not in (STRUCTURED, BATCH) and any(name.startswith("ce-") for name in lower):
-        return Received([_binary(lower, content_type, body, source)], False)
-    if kind not in (STRUCTURED, BATCH, "application/json", ""):
+        return SignalRequest([_binary(lower, content_type, body, source)], False)
+    if kind not in (STRUCTURED, BATCH, *_PLAIN):
         raise InvalidArgument(
             f"the request is no CloudEvent: its content type is {shown(kind)}; send {STRUCTURED}, {BATCH}, "
             "or ce- headers with any body"
@@ -54,8 +56,8 @@ def read_request(headers: Mapping[str, str], body: bytes, *, source: str | None 
     if isinstance(value, list) and kind != STRUCTURED:
         if len(value) > MAX_BATCH:
             raise InvalidArgument(f"the batch has {len(value)} events; send at most {MAX_BATCH} at once")
-        return Received([_of_batch(index, each, source) for index, each in enumerate(value)], True)
-    return Received([Signal.from_json(value, source=source)], False)
+        return SignalRequest([_of_batch(index, each, source) for index, each in enumerate(value)], True)
+    return SignalRequest([Signal.from_json(value, source=source)], False)
 
 
 def _of_batch(index: int, event: object, source: str | None) -> Signal:

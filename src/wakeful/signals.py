@@ -42,6 +42,10 @@ _NO_EXTENSIONS: Final[Mapping[str, Extension]] = MappingProxyType({})
 _INT32: Final = 2**31
 
 
+class NotJson(InvalidArgument):
+    """A text is not JSON."""
+
+
 class Signal:
     """A CloudEvent: an immutable value with a type and data.
 
@@ -391,13 +395,13 @@ def _decoded(value: object) -> bytes:
 
 
 def load_json(text: str | bytes, what: str) -> object:
-    """Return the value of JSON text, or raise InvalidArgument; `what` names the text in the message."""
+    """Return the value of JSON text, or raise NotJson; `what` names the text in the message."""
     try:
         value: object = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
-        raise InvalidArgument(f"{what} is nested too deeply; flatten it") from None
+        raise NotJson(f"{what} is nested too deeply; flatten it") from None
     except ValueError as error:  # also text that is no UTF-8
-        raise InvalidArgument(f"{what} is not JSON: {error}") from None
+        raise NotJson(f"{what} is not JSON: {error}") from None
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wakeful.service.agents.instances import InstanceDetails
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import JsonObject, instant, serialize_job, serialize_run
@@ -41,3 +43,9 @@ def serialize_instance_details(principal: Principal, details: InstanceDetails) -
 def serialize_received(received: Received) -> JsonObject:
     """Return the run of a signal that was sent; of a duplicate, the run of the first one."""
     return {**serialize_run(received.run), "duplicate": received.duplicate}
+
+
+def serialize_sent(received: Sequence[Received], *, batch: bool) -> JsonObject:
+    """Return the run of one signal, or the `runs` of a batch."""
+    runs = [serialize_received(each) for each in received]
+    return {"runs": [*runs]} if batch else runs[0]

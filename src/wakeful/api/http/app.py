@@ -18,12 +18,14 @@ from wakeful.api.http import (
     executors,
     health,
     incidents,
+    instances,
     job_actions,
     jobs,
     messages,
     oauth,
     problems,
     runs,
+    signals,
 )
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
@@ -41,8 +43,8 @@ Every path under `/api` requires `Authorization: Bearer wk_…`. Errors are `app
 `code` and a `detail` that says what to do. Lists are paged: send the `cursor` of a page to get the next one.
 """
 _TAGS: Final = (
-    "jobs", "runs", "work", "dead letters", "incidents", "agents", "sessions", "workspaces", "workflows",
-    "keys", "quotas", "audit", "status", "events", "health",
+    "jobs", "runs", "work", "dead letters", "incidents", "agents", "instances", "sessions", "workspaces",
+    "workflows", "keys", "quotas", "audit", "status", "events", "health",
 )  # fmt: skip
 
 
@@ -68,6 +70,8 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         health,
         agents,
         messages,
+        signals,
+        instances,
         jobs,
         job_actions,
         bulk_jobs,

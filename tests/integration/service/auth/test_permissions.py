@@ -16,6 +16,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import HOME, ApiClient, served
 from tests.support.factories import alone, asked, ended, held
+from tests.support.instances import agent_class
 from wakeful.api.http.app import create_app
 from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL, Principal
@@ -48,6 +49,8 @@ def _admins(own: object = _DENIED, foreign: object = _MISSING) -> tuple[object, 
 
 _OWN = f"{HOME}/agents/writer"
 _JOB = f"{_OWN}/jobs/digest"
+_INSTANCE = f"{_OWN}/instances/eu"
+_SIGNAL = {"specversion": "1.0", "id": "1", "source": "/tests", "type": "text.write"}
 _DOCUMENT = {"schedule": SELDOM, "target": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
 
 #: Paths of a whole workspace are not found only for other workspaces: an agent sees its own part.
@@ -83,6 +86,16 @@ TABLE = [
     Row("POST", f"{_OWN}/runs", None, _admins()),
     Row("POST", f"{_OWN}/messages", {"message": "hello"}, _all()),
     Row("GET", f"{_OWN}/sessions", None, _all()),
+    Row("POST", f"{_OWN}/signals?instance=eu", _SIGNAL, _all()),
+    Row("GET", f"{HOME}/instances", None, _all(_OK)),
+    Row("GET", f"{HOME}/instances?agent=writer", None, _all()),
+    Row("GET", f"{_OWN}/instances", None, _all()),
+    Row("GET", _INSTANCE, None, _all()),
+    Row("POST", f"{_INSTANCE}/start", {}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_INSTANCE}/hibernate", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_INSTANCE}/pause", {"note": "x"}, _admins()),
+    Row("POST", f"{_INSTANCE}/resume", None, _admins()),
+    Row("POST", f"{_INSTANCE}/stop", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("GET", f"{HOME}/runs", None, _all(_OK)),
     Row("GET", f"{HOME}/runs?agent=writer", None, _all()),
     Row("GET", f"{HOME}/runs/{{run}}", None, _all()),
@@ -195,6 +208,8 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     await services.agents.put(LOCAL, "default", "writer", {"target": {"kind": "pull"}})
     own = Principal("key:writer", "agent", "default", "writer")
     await services.jobs.upsert(own, "default", "writer", {"name": "digest", **_DOCUMENT})
+    await services.store.put_class(agent_class(agent="writer"), services.store.clock.now_ms())
+    await services.instances.start(LOCAL, "default", "writer", "eu")
     await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
     run = await services.wakes.wake(LOCAL, "default", "writer")
     key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
@@ -218,7 +233,7 @@ async def test_an_agent_key_does_not_see_other_agents(people: dict[str, ApiClien
     things = await _things(people["operator"])
     run = await people["own"]("GET", f"/runs/{things['run']}")
     assert run.body["agentId"] == "writer"
-    for path in ("/jobs", "/runs", "/incidents", "/dead-letters", "/agents", "/quotas"):
+    for path in ("/jobs", "/runs", "/instances", "/incidents", "/dead-letters", "/agents", "/quotas"):
         mine, theirs = await people["own"]("GET", path), await people["foreign"]("GET", path)
         assert (mine.status, theirs.status) == (200, 200)
         assert "writer" not in str(theirs.body), path

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.http.schemas import admin, enums, jobs, runs
+from wakeful.api.http.schemas import admin, enums, instances, jobs, runs
 from wakeful.api.http.schemas.parts import Schema
 
 #: Every schema by its name in the document.
-SCHEMAS: Final[dict[str, Schema]] = {**enums.SCHEMAS, **jobs.SCHEMAS, **runs.SCHEMAS, **admin.SCHEMAS}
+SCHEMAS: Final[dict[str, Schema]] = {
+    **enums.SCHEMAS,
+    **jobs.SCHEMAS,
+    **runs.SCHEMAS,
+    **instances.SCHEMAS,
+    **admin.SCHEMAS,
+}
 
 __all__ = ["SCHEMAS"]

@@ -9,6 +9,7 @@ from wakeful.document.fields import DECLARED
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
 from wakeful.incident_rules import INCIDENT_STATES
+from wakeful.instances import InstanceStatus
 from wakeful.job import ChainOn
 from wakeful.model import DeliveryState
 from wakeful.run import RunState, TriggerName
@@ -31,6 +32,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Trigger": one_of(*get_args(TriggerName)),
     "DeliveryState": one_of(*(state.value for state in DeliveryState)),
     "IncidentState": one_of(*INCIDENT_STATES),
+    "InstanceStatus": one_of(*get_args(InstanceStatus)),
     "QueueMode": one_of(*get_args(Mode)),
     "QueueDrop": one_of(*get_args(Drop)),
     "MessageState": one_of("waiting", "started", "dropped", "stopped"),

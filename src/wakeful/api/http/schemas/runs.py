@@ -26,7 +26,7 @@ from wakeful.api.http.schemas.parts import (
 from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS
 
 _STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status of the response of a webhook."}
-_RUN: Final[dict[str, Schema]] = {
+RUN: Final[dict[str, Schema]] = {
     "id": ID,
     "jobId": or_null(ID),
     "workspace": SLUG,
@@ -97,10 +97,10 @@ _CLAIMED_BY: Final[Schema] = {
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Run": response(_RUN, about="A run."),
+    "Run": response(RUN, about="A run."),
     "RunWithAttempts": response(
         {
-            **_RUN,
+            **RUN,
             "waitingFor": {
                 **or_null(TEXT),
                 "description": "What it waits for, in words; null if it is over.",
@@ -112,7 +112,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Runs": page_of("runs", "Run"),
     "DeadLetters": page_of("deadLetters", "Run"),
     "ClaimedRun": response(
-        {**_RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE), "traceparent": TEXT},
+        {**RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE), "traceparent": TEXT},
         about="A run with its target, timeout and W3C trace context.",
     ),
     "Claimed": response({"runs": list_of(ref("ClaimedRun"))}),
