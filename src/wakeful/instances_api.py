@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
-from wakeful.instances import DEFAULT_INSTANCE, InstanceStatus
-from wakeful.model import InstanceInfo, Page, Run
+from wakeful.instances import DEFAULT_INSTANCE
+from wakeful.instances import InstanceStatus as StatusName
+from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
 
 if TYPE_CHECKING:
     from wakeful.signals import Signal
@@ -74,7 +75,7 @@ class InstancesApi(Protocol):
         self,
         name: str | None = None,
         *,
-        status: InstanceStatus | None = None,
+        status: InstanceStatus | StatusName | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:

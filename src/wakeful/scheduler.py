@@ -22,12 +22,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar, Unpack, overload
 
+from wakeful.instances_api import InstancesApi
 from wakeful.model import (
     AgentInfo,
     Attempt,
     BulkResult,
     HeartbeatResult,
     Incident,
+    InstanceInfo,
     Job,
     MessageReceipt,
     OverlapPolicy,
@@ -325,11 +327,15 @@ class RunsApi(Protocol):
         ...
 
 
-class AgentsApi(Protocol):
-    """The agents of a workspace."""
+class AgentsApi(InstancesApi, Protocol):
+    """The agents of a workspace, and their instances."""
 
-    async def list(self) -> builtins.list[AgentInfo]:
-        """Return all agents, by name."""
+    @overload
+    async def list(self) -> builtins.list[AgentInfo]: ...
+    @overload
+    async def list(self, name: str) -> builtins.list[InstanceInfo]: ...
+    async def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
+        """Return all agents, by name; with the `name` of an agent, all its instances."""
         ...
 
     async def get(self, name: str) -> AgentInfo:
@@ -402,7 +408,7 @@ class Scheduler(Protocol):
 
     @property
     def agents(self) -> AgentsApi:
-        """Create and change agents, and send messages to them."""
+        """Create and change agents, send messages and signals to them, and manage their instances."""
         ...
 
     @property

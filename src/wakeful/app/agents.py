@@ -8,9 +8,10 @@ from typing import Any, Final, overload
 
 from wakeful.app.jobs import plain_fields
 from wakeful.errors import FailedPrecondition
-from wakeful.instances import DEFAULT_INSTANCE, InstanceStatus
-from wakeful.instances_api import EventLike, InstancesApi, SignalLike
-from wakeful.model import AgentInfo, InstanceInfo, MessageReceipt, Page, Run, SessionInfo
+from wakeful.instances import DEFAULT_INSTANCE
+from wakeful.instances import InstanceStatus as StatusName
+from wakeful.instances_api import EventLike, SignalLike
+from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
 from wakeful.model.from_json import (
     agent_from_json,
     instance_from_json,
@@ -40,7 +41,7 @@ from wakeful.store.instances import InstanceView
 _PAGE: Final = 200
 
 
-class Agents(AgentsApi, InstancesApi):
+class Agents(AgentsApi):
     """The agents of a workspace: `app.agents`."""
 
     def __init__(self, services: Services, workspace: str) -> None:
@@ -134,7 +135,7 @@ class Agents(AgentsApi, InstancesApi):
         self,
         name: str | None = None,
         *,
-        status: InstanceStatus | None = None,
+        status: InstanceStatus | StatusName | None = None,
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:

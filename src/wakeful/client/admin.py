@@ -5,14 +5,18 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from datetime import datetime
+from typing import overload
 
 from wakeful.client.fields import document
+from wakeful.client.instances import Instances
 from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
+from wakeful.client.rest.instances import RestInstances
 from wakeful.json_value import Json
 from wakeful.model import (
     AgentInfo,
     ApiKey,
     AuditEntry,
+    InstanceInfo,
     MessageReceipt,
     Page,
     Quota,
@@ -31,13 +35,20 @@ from wakeful.model.from_json import (
 from wakeful.scheduler import AgentsApi
 
 
-class Agents(AgentsApi):
+class Agents(Instances, AgentsApi):
     """The agents of a workspace: `client.agents`. `wakeful.scheduler` documents the methods."""
 
-    def __init__(self, rest: RestAgents) -> None:
+    def __init__(self, rest: RestAgents, instances: RestInstances) -> None:
+        super().__init__(instances)
         self._rest = rest
 
-    async def list(self) -> builtins.list[AgentInfo]:
+    @overload
+    async def list(self) -> builtins.list[AgentInfo]: ...
+    @overload
+    async def list(self, name: str) -> builtins.list[InstanceInfo]: ...
+    async def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
+        if name is not None:
+            return await self._all_instances(name)
         return [agent_from_json(agent) for agent in await self._rest.list()]
 
     async def get(self, name: str) -> AgentInfo:

@@ -62,7 +62,7 @@ class AsyncClient:
         self.jobs = Jobs(self._rest.jobs)
         #: read, stop, replay and complete runs
         self.runs = Runs(self._rest.runs)
-        self.agents = Agents(self._rest.agents)
+        self.agents = Agents(self._rest.agents, self._rest.instances)
         #: read and acknowledge incidents
         self.incidents = Incidents(self._rest.incidents)
         self.keys = Keys(self._rest.keys)

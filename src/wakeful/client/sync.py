@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import builtins
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overload
 
 from wakeful.client import admin, incidents, jobs, runs
 from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.portal import Portal, blocking
-from wakeful.model import Event, OverlapPolicy, Run
+from wakeful.instances_api import EventLike, SignalLike
+from wakeful.model import AgentInfo, Event, InstanceInfo, OverlapPolicy, Run
 from wakeful.policy import Overlap
 
 if TYPE_CHECKING:
@@ -121,13 +123,38 @@ class Runs(_Part[runs.Runs]):
 class Agents(_Part[admin.Agents]):
     """The agents of a workspace: `client.agents`."""
 
-    list = blocking(admin.Agents.list)
     get = blocking(admin.Agents.get)
     put = blocking(admin.Agents.put)
     rotate_secret = blocking(admin.Agents.rotate_secret)
     delete = blocking(admin.Agents.delete)
     say = blocking(admin.Agents.say)
     sessions = blocking(admin.Agents.sessions)
+    start = blocking(admin.Agents.start)
+    stop = blocking(admin.Agents.stop)
+    pause = blocking(admin.Agents.pause)
+    resume = blocking(admin.Agents.resume)
+    hibernate = blocking(admin.Agents.hibernate)
+    state = blocking(admin.Agents.state)
+    instance = blocking(admin.Agents.instance)
+    instances = blocking(admin.Agents.instances)
+
+    @overload
+    def list(self) -> builtins.list[AgentInfo]: ...
+    @overload
+    def list(self, name: str) -> builtins.list[InstanceInfo]: ...
+    def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
+        """Return all agents, by name; with the `name` of an agent, all its instances."""
+        if name is None:
+            return self.portal.call(self.inner.list())
+        return self.portal.call(self.inner.list(name))
+
+    @overload
+    def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
+    @overload
+    def send(self, name: str, id: str, signal: Sequence[EventLike]) -> builtins.list[Run]: ...
+    def send(self, name: str, id: str, signal: SignalLike | Sequence[EventLike]) -> Run | builtins.list[Run]:
+        """Send a signal to an instance, or several at once; return its run, or their runs."""
+        return self.portal.call(self.inner.send(name, id, cast(SignalLike, signal)))
 
 
 class Incidents(_Part[incidents.Incidents]):

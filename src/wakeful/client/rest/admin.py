@@ -6,7 +6,8 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
-from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.connection import Query, path, read_page
+from wakeful.client.rest.part import RestPart
 from wakeful.client.types import AgentShape, AuditShape, IncidentShape, KeyShape, ReceiptShape, SessionShape
 from wakeful.json_value import Json
 from wakeful.model import Page
@@ -15,19 +16,7 @@ from wakeful.model import Page
 _CHAIN_TIMEOUT: Final = 600.0
 
 
-class _Part:
-    def __init__(self, connection: Connection, workspace: str) -> None:
-        self._connection = connection
-        self._workspace = workspace
-
-    async def _request(
-        self, method: str, *parts: str, body: Json = None, query: Query | None = None
-    ) -> dict[str, Json]:
-        where = path(self._workspace, *parts)
-        return cast(dict[str, Json], await self._connection.request(method, where, body=body, query=query))
-
-
-class RestAgents(_Part):
+class RestAgents(RestPart):
     """The agents of a workspace."""
 
     async def list(self) -> builtins.list[AgentShape]:
@@ -63,7 +52,7 @@ class RestAgents(_Part):
         return read_page(await self._request("GET", "agents", name, "sessions", query=query), "sessions")
 
 
-class RestKeys(_Part):
+class RestKeys(RestPart):
     """The API keys of a workspace."""
 
     async def list(self) -> builtins.list[KeyShape]:
@@ -79,7 +68,7 @@ class RestKeys(_Part):
         await self._request("DELETE", "keys", key_id)
 
 
-class RestAudit(_Part):
+class RestAudit(RestPart):
     """The audit log of a workspace."""
 
     async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditShape]:
@@ -94,7 +83,7 @@ class RestAudit(_Part):
         return cast(dict[str, Json], reply)
 
 
-class RestIncidents(_Part):
+class RestIncidents(RestPart):
     """The incidents of a workspace."""
 
     async def list(
@@ -121,7 +110,7 @@ class RestIncidents(_Part):
         return cast(IncidentShape, await self._request("POST", "incidents", incident_id, "ack", body=body))
 
 
-class RestQuotas(_Part):
+class RestQuotas(RestPart):
     """The quotas of a workspace."""
 
     async def list(self) -> builtins.list[dict[str, Json]]:
@@ -129,7 +118,7 @@ class RestQuotas(_Part):
         return cast(builtins.list[dict[str, Json]], (await self._request("GET", "quotas"))["quotas"])
 
 
-class RestWorkflows(_Part):
+class RestWorkflows(RestPart):
     """The workflows of a workspace."""
 
     async def put(self, workflow_id: str, version: int, dag: Mapping[str, Json]) -> dict[str, Json]:

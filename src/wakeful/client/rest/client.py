@@ -18,6 +18,7 @@ from wakeful.client.rest.admin import (
     RestWorkflows,
 )
 from wakeful.client.rest.events import events
+from wakeful.client.rest.instances import RestInstances
 from wakeful.client.rest.jobs import RestJobs
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.tls import ClientTls
@@ -49,6 +50,7 @@ class RestClient:
         self.jobs = RestJobs(self._connection, workspace, agent)
         self.runs = RestRuns(self._connection, workspace, agent)
         self.agents = RestAgents(self._connection, workspace)
+        self.instances = RestInstances(self._connection, workspace)
         self.incidents = RestIncidents(self._connection, workspace)
         self.keys = RestKeys(self._connection, workspace)
         self.audit = RestAudit(self._connection, workspace)

@@ -1,0 +1,113 @@
+"""The instances of agents on a server. `wakeful.instances_api` documents the methods."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast, overload
+
+from wakeful.client.fields import document
+from wakeful.client.rest.instances import RestInstances
+from wakeful.errors import FailedPrecondition, PermissionDenied
+from wakeful.instances import InstanceStatus as StatusName
+from wakeful.instances_api import EventLike, InstancesApi, SignalLike
+from wakeful.job import DEFAULT_INSTANCE
+from wakeful.json_value import Json
+from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
+from wakeful.model.from_json import instance_from_json, run_from_json
+from wakeful.signals import Signal
+
+#: The source of signals that have none.
+SOURCE: Final = "/client"
+_PAGE: Final = 500
+
+
+class Instances(InstancesApi):
+    """The part of `client.agents` for instances."""
+
+    def __init__(self, rest: RestInstances) -> None:
+        self._instances = rest
+
+    async def start(
+        self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
+    ) -> InstanceInfo:
+        given = None if state is None else document(state)
+        return instance_from_json(await self._instances.start(name, id, state=given))
+
+    async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return instance_from_json(await self._instances.stop(name, id))
+
+    async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
+        return instance_from_json(await self._instances.pause(name, id, note=note))
+
+    async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return instance_from_json(await self._instances.resume(name, id))
+
+    async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return instance_from_json(await self._instances.hibernate(name, id))
+
+    @overload
+    async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
+    @overload
+    async def send(self, name: str, id: str, signal: Sequence[EventLike]) -> builtins.list[Run]: ...
+    async def send(
+        self, name: str, id: str, signal: SignalLike | Sequence[EventLike]
+    ) -> Run | builtins.list[Run]:
+        if isinstance(signal, Signal | str | Mapping):
+            return (await self._send(name, id, [signal]))[0]
+        return await self._send(name, id, signal)
+
+    async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
+        sent = await self._instances.send(name, id, [event_of(signal) for signal in signals])
+        return [run_from_json(run) for run in sent]
+
+    async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
+        found = await self._instances.get(name, id)
+        if "state" not in found:
+            raise PermissionDenied("only an admin may read the state of an instance; use an admin's key")
+        state = found["state"]
+        if state is None:
+            raise FailedPrecondition(
+                found.get("stateError")
+                or f"instance '{id}' has the initial state of its class, which the server does not have"
+            )
+        return state
+
+    async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
+        return instance_from_json(await self._instances.get(name, id))
+
+    async def instances(
+        self,
+        name: str | None = None,
+        *,
+        status: InstanceStatus | StatusName | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[InstanceInfo]:
+        page = await self._instances.list(name, status=status, limit=limit, cursor=cursor)
+        return Page(map(instance_from_json, page), page.cursor)
+
+    async def _all_instances(self, name: str) -> builtins.list[InstanceInfo]:
+        """Return all instances of an agent."""
+        found: builtins.list[InstanceInfo] = []
+        cursor: str | None = None
+        while True:
+            page = await self.instances(name, limit=_PAGE, cursor=cursor)
+            found += page
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+
+def event_of(signal: SignalLike) -> dict[str, Json]:
+    """Return the CloudEvent of a signal, the text of its type, or a CloudEvent as JSON.
+
+    >>> event_of(Signal("report.generate", id="7"))
+    {'specversion': '1.0', 'id': '7', 'type': 'report.generate', 'source': '/client'}
+    """
+    if isinstance(signal, str):
+        signal = Signal(signal)
+    elif not isinstance(signal, Signal):
+        signal = Signal.from_json({"source": SOURCE, **signal})
+    event = signal.to_json()
+    return event if "source" in event else cast(dict[str, Json], {**event, "source": SOURCE})
