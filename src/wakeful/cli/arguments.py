@@ -18,6 +18,7 @@ from wakeful.json_value import Json
 JobName = Annotated[
     str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job: name, agent/name or id")
 ]
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="the run's id, as `wakeful runs` shows it")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many at most")]
 CreateAgent = Annotated[

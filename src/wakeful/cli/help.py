@@ -71,6 +71,16 @@ class HelpGroup(TyperGroup):
         write_epilog(self.epilog, formatter)
 
 
+class DefaultCommandGroup(HelpGroup):
+    """A group that runs its command `list` if none is named: `wakeful instances --status paused`."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the options; insert `list` if there is no command."""
+        if not ctx.resilient_parsing and (not args or args[0] not in (*self.commands, "--help", "-h")):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
 def write_epilog(text: str | None, formatter: HelpFormatter) -> None:
     """Write a text as it is, without wrapping its lines."""
     if text:

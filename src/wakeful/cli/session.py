@@ -167,9 +167,11 @@ class Session:
         return self.client.runs.of(self.agent or "default")
 
 
-def command_group(app: typer.Typer, name: str, help_text: str, *, panel: str) -> typer.Typer:
+def command_group(
+    app: typer.Typer, name: str, help_text: str, *, panel: str, cls: type[HelpGroup] = HelpGroup
+) -> typer.Typer:
     """Add a group of commands, such as `wakeful keys`, and return it."""
-    group = typer.Typer(cls=HelpGroup, help=help_text, no_args_is_help=True)
+    group = typer.Typer(cls=cls, help=help_text, no_args_is_help=True)
     app.add_typer(group, name=name, rich_help_panel=panel)
     return group
 

@@ -7,13 +7,11 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import CreateAgent, json_argument, now_ms
+from wakeful.cli.arguments import AgentName, CreateAgent, json_argument, now_ms
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
 from wakeful.json_value import Json
-
-AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
 
 
 def register(app: typer.Typer) -> None:

@@ -62,6 +62,12 @@ COMMANDS: Final = (
     Entry("cancel", "runs", "Runs", "Cancel a run that is pending or retrying."),
     Entry("stop", "runs", "Runs", "Stop a running run, on whichever replica it runs."),
     Entry("tail", "tail", "Runs", "Show runs as they start and end, one line per change, until Ctrl-C."),
+    Entry(
+        "signal",
+        "signal",
+        "Runs",
+        "Send a signal to an instance of an agent: a CloudEvent that becomes a run.",
+    ),
     Entry("say", "messages", "Runs", "Send a message to an agent."),
     Entry(
         "sessions",
@@ -92,6 +98,12 @@ COMMANDS: Final = (
     Entry("discard", "dead_letters", "Dead letters", "Remove runs from the dead letters."),
     Entry("incidents", "incidents", "Dead letters", "Show the incidents, show one, or acknowledge one."),
     Entry("agents", "agents", "Administration", "Agents: list, show, put, rotate-secret, delete."),
+    Entry(
+        "instances",
+        "instances",
+        "Administration",
+        "Instances of agents: list, show, start, stop, pause, resume, hibernate.",
+    ),
     Entry("keys", "keys", "Administration", "API keys: create, list, revoke, export."),
     Entry("audit", "audit", "Administration", "The audit log: list, verify."),
     Entry("status", "status", "Server", "Show the state of the server and its service level objectives."),

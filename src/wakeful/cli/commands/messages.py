@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.arguments import now_ms
+from wakeful.cli.arguments import AgentName, now_ms
 from wakeful.cli.commands.run import follow
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.admin import session_table
@@ -25,8 +25,6 @@ _STATES: Final = {
     "dropped": ("dropped: the queue of this session is full", "yellow"),
     "stopped": ("nothing to stop: no turn is running", "yellow"),
 }
-
-AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
 
 
 def register(app: typer.Typer) -> None:

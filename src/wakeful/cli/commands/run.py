@@ -42,6 +42,13 @@ from wakeful.scheduler import poll_until
 
 _PANEL = "Runs"
 
+WaitOption = Annotated[
+    bool, typer.Option("--wait", "-w", help="wait for the run; the exit code is 0 only if it succeeds")
+]
+WaitTimeout = Annotated[
+    float | None, typer.Option("--timeout", min=0, help="with --wait: wait at most this many seconds")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
@@ -59,10 +66,7 @@ def register(app: typer.Typer) -> None:
     async def run(
         s: Session,
         names: JobNames = None,
-        wait: Annotated[
-            bool,
-            typer.Option("--wait", "-w", help="wait for the run; the exit code is 0 only if it succeeds"),
-        ] = False,
+        wait: WaitOption = False,
         due: Annotated[bool, typer.Option("--due", help="only if a tick is due")] = False,
         payload: Payload = None,
         overlap: Annotated[
@@ -72,9 +76,7 @@ def register(app: typer.Typer) -> None:
                 help="if another run is running: allow (default), skip, queue, queue_one, replace",
             ),
         ] = None,
-        wait_s: Annotated[
-            float | None, typer.Option("--timeout", min=0, help="with --wait: wait at most this many seconds")
-        ] = None,
+        wait_s: WaitTimeout = None,
         label: LabelOption = None,
         all_: AllOption = False,
         yes: YesOption = False,
@@ -97,15 +99,7 @@ def register(app: typer.Typer) -> None:
             line = Text(f"started {slug}: run {run_id}", "green")
             s.out.show(started, line, Text(f"show it with: wakeful runs {run_id}", "dim"))
             return exit_codes.OK
-        try:
-            async with asyncio.timeout(wait_s):
-                finished = await follow(s, run_id)
-        except TimeoutError:
-            state = progress_line(await s.client.runs.get(run_id)).plain
-            raise Unavailable(
-                f"run {run_id} has not finished after {wait_s:g} s; it is {state}; "
-                f"`wakeful runs {run_id}` shows it"
-            ) from None
+        finished = await follow_until(s, run_id, wait_s)
         s.out.show(finished, "", *run_page(finished, now_ms()))
         return exit_codes.OK if finished["state"] == "succeeded" else exit_codes.NOT_DONE
 
@@ -192,6 +186,19 @@ async def _finished(s: Session, run_id: str) -> RunShape:
         poll=0.2,
         longest=LONGEST_POLL,
     )
+
+
+async def follow_until(s: Session, run_id: str, seconds: float | None) -> RunShape:
+    """Do `follow`; raise Unavailable if the run has not finished after this time."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await follow(s, run_id)
+    except TimeoutError:
+        state = progress_line(await s.client.runs.get(run_id)).plain
+        raise Unavailable(
+            f"run {run_id} has not finished after {seconds:g} s; it is {state}; "
+            f"`wakeful runs {run_id}` shows it"
+        ) from None
 
 
 async def follow(s: Session, run_id: str) -> RunShape:

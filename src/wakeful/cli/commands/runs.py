@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful runs",
             "wakeful runs digest --state failed --limit 5",
+            "wakeful runs --agent daily-report --instance eu",
             "wakeful runs 01980000-0000-7000-8000-000000000000",
         ),
         panel=_PANEL,
@@ -42,6 +43,9 @@ def register(app: typer.Typer) -> None:
         ] = None,
         state: Annotated[
             list[str] | None, typer.Option("--state", help="only runs in this state; repeatable")
+        ] = None,
+        instance: Annotated[
+            str | None, typer.Option("--instance", help="only of this instance of --agent (default: default)")
         ] = None,
         limit: Limit = 20,
         cursor: Annotated[
@@ -67,9 +71,10 @@ def register(app: typer.Typer) -> None:
             s.runs().list(
                 job_id=job_id,
                 states=state or (),
+                instance=instance,
                 limit=limit,
                 cursor=cursor,
-                all_agents=s.all_agents or job_id is not None,
+                all_agents=(s.all_agents and instance is None) or job_id is not None,
             )
         )
         if unknown is not None and not found and not await _is_job(s, str(name)):

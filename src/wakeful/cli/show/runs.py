@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -11,6 +12,8 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, escaped, first_line, page, state, table
 from wakeful.cli.times import clock_time, instant, moment, relative, span
 from wakeful.client.types import AttemptShape, EventShape, RunShape
+
+_LIVE: Final = ("pending", "retrying", "running")
 
 
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
@@ -23,9 +26,7 @@ def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Ta
         agent: list[Cell] = [run["agentId"]] if several else []
         rest: list[Cell] = [took(run), str(run["attempt"]), run["trigger"]] if wide else []
         when = relative(run["scheduledAtMs"], now_ms)
-        rows.append(
-            [Text(run["id"], "dim"), run["job"] or "—", *agent, state(run["state"]), when, *rest, why(run)]
-        )
+        rows.append([Text(run["id"], "dim"), what(run), *agent, state(run["state"]), when, *rest, why(run)])
     return table(columns, rows)
 
 
@@ -54,6 +55,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "payload": None if run["payload"] is None else compact(run["payload"]),
             "response": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
             "output": run["output"],
+            "requires": run.get("requires") if run["state"] in _LIVE else None,
             "emitted": compact(run["emitted"]) if run.get("emitted") else None,
             "error": None if run["error"] is None else Text(run["error"], "red"),
             "delivery": _delivery(run),
@@ -117,7 +119,8 @@ def event_line(event: EventShape, tz: str) -> Text:
         return Text(f"{at}  {event['type']}", "dim")
     line = Text(f"{at}  ", "dim")
     agent = "" if run["agentId"] == "default" else f"{run['agentId']}/"
-    line.append(escaped(f"{agent}{run['job'] or 'wake'}").plain, "bold").append("  ")
+    named = what(run) if run["job"] or run.get("signal") else "wake"
+    line.append(escaped(f"{agent}{named}").plain, "bold").append("  ")
     if event["type"] == "run.started":  # the run may have ended since
         line.append_text(state("running")).append(f" (attempt {run['attempt']})", "dim")
     else:
@@ -126,6 +129,13 @@ def event_line(event: EventShape, tz: str) -> Text:
         if said and run["state"] != "retrying":  # its progress contains the error
             line.append(f": {escaped(said).plain}")
     return line.append(f"  {run['id']}", "dim")
+
+
+def what(run: RunShape) -> str:
+    """Return the job of a run; of a signal without a job, its type and its instance."""
+    if run["job"] or not run.get("signal"):
+        return run["job"] or "—"
+    return f"{run['signal']} → {run['instance']}"
 
 
 def took(run: RunShape) -> str:

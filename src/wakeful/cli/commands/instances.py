@@ -1,0 +1,131 @@
+"""`wakeful instances`: list, show, start, stop, pause, resume, hibernate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import AgentName, Limit, json_argument, now_ms
+from wakeful.cli.help import DefaultCommandGroup
+from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.show.instances import instance_page, instance_table
+from wakeful.client.types import InstanceShape
+from wakeful.errors import InvalidArgument
+
+_DONE: Final = {"active": "green", "paused": "yellow", "blocked": "red", "stopped": "magenta"}
+
+InstanceId = Annotated[str, typer.Argument(metavar="ID", help="the instance (default: default)")]
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+    group = command_group(
+        app,
+        "instances",
+        "Instances of agents: list, show, start, stop, pause, resume, hibernate.",
+        panel="Administration",
+        cls=DefaultCommandGroup,
+    )
+
+    @command(
+        group,
+        "list",
+        examples=(
+            "wakeful instances list",
+            "wakeful instances list daily-report --status blocked",
+        ),
+    )
+    async def list_instances(
+        s: Session,
+        name: Annotated[str | None, typer.Argument(metavar="AGENT", help="only those of this agent")] = None,
+        status: Annotated[
+            str | None, typer.Option("--status", help="only active, paused, blocked or stopped ones")
+        ] = None,
+        limit: Limit = 50,
+        cursor: Annotated[
+            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
+        ] = None,
+    ) -> None:
+        """Show the instances of an agent, or of all agents. `list` may be left out."""
+        agent = name or s.agent
+        if agent is not None:
+            s.named_agent(agent)
+        found = await s.out.wait_for(
+            s.client.instances.list(agent, status=status, limit=limit, cursor=cursor)
+        )
+        shown = instance_table(found, now_ms()) if found else Text("no instances", "dim")
+        s.out.show({"instances": found, "cursor": found.cursor}, shown)
+        if found.cursor:
+            s.out.say(Text("more instances exist; raise --limit to show them", "dim"))
+
+    @command(group, "show", examples=("wakeful instances show daily-report eu",))
+    async def show(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+        """Show an instance with its schedules and signals, and for an admin its state."""
+        instance = await s.out.wait_for(s.client.instances.get(s.named_agent(name), id_))
+        s.out.show(instance, *instance_page(instance, now_ms()))
+
+    @command(
+        group,
+        "start",
+        examples=(
+            "wakeful instances start daily-report eu",
+            'wakeful instances start daily-report us --state \'{"region": "us"}\'',
+        ),
+    )
+    async def start(
+        s: Session,
+        name: AgentName,
+        id_: InstanceId = "default",
+        state: Annotated[
+            str | None,
+            typer.Option(
+                "--state", metavar="JSON", help="an object with keys of the initial state; @file reads a file"
+            ),
+        ] = None,
+    ) -> None:
+        """Start an instance. A new or stopped one begins with its initial state."""
+        value = await json_argument("--state", state)
+        if not isinstance(value, dict | None):
+            raise InvalidArgument('--state: give an object, such as \'{"region": "eu"}\'')
+        _show(s, await s.out.wait_for(s.client.instances.start(s.named_agent(name), id_, state=value)))
+
+    @command(group, "stop", examples=("wakeful instances stop daily-report eu",))
+    async def stop(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+        """Stop an instance: delete its schedules and cancel its runs."""
+        _show(s, await s.out.wait_for(s.client.instances.stop(s.named_agent(name), id_)))
+
+    @command(
+        group,
+        "pause",
+        examples=("wakeful instances pause daily-report eu --note 'maintenance of the API'",),
+    )
+    async def pause(
+        s: Session,
+        name: AgentName,
+        id_: InstanceId = "default",
+        note: Annotated[str | None, typer.Option("--note", help="why, for other people")] = None,
+    ) -> None:
+        """Pause an instance: its signals wait until it is resumed."""
+        _show(s, await s.out.wait_for(s.client.instances.pause(s.named_agent(name), id_, note=note)))
+
+    @command(group, "resume", examples=("wakeful instances resume daily-report eu",))
+    async def resume(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+        """Resume an instance that is paused or blocked."""
+        _show(s, await s.out.wait_for(s.client.instances.resume(s.named_agent(name), id_)))
+
+    @command(group, "hibernate", examples=("wakeful instances hibernate daily-report eu",))
+    async def hibernate(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
+        """Remove an instance from the memory of every process. Its next signal loads it again."""
+        instance = await s.out.wait_for(s.client.instances.hibernate(s.named_agent(name), id_))
+        s.out.show(instance, Text(f"{_name(instance)} hibernates", "green"))
+
+
+def _show(s: Session, instance: InstanceShape) -> None:
+    status = instance["status"]
+    s.out.show(instance, Text(f"{_name(instance)} is {status}", _DONE.get(status, "")))
+
+
+def _name(instance: InstanceShape) -> str:
+    return f"{instance['agentId']}/{instance['id']}"
