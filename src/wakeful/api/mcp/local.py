@@ -8,8 +8,14 @@ from typing import Final
 from wakeful.api.mcp.port import CallContext, JsonObject
 from wakeful.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
+from wakeful.service.instance_serializers import (
+    serialize_instance,
+    serialize_instance_details,
+    serialize_received,
+)
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
+from wakeful.signals import Signal
 
 _LAST_RUNS: Final = 5
 
@@ -115,6 +121,27 @@ class LocalScheduler:
             self._principal, self._workspace, agent, job_id=job_id, limit=limit
         )
         return [serialize_run(run) for run in found]
+
+    async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
+        """List the instances of an agent, by id."""
+        found = await self._services.instances.list(
+            self._principal,
+            self._workspace,
+            agent,
+            after=None if after is None else (agent, after),
+            limit=limit,
+        )
+        return [serialize_instance(view) for view in found]
+
+    async def instance(self, agent: str, id: str) -> JsonObject:
+        """Return an instance with its schedules."""
+        details = await self._services.instances.get(self._principal, self._workspace, agent, id)
+        return serialize_instance_details(self._principal, details)
+
+    async def send(self, agent: str, id: str, signal: Signal) -> JsonObject:
+        """Send a signal to an instance."""
+        (sent,) = await self._services.signals.send(self._principal, self._workspace, agent, id, [signal])
+        return serialize_received(sent)
 
     async def status(self) -> JsonObject:
         """Return the status of the server and the workspace."""

@@ -19,7 +19,10 @@ from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job import MAX_NAME
 
-Action = Literal["add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status"]
+Action = Literal[
+    "add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status", "instances",
+    "instance", "signal",
+]  # fmt: skip
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
 #: Other names of the actions.
@@ -32,6 +35,8 @@ _ALIASES: Final[dict[str, Action]] = {
     "delete": "remove", "cancel": "remove", "rm": "remove",
     "trigger": "run", "run-now": "run",
     "history": "runs",
+    "list-instances": "instances", "get-instance": "instance", "state": "instance",
+    "send": "signal", "send-signal": "signal",
 }  # fmt: skip
 #: Objects that hold the fields of a job.
 _NESTED: Final = ("job", "patch", "changes", "updates", "fields")
@@ -47,7 +52,12 @@ TAKES: Final[dict[Action, tuple[str, ...]]] = {
     "run": ("jobId", "mode", "payload", "overlapPolicy"),
     "runs": ("jobId", "limit"),
     "status": (),
+    "instances": ("limit", "cursor"),
+    "instance": ("instance",),
+    "signal": ("signal", "instance", "data", "id", "subject"),
 }
+#: The actions about instances of the agent.
+_OF_INSTANCES: Final = ("instances", "instance", "signal")
 #: The arguments of the call, not of the job.
 _OF_CALL: Final = frozenset({"limit", "mode", "includeDisabled", "context", "cursor"})
 _CONTEXT: Final = ("deliver", "channel", "to")
@@ -81,6 +91,8 @@ class ToolCall:
     include_disabled: bool = True
     #: the last name of the previous page
     cursor: str | None = None
+    #: the instance of the agent
+    instance: str | None = None
     #: the errors of the arguments, by name
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,6 +112,8 @@ def normalize(arguments: Mapping[str, object], meta: Mapping[str, object] | None
     problems: dict[str, str] = {}
     flat = _rename(arguments, problems)
     action = _action(flat.pop("action", None))
+    if action in _OF_INSTANCES:
+        return _instance_call(action, flat, problems)
     nested: dict[str, object] = {}
     job_value: object = None
     for name in _NESTED:
@@ -206,6 +220,34 @@ def _action(value: object) -> Action:
         return _ALIASES[word]
     what = "it is missing" if value is None else f"there is no action {json.dumps(value, default=str)[:64]}"
     raise InvalidArgument(f"action: {what}; there are {', '.join(ACTIONS)}")
+
+
+def _instance_call(action: Action, flat: dict[str, object], problems: dict[str, str]) -> ToolCall:
+    """Return the call of an action about instances. The signal may be its type, or an event."""
+    event = json_in(flat.get("signal"))
+    if isinstance(event, Mapping):
+        del flat["signal"]
+        _merge(flat, _rename(event, problems), problems)
+    aliases = {"kind": "signal", "instanceId": "instance"}
+    if action == "instance":
+        aliases |= {"id": "instance", "name": "instance", "jobId": "instance"}
+    for other in [name for name in flat if name in aliases]:
+        _merge(flat, {aliases[other]: flat.pop(other)}, problems)
+    agent = flat.pop("agentId", None)
+    call = {name: flat.pop(name) for name in [*flat] if name in _OF_CALL}
+    _report_unused(action, call, flat, None, problems)
+    read = _Reader(problems)
+    tool_call = ToolCall(
+        action,
+        agent=read.word("agentId", agent),
+        fields=flat,
+        limit=read.limit(call.get("limit")),
+        cursor=read.word("cursor", call.get("cursor") or None),
+        instance=read.word("instance", flat.pop("instance", None)),
+    )
+    if problems:
+        raise all_of(problems)
+    return tool_call
 
 
 def _rename(arguments: Mapping[str, object], problems: dict[str, str]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wakeful.job import Json
+from wakeful.signals import Signal
 
 JsonObject = dict[str, Json]
 
@@ -78,6 +79,18 @@ class Scheduler(Protocol):
 
     async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:
         """List the runs of an agent or of one job, newest first."""
+        ...
+
+    async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
+        """List the instances of an agent by id, after that id."""
+        ...
+
+    async def instance(self, agent: str, id: str) -> JsonObject:
+        """Return an instance with its schedules, and its state if the caller may see it; or NotFound."""
+        ...
+
+    async def send(self, agent: str, id: str, signal: Signal) -> JsonObject:
+        """Send a signal to an instance; return its run, with `duplicate`."""
         ...
 
     async def status(self) -> JsonObject:

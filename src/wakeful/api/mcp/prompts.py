@@ -18,6 +18,8 @@ Actions:
 - pause: {"action":"pause","jobId":"check-build","until":"tomorrow at 9"}; resume
 - remove: {"action":"remove","jobId":"check-build"}
 - run: run a job now; runs: what became of the last runs, of one job or of all; status
+- if you are an agent class: instances, one instance ("instance":"eu"), and \
+{"action":"signal","signal":"report.generate","instance":"eu","data":{…}}
 
 schedule is one of:
 - once: "in 20 minutes", "tomorrow at 9", "2027-03-01T09:00", {"kind":"at","at":"2027-03-01T09:00","tz":"…"}
@@ -96,9 +98,12 @@ ARGUMENTS: Final[dict[str, Json]] = {
         "agentId": _text("whose jobs; left out, your own"),
         "until": _text("pause: when the job resumes by itself, such as 'tomorrow at 9'"),
         "note": _text("pause: why"),
-        "limit": {"type": "integer", "description": "how many jobs or runs to list"},
+        "limit": {"type": "integer", "description": "how many jobs, runs or instances to list"},
         "includeDisabled": {"type": "boolean", "description": "list paused jobs too (true)"},
         "cursor": _text("the next page of a long list: the last name of the previous page"),
+        "instance": _text("instance, signal: the instance of your agent; left out, 'default'"),
+        "signal": _text("signal: its type, such as 'report.generate'"),
+        "data": {"description": "signal: any JSON"},
         "mode": {"type": "string", "enum": ["force", "due"], "description": "run: always, or only if due"},
         "context": {
             "type": "object",
@@ -164,6 +169,18 @@ CONTENT: Final[dict[str, Json]] = _object(
                 *("id", "state", "trigger"),
             ),
         },
+        "instances": {
+            "type": "array",
+            "description": "instances: by id",
+            "items": _object(
+                {"id": {"type": "string"}, "status": {"type": "string"}, "waiting": {"type": "integer"}},
+                *("id", "status", "waiting"),
+            ),
+        },
+        "instance": _object(
+            {"id": {"type": "string"}, "status": {"type": "string"}, "state": {"type": "object"}},
+            *("id", "status"),
+        ),
         "removed": _object({"id": {"type": "string"}, "name": {"type": "string"}}, "id", "name"),
         "status": {"type": "object", "description": "status: jobs and runs by state, and what comes next"},
         "error": _object({"code": {"type": "string"}, "message": {"type": "string"}}, "code", "message"),

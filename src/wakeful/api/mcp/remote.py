@@ -8,13 +8,17 @@ from contextlib import suppress
 from typing import Final, cast
 
 from wakeful.api.mcp.port import CallContext, JsonObject
+from wakeful.client.instances import event_of
 from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import NotFound
 from wakeful.ids import is_id
 from wakeful.job import Json
+from wakeful.signals import Signal
 
 #: Seconds for which the clock of the server is extrapolated with the local one.
 _CACHED_S: Final = 30.0
+#: How many instances are read at once.
+_PAGE: Final = 500
 
 
 class RemoteScheduler:
@@ -106,6 +110,27 @@ class RemoteScheduler:
         """List the runs of an agent or of one job, newest first."""
         page = await self._client.runs.of(agent).list(job_id=job_id, limit=limit)
         return [cast(JsonObject, run) for run in page]
+
+    async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
+        """List the instances of an agent, by id."""
+        found: list[JsonObject] = []
+        cursor: str | None = None
+        while len(found) < limit:
+            page = await self._client.instances.list(agent, limit=_PAGE, cursor=cursor)
+            found += [cast(JsonObject, each) for each in page if after is None or each["id"] > after]
+            cursor = page.cursor
+            if cursor is None:
+                break
+        return found[:limit]
+
+    async def instance(self, agent: str, id: str) -> JsonObject:
+        """Return an instance with its schedules."""
+        return cast(JsonObject, await self._client.instances.get(agent, id))
+
+    async def send(self, agent: str, id: str, signal: Signal) -> JsonObject:
+        """Send a signal to an instance."""
+        (sent,) = await self._client.instances.send(agent, id, [event_of(signal)])
+        return cast(JsonObject, sent)
 
     async def status(self) -> JsonObject:
         """Return the status of the server and the workspace."""

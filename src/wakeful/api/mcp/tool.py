@@ -14,6 +14,7 @@ from itertools import count
 from typing import Final, cast
 
 from wakeful.api.mcp.coercion import empty, plain
+from wakeful.api.mcp.instances import list_instances, read_instance, send_signal
 from wakeful.api.mcp.normalize_arguments import (
     ToolCall,
     all_of,
@@ -46,6 +47,8 @@ _RUN_FIELDS: Final = (
     "finishedAt",
     "responseCode",
     "output",
+    "instance",
+    "signal",
 )
 
 log = get_logger("wakeful.mcp")
@@ -115,6 +118,12 @@ async def _perform(scheduler: Scheduler, tool_call: ToolCall, context: CallConte
             return await _runs(scheduler, tool_call, context)
         case "status":
             return await _status(scheduler, context)
+        case "instances":
+            return ToolResult(*await list_instances(scheduler, tool_call, context))
+        case "instance":
+            return ToolResult(*await read_instance(scheduler, tool_call, context))
+        case "signal":
+            return ToolResult(*await send_signal(scheduler, tool_call, context))
 
 
 def _with_time(result: ToolResult, context: CallContext) -> ToolResult:
@@ -256,8 +265,9 @@ async def _runs(scheduler: Scheduler, tool_call: ToolCall, context: CallContext)
     lines = [f"{plural(len(runs), 'run')}, newest first" + ":" * bool(runs)]
     for run in runs:
         at = when_in_words(cast(int, run["scheduledAtMs"]), context.now_ms, context.tz)
+        what = run["job"] or run.get("signal") or "wake"
         why = run.get("error") or run.get("reason")
-        lines.append(f"- {run['job'] or 'wake'}: {run['state']}" + (f" ({why})" if why else "") + f", {at}")
+        lines.append(f"- {what}: {run['state']}" + (f" ({why})" if why else "") + f", {at}")
     return ToolResult("\n".join(lines), {"runs": [_compact_run(run) for run in runs]})
 
 

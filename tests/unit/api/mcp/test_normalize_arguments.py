@@ -25,6 +25,49 @@ def schedule(home: str = "UTC", /, **fields: object) -> Any:
     return document(asked.fields, now_ms=NOW_MS, tz=home)["schedule"]
 
 
+# --- instances ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"signal": "report.generate", "instance": "eu", "data": {"month": 3}},
+        {"type": "report.generate", "instance_id": "eu", "data": {"month": 3}},
+        {"signal": {"type": "report.generate", "data": {"month": 3}}, "instance": "eu"},
+        {"signal": '{"type": "report.generate", "data": {"month": 3}}', "instance": " eu "},
+    ],
+)
+def test_a_signal_is_its_type_or_an_event(said: dict[str, object]):
+    asked = normalize({"action": "signal", **said})
+    assert (asked.instance, dict(asked.fields)) == (
+        "eu",
+        {"signal": "report.generate", "data": {"month": 3}},
+    )
+
+
+def test_an_instance_is_named_by_its_id():
+    for name in ("instance", "id", "instanceId", "name"):
+        assert normalize({"action": "instance", name: "eu"}).instance == "eu"
+    assert normalize({"action": "instance"}).instance is None
+    assert normalize({"action": "signal", "signal": "x", "id": "7"}).fields["id"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"action": "signal", "signal": "x", "schedule": "in 5m"}, "schedule"),
+        ({"action": "signal", "signal": "x", "type": "y"}, "signal"),
+        ({"action": "instance", "id": "eu", "instance": "us"}, "instance"),
+        ({"action": "instances", "status": "paused"}, "status"),
+        ({"action": "instances", "limit": 0}, "limit"),
+        ({"action": "signal", "signal": "x", "instance": 7}, "instance"),
+    ],
+)
+def test_wrong_arguments_about_instances_are_refused_by_name(said: dict[str, object], named: str):
+    with pytest.raises(InvalidArgument, match=f"^{named}: "):
+        normalize(said)
+
+
 # --- which action ------------------------------------------------------------------------------------
 
 
@@ -39,7 +82,7 @@ def test_every_action_is_known_however_it_is_written(action: str):
     [
         ("create", "add"), ("schedule", "add"), ("delete", "remove"), ("cancel", "remove"),
         ("edit", "update"), ("trigger", "run"), ("run_now", "run"), ("history", "runs"), ("disable", "pause"),
-        ("enable", "resume"), ("show", "get"),
+        ("enable", "resume"), ("show", "get"), ("send_signal", "signal"), ("list_instances", "instances"),
     ],
 )  # fmt: skip
 def test_other_names_of_actions_are_understood(said: str, action: str):
