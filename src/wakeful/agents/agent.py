@@ -158,14 +158,11 @@ def handlers_of(cls: type[Agent]) -> Handlers:
     """
     by_pattern: dict[str, Handler] = {}
     for name in dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base)):
-        function = inspect.getattr_static(cls, name)
-        patterns: tuple[str, ...] = getattr(function, _PATTERNS, None) or next(
-            (getattr(vars(base)[name], _PATTERNS, ()) for base in cls.__mro__ if _is_decorated(base, name)),
-            (),
-        )
+        # The nearest decorated definition has the patterns; the nearest definition is called.
+        patterns = next((found for base in cls.__mro__ if (found := _patterns(base, name))), ())
         if not patterns:
             continue
-        handler = _handler(cls, name, function)
+        handler = _handler(cls, name, inspect.getattr_static(cls, name))
         for pattern in patterns:
             other = by_pattern.setdefault(pattern, handler)
             if other.name != name:
@@ -197,8 +194,9 @@ class NotHere:
         return "<the state is ctx.state>"
 
 
-def _is_decorated(base: type, name: str) -> bool:
-    return hasattr(vars(base).get(name), _PATTERNS)
+def _patterns(base: type, name: str) -> tuple[str, ...]:
+    found = getattr(vars(base).get(name), _PATTERNS, ())
+    return found if isinstance(found, tuple) else ()
 
 
 def _handler(cls: type[Agent], name: str, function: object) -> Handler:

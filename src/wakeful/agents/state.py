@@ -215,7 +215,8 @@ def _object(value: Mapping[str, object]) -> StateObject:
         if _DATE.search(error.message):
             advice = "; in a dict store `isoformat()`, or declare the state as a dataclass or a model"
         raise InvalidArgument(f"{error.message}{advice}") from None
-    assert isinstance(copied, dict)
+    if not isinstance(copied, dict):
+        raise InvalidArgument(f"the state is {shown(copied)}; it must be an object with named fields")
     return copied
 
 

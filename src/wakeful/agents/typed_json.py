@@ -106,8 +106,8 @@ def field_converters(cls: type[Any]) -> dict[str, Converter]:
     """Return the converters of the fields of a dataclass by name."""
     try:
         hints = get_type_hints(cls)
-    except NameError as error:
-        refuse(f"{cls.__name__}: the type of a field is unknown ({error}); define it in the module")
+    except Exception as error:  # annotations are evaluated, so they may raise anything
+        refuse(f"{cls.__name__}: the type of a field cannot be read ({error}); define it in the module")
     found = {}
     for field in dataclasses.fields(cls):
         if field.init:

@@ -82,6 +82,17 @@ def test_an_overriding_method_handles_the_same_patterns():
     ]  # fmt: skip
 
 
+def test_other_attributes_are_no_handlers():
+    class Anything:
+        def __getattr__(self, name: str) -> object:
+            return self
+
+    class Odd(Reports):
+        client = Anything()
+
+    assert handlers_of(Odd).patterns == handlers_of(Reports).patterns
+
+
 def test_two_handlers_of_one_pattern_are_refused_by_name():
     class Twice(Agent):
         @on("report.**")

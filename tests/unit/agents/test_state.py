@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator
 
 from wakeful.agents.state import MAX_STATE, state_from_text, state_to_text, state_type
 from wakeful.agents.typed_json import converter
@@ -296,6 +296,20 @@ def test_the_field_of_an_unsupported_type_is_named():
 
     with pytest.raises(InvalidArgument, match=r"Bad\.wave: the type complex cannot be stored"):
         state_type(Bad)
+
+
+def test_a_model_that_is_no_object_and_unknown_annotations_are_refused():
+    class Numbers(RootModel[list[int]]):
+        root: list[int] = [1]
+
+    @dataclass
+    class Unknown:
+        missing: NotDefined = None  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(InvalidArgument, match=r"the state is \[1\]; it must be an object"):
+        state_type(Numbers)
+    with pytest.raises(InvalidArgument, match="Unknown: the type of a field cannot be read"):
+        state_type(Unknown)
 
 
 def test_pydantic_is_imported_only_by_a_class_that_uses_it():
