@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
+from tests.support.movable_clock import MovableClock, store_with
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over
 from wakeful import AsyncClient, Function, IncidentState, NotFound, Permanent, Wakeful
 from wakeful.client.client import EventType
 from wakeful.policy import DAY_MS
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.port import Store
-from wakeful.store.sqlite import SqliteStore
-
-
-class MovableClock:
-    """The system's clock, which a test moves forward."""
-
-    def __init__(self) -> None:
-        self.offset_ms = 0
-
-    def now_ms(self) -> int:
-        """Return the time."""
-        return time.time_ns() // 1_000_000 + self.offset_ms
-
-
-def store_with(database: str, clock: MovableClock) -> Store:
-    if database.startswith("sqlite"):
-        return SqliteStore(Path(database.removeprefix("sqlite:///")), clock=clock)
-    from wakeful.store.postgres import PostgresStore
-
-    return PostgresStore(database, clock=clock)
 
 
 class Switch:
