@@ -224,6 +224,10 @@ def _set_cron(
 
 
 def _unknown(value: object) -> str:
+    if isinstance(value, Signal):
+        return f"unknown directive {shown(value)}; to send a signal, return Emit(signal)"
+    if isinstance(value, type) and issubclass(value, Directive):
+        return f"unknown directive {value.__name__}; it is a class: write {value.__name__}(…)"
     return (
         f"unknown directive {shown(value)}; a handler returns SetState, Emit, Delay, SetCron, CancelCron, "
         "Stop, text, or a list of them"

@@ -346,11 +346,24 @@ async def test_a_state_that_did_not_change_is_not_written(agents: Fixture):
     assert handled(outcome).data is None
 
 
-@pytest.mark.parametrize("value", [5, {"a": 1}, [SetState(a=1), 5], b"x", [[Stop()]], object()])
-async def test_an_unknown_directive_is_a_permanent_error(agents: Fixture, value: object):
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        (5, "a handler returns SetState"),
+        ({"a": 1}, "a handler returns SetState"),
+        ([SetState(a=1), 5], "a handler returns SetState"),
+        (b"x", "a handler returns SetState"),
+        ([[Stop()]], "a handler returns SetState"),
+        (object(), "a handler returns SetState"),
+        (Signal("a"), "to send a signal, return Emit(signal)"),
+        ([Stop], "it is a class: write Stop(…)"),
+    ],
+)
+async def test_an_unknown_directive_is_a_permanent_error(agents: Fixture, value: object, advice: str):
     outcome = failed(await agents.handle(lambda signal, ctx: value))
 
     assert outcome.error.startswith("unknown directive")
+    assert advice in outcome.error
     assert (outcome.permanent, outcome.reason, outcome.handled) == (True, "unknown_directive", None)
 
 
