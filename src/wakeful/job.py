@@ -31,6 +31,11 @@ ScheduleOrigin = Literal[
 MAX_NAME: Final = 64
 #: The instance of an agent class that receives what does not name one.
 DEFAULT_INSTANCE: Final = "default"
+#: The job of the wakes and turns of an agent with a target of its own: it has no ticks, but what every launch
+#: needs, such as a signing secret.
+WAKE_JOB: Final = "woken-by-hand"
+#: The job of the heartbeat of an agent.
+HEARTBEAT_JOB: Final = "heartbeat"
 #: The disabled reason of a job whose agent is not active.
 AGENT_INACTIVE: Final = "agent_inactive"
 #: The characters of a name, as a regular expression.

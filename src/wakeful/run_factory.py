@@ -10,8 +10,8 @@ from wakeful.capabilities import NOTHING, Requirement, agent_requirement, requir
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
-from wakeful.instances import JOB_SIGNAL, instance_id
-from wakeful.job import Work
+from wakeful.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
+from wakeful.job import HEARTBEAT_JOB, WAKE_JOB, Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.run import Follower, NewRun, TriggerName, tick_key
@@ -96,7 +96,7 @@ def tick_run(
         None if worker else claim_timeout_ms(work, policy),
         *requirement_of(work, job.workspace, job.agent),
     )
-    return run if work.instance is None else signal_of_job(run, work)
+    return run if work.instance is None else signal_of_job(run, work, job_signal(job.name))
 
 
 def manual_run(
@@ -177,7 +177,7 @@ def follow_up_run(follower: Follower) -> NewRun:
         requirement=requirement_of(work, follower.workspace, follower.agent),
     )
     if not run.is_pull:
-        return run
+        return signal_of_job(run, work, job_signal(follower.name))
     decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
     return run if decision else skipped(run, str(decision.reason), run.fire_ms)
 
@@ -187,21 +187,37 @@ def skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:
     return run._replace(state="skipped", reason=reason, attempt=0, due_ms=None, finished_ms=now_ms)
 
 
+def job_signal(job_name: str | None) -> str:
+    """Return the type of the signals that runs of a job become, unless its target names one.
+
+    >>> job_signal("digest"), job_signal("heartbeat")
+    ('wakeful.job', 'wakeful.heartbeat')
+    """
+    if job_name == HEARTBEAT_JOB:
+        return HEARTBEAT_SIGNAL
+    return WAKE_SIGNAL if job_name == WAKE_JOB else JOB_SIGNAL
+
+
 def signal_of_job(run: NewRun, work: Work, signal_type: str = JOB_SIGNAL) -> NewRun:
     """Return the run of a job, wake or message as a signal, if its target is an agent class; else the run.
 
-    The type of the signal is in the target, else `signal_type`. The run is hidden in the mailbox of its
+    The type of the signal is in the target, else `signal_type`. A pending run is hidden in the mailbox of its
     instance until it is its turn.
     """
     instance = work.instance
     if instance is None:
         return run
     own = work.target.get("signal") if work.target else None
+    return sent_to_instance(run, instance, own if isinstance(own, str) and own else signal_type)
+
+
+def sent_to_instance(run: NewRun, instance: str, signal_type: str) -> NewRun:
+    """Return the run as a signal to an instance of its agent."""
     return run._replace(
         serial=False,
         due_ms=None,
         requires=agent_requirement(run.workspace, run.agent),
         instance_id=instance_id(run.workspace, run.agent, instance),
         instance=instance,
-        signal=own if isinstance(own, str) and own else signal_type,
+        signal=signal_type,
     )

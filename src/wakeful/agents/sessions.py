@@ -20,10 +20,11 @@ from typing import Final
 from wakeful.capabilities import requirement_of
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.sessions import Drop, Mode
+from wakeful.instances import MESSAGE_SIGNAL
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun, RunState, TriggerName
-from wakeful.run_factory import claim_timeout_ms, manual_run
+from wakeful.run_factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.store.sessions import WAKE_JOB, SessionMessage, SessionState, SessionUpdate, Turn
 
 STOP: Final = "/stop"
@@ -204,7 +205,7 @@ def _run(state: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> N
     has_job = not work.pulled
     workspace, agent, session = state.key
     trigger: TriggerName = "agent" if batch[-1].trigger == "agent" else "user"
-    return manual_run(
+    run = manual_run(
         job_id=state.job_id if has_job else None,
         workspace=workspace,
         agent=agent,
@@ -217,6 +218,7 @@ def _run(state: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> N
         claim_ms=claim_timeout_ms(work, policy),
         requirement=requirement_of(work, workspace, agent),
     )
+    return signal_of_job(run, work, MESSAGE_SIGNAL)
 
 
 def _closes_ms(batch: Sequence[SessionMessage], queue: Queue) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
@@ -117,6 +118,8 @@ class LauncherRegistry:
         launch = build_launch(run, policy, work, payload, job)
         kind = AGENT_KIND if launch.instance_id is not None else str(launch.target.get("kind"))
         launcher: Launcher = self._launchers.get(kind) or _missing(kind)
+        if kind == AGENT_KIND and launch.instance_id is None:
+            launcher = _NO_INSTANCE
         precheck = work.precheck
         if precheck is not None and needs_precheck(run.trigger, run.reason):
             checker = self.launcher(precheck.get("kind"))
@@ -188,6 +191,17 @@ class _FixedOutcome:
     async def start(self, run: Launch) -> Outcome:
         """Return the outcome."""
         return self._outcome
+
+
+_NO_INSTANCE: Final = _FixedOutcome(
+    AGENT_KIND,
+    Failed(
+        "its job got an agent class as its target after this run was recorded; replay the run to send it as "
+        "a signal",
+        permanent=True,
+        reason="target_changed",
+    ),
+)
 
 
 def _missing(kind: str) -> _FixedOutcome:

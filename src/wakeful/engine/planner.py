@@ -234,7 +234,7 @@ class PlanningBatch:
             verdict.becomes is Becomes.STARTED
             and self._free.get(work.lane, 0) > 0
             and not work.pulled
-            and work.instance is None
+            and work.instance is None  # its turn comes in the mailbox
             and can_take(self._capabilities, requirement_of(work, job.workspace, job.agent))
         ):
             self._free[work.lane] -= 1

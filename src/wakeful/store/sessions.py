@@ -14,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from wakeful.job import HEARTBEAT_JOB
+from wakeful.job import WAKE_JOB as WAKE_JOB
 from wakeful.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 
-#: The job of the turns of an agent with a target of its own: it has no ticks, but what every launch needs,
-#: such as a signing secret.
-WAKE_JOB: Final = "woken-by-hand"
 #: The job of an agent's heartbeat, and the labels that mark it as internal.
-HEARTBEAT: Final = "heartbeat"
+HEARTBEAT: Final = HEARTBEAT_JOB
 HEARTBEAT_LABELS: Final = '{"system":"heartbeat"}'
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from wakeful.agents.sessions import LANE
 from wakeful.capabilities import requirement_of
 from wakeful.errors import AlreadyExists
+from wakeful.instances import WAKE_SIGNAL
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run_factory import claim_timeout_ms, manual_run
+from wakeful.run_factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
@@ -105,6 +106,7 @@ class WakeService:
             claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
             requirement=requirement_of(work, workspace, agent),
         )
+        run = signal_of_job(run, work, WAKE_SIGNAL)
         entry = principal.entry(workspace, "agent.wake", agent)
         (view,) = await self._store.add_runs(
             [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None

@@ -10,12 +10,20 @@ from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import json_value, whole_number
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
-from wakeful.job import JobRecord
+from wakeful.instances import JOB_SIGNAL
+from wakeful.job import JobRecord, Work
 from wakeful.launch.precheck import DUE
 from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import DEFAULT_POLICY, Overlap
 from wakeful.run import NewRun, TriggerName
-from wakeful.run_factory import claim_timeout_ms, manual_run, skipped
+from wakeful.run_factory import (
+    claim_timeout_ms,
+    job_signal,
+    manual_run,
+    sent_to_instance,
+    signal_of_job,
+    skipped,
+)
 from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import DeadLetter, LiveRuns, ManualRunPlan
@@ -51,7 +59,7 @@ def apply_overlap(
         return ManualRunPlan(skipped(run, "overlap", now_ms))
     if action is OverlapAction.QUEUE_FULL:
         return ManualRunPlan(skipped(run, "queue_full", now_ms))
-    run = run._replace(serial=overlap != "allow")
+    run = run._replace(serial=overlap != "allow" and run.instance_id is None)
     if action is OverlapAction.REPLACE:
         return ManualRunPlan(run, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
     if action is OverlapAction.SUPERSEDE:
@@ -118,16 +126,20 @@ def backfill_runs(
 
 
 def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
-    """Return a new run of a dead letter: same key, next attempt, and the present lane of its job."""
+    """Return a new run of a dead letter: same key, next attempt, and the present lane of its job.
+
+    A signal goes to the same instance again, behind those that wait.
+    """
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms if old.is_pull else None
     requirement = NOTHING
+    work: Work | None = None
     if old.job_id is not None:
         with contextlib.suppress(InvalidArgument):  # the worker reports a job that cannot be read
             work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
             lane, claim_ms = work.lane, claim_timeout_ms(work, policy)
             requirement = requirement_of(work, old.workspace, old.agent)
-    return NewRun(
+    run = NewRun(
         id=new_id(now_ms),
         job_id=old.job_id,
         workspace=old.workspace,
@@ -155,6 +167,9 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         requires=requirement.name,
         requires_version=requirement.version,
     )
+    if work is not None and (old.instance is None or work.instance is None):  # by the present target
+        return signal_of_job(run, work, job_signal(old.job_name))
+    return run if old.instance is None else sent_to_instance(run, old.instance, old.signal or JOB_SIGNAL)
 
 
 def _run(
@@ -167,7 +182,7 @@ def _run(
     serial: bool = False,
 ) -> NewRun:
     work = job.definition.work
-    return manual_run(
+    run = manual_run(
         job_id=job.id,
         workspace=job.workspace,
         agent=job.agent,
@@ -181,3 +196,4 @@ def _run(
         claim_ms=claim_timeout_ms(work, job.definition.policy),
         requirement=requirement_of(work, job.workspace, job.agent),
     )
+    return signal_of_job(run, work, job_signal(job.name))
