@@ -36,8 +36,7 @@ def job(target: Any = TO_CLASS, name: str = "digest") -> JobRecord:
 
 
 def tick(target: Any = TO_CLASS, name: str = "digest", becomes: Becomes = Becomes.STARTED) -> NewRun:
-    reason = "overlap" if becomes is Becomes.SKIPPED else None
-    verdict = Verdict(NOW, NOW, becomes, reason)
+    verdict = Verdict(NOW, NOW, becomes, "overlap" if becomes is Becomes.SKIPPED else None)
     return tick_run(job(target, name), DEFAULT_POLICY, Work(target), verdict, NOW, None)
 
 

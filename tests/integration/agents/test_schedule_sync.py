@@ -16,6 +16,7 @@ from wakeful.instances import AgentClass, DeclaredSchedule
 from wakeful.service.agents import instance_rules
 from wakeful.signal_rules import signal_run
 from wakeful.store.connect import store_at
+from wakeful.store.instances import InstanceChange
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 
@@ -211,7 +212,7 @@ async def test_a_newer_version_unblocks_instances_once(store: Store):
 
     async def block() -> None:
         def rule(row: Any, jobs: Any) -> Any:
-            return instance_rules.InstanceChange(row._replace(status="blocked", note="why"))
+            return InstanceChange(row._replace(status="blocked", note="why"))
 
         await store.change_instance("default", "counter", "eu", store.clock.now_ms(), rule)
 

@@ -182,10 +182,10 @@ class InstanceService:
     ) -> list[InstanceView]:
         """List instances by agent and name, without their state; an agent's key sees those of its agent."""
         await self._accounts.authorize(principal, "read", workspace, agent)
-        agent = visible_agent(principal, agent)
         if agent is not None:
             await self._accounts.agent(workspace, agent)
-        only = InstanceFilter(workspace, agent, read_status(status), after, limit)
+        visible = visible_agent(principal, agent)
+        only = InstanceFilter(workspace, visible, read_status(status), after, limit)
         return await self._store.instances(only)
 
     async def declared(self, workspace: str, agent: str) -> DeclaredSchedules:

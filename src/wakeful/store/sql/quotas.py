@@ -12,7 +12,8 @@ from wakeful.store.sql.driver import Session
 QUOTAS: Final = f"""
     SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = $1
     UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs
-    WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) GROUP BY agent
+    WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) AND instance_id IS NULL
+    GROUP BY agent
     UNION ALL SELECT agent, $3, NULL, count(*), 0 FROM instances
     WHERE workspace = $1 AND status <> 'stopped' GROUP BY agent"""
 #: the primary key
