@@ -115,10 +115,10 @@ async def change_instance(
     await shared.write_instance(session, row, new=old is None)
     if limits is not None and row.status != "stopped" and (old is None or old.status == "stopped"):
         await shared.check_limits(session, workspace, agent, limits)
-    await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
     if change.cancel is not None:
         live = db.execute(LIVE_OF_INSTANCE, (own, change.cancel_running)).fetchall()
         cancel(db, events, now_ms, [(run_id, change.cancel) for (run_id,) in live])
+    await change_schedules(db, events, clock, now_ms, jobs, change.created, change.changed, change.deleted)
     expose(db, events, now_ms, [own])
     return row, True
 

@@ -122,6 +122,9 @@ async def write_directives(
         for each in effects.instances
     ]
     db.executemany(UPDATE_INSTANCE, updates)
+    for instance in effects.stopped:  # before their jobs are deleted, for the same reason on all runs
+        waiting = db.execute(PENDING, (instance,)).fetchall()
+        cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in waiting])
     rows = {row.id: row for row in stored.jobs}
     await change_schedules(
         db, events, clock, now_ms, stored.jobs,
@@ -133,9 +136,6 @@ async def write_directives(
         sent = add_signals(db, events, now_ms, [each.run for each in effects.arrivals], strict=False)
         events.inserted(sent)
         remember(db, effects.arrivals)
-    for instance in effects.stopped:
-        waiting = db.execute(PENDING, (instance,)).fetchall()
-        cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in waiting])
     db.executemany(SET_EMITTED, [(text, run_id) for run_id, text in effects.emitted])
     emitted = [run_id for run_id, _ in effects.emitted]
     events.emitted(emitted)
