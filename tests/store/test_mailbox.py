@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.factories import (
@@ -11,6 +13,7 @@ from tests.support.factories import (
     SECOND,
     FalseClock,
     alone,
+    asked,
     asleep,
     ended,
     look,
@@ -37,7 +40,7 @@ from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.port import Store
-from wakeful.store.rows import DeadLetter, JobChange, JobRow, RunFilter, UnfinishedRun
+from wakeful.store.rows import DeadLetter, JobChange, JobRow, Move, Recipient, RunFilter, UnfinishedRun
 
 
 async def _set(store: Store, status: InstanceStatus, instance: str = "eu", **fields: object) -> None:
@@ -377,3 +380,73 @@ async def test_a_duplicate_of_a_pruned_run_is_recognised(store: Store) -> None:
     (again,) = await store.send([arrival(signal_id="a")], MAILBOX)
     assert (again.duplicate, again.run.id, again.run.reason) == (True, first.run.id, "pruned")
     assert (await view(store)).waiting == 0
+
+
+# --- jobs that get another target -----------------------------------------------------------------------
+
+EU = Recipient(key_of(), "default", "report", "eu", "report.generate")
+
+
+async def _move(store: Store, of: JobRow, **fields: Any) -> None:
+    to = Move("team", None, "agent:default/report")._replace(**fields)
+    await store.change_job(of.id, lambda row: JobChange(row, move=to))
+
+
+async def test_waiting_runs_join_the_mailbox_if_their_job_gets_an_agent_class_as_target(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    first, second = asked(of, serial=True), asked(of, NOW + 1, serial=True, claim_timeout_ms=MINUTE)
+    await store.add_runs([second, first])
+    await _move(store, of, recipient=EU)
+    seen = [await look(store, first), await look(store, second)]
+    assert [(run.instance, run.signal, run.requires) for run in seen] == [
+        ("eu", "report.generate", "agent:default/report"),
+    ] * 2
+    assert [(run.due_ms, run.serial, run.is_pull) for run in seen] == [
+        (NOW, False, False),
+        (None, False, False),
+    ]
+    (third,) = await given_sent(store, "eu")
+    order = []
+    for _ in range(3):
+        (run,) = await taken(store, now_ms=NOW + MINUTE)
+        order.append(run.id)
+        await _end(store, run.id)
+    assert order == [first.id, third, second.id]
+    assert (await view(store)).row.sequence == 3
+
+
+async def test_waiting_signals_leave_the_mailbox_if_their_job_gets_another_target(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    first, second = _signal(of, NOW, trigger="user"), _signal(of, NOW + 1, trigger="user")
+    await store.add_runs([first, second])
+    (third,) = await given_sent(store, "eu")
+    await _move(store, of, requires="", serial=True, lane="cron")
+    seen = [await look(store, first), await look(store, second)]
+    assert [(run.instance, run.signal, run.due_ms, run.serial) for run in seen] == [
+        (None, None, NOW, True), (None, None, NOW + 1, True),
+    ]  # fmt: skip
+    assert [run.id for run in await taken(store)] == [first.id, third]
+
+
+async def test_waiting_signals_follow_their_job_to_another_instance(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    first = _signal(of, NOW, trigger="user")
+    await store.add_runs([first])
+    (second,) = await given_sent(store, "eu")
+    await _move(store, of, recipient=Recipient(key_of("us"), "default", "report", "us", "report.other"))
+    assert {run.id: (run.instance, run.signal) for run in await taken(store)} == {
+        first.id: ("us", "report.other"),
+        second: ("eu", "report.generate"),
+    }
+
+
+async def test_waiting_signals_get_the_type_that_their_job_has_now(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    await store.add_runs([_signal(of, NOW, trigger="user")])
+    await _move(store, of, recipient=EU._replace(signal="report.other"))
+    (run,) = await taken(store)
+    assert run.signal == "report.other"

@@ -7,12 +7,13 @@ from typing import Literal
 
 from wakeful.capabilities import requirement_of
 from wakeful.errors import InvalidArgument
-from wakeful.job import JobRecord, ScheduleKey
+from wakeful.instances import JOB_SIGNAL, instance_id
+from wakeful.job import JobRecord, ScheduleKey, Work
 from wakeful.planning import job_state, overdue
 from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, tick_run
 from wakeful.store.row_mapping import job_of, schedule_key
-from wakeful.store.rows import JobChange, JobRow, Move
+from wakeful.store.rows import JobChange, JobRow, Move, Recipient
 
 
 def missed_runs(
@@ -32,20 +33,41 @@ def missed_runs(
 
 
 def moved(old: JobRecord, new: JobRecord) -> Move | None:
-    """Return the lane and requirement that unfinished runs get after an edit; None if they are the same.
+    """Return where unfinished runs go after an edit, and what they require; None if that is the same.
 
     A run is launched with the job as it is then, so waiting runs follow their job to another lane, to an
-    executor, or back to a worker, and require what its target requires.
+    executor, to a mailbox, or back to a worker, and require what its target requires.
     """
-    work, before = new.definition.work, old.definition.work
-    required = requirement_of(work, new.workspace, new.agent)
-    if (work.lane, work.pulled, required) == (
-        before.lane,
-        before.pulled,
-        requirement_of(before, old.workspace, old.agent),
-    ):
+    move, before = _move(new), _move(old)
+    same = new.definition.work.pulled == old.definition.work.pulled and (
+        (move.lane, move.requires, move.recipient) == (before.lane, before.requires, before.recipient)
+    )
+    return None if same else move
+
+
+def _move(job: JobRecord) -> Move:
+    """Return where the runs of a job wait, and what they require."""
+    work, policy = job.definition.work, job.definition.policy
+    return Move(
+        work.lane,
+        claim_timeout_ms(work, policy),
+        requirement_of(work, job.workspace, job.agent).name,
+        _recipient(job, work),
+        serial=policy.overlap != "allow",
+    )
+
+
+def _recipient(job: JobRecord, work: Work) -> Recipient | None:
+    if work.instance is None:
         return None
-    return Move(work.lane, claim_timeout_ms(work, new.definition.policy), required.name)
+    own = work.target.get("signal") if work.target else None
+    return Recipient(
+        instance_id(job.workspace, job.agent, work.instance),
+        job.workspace,
+        job.agent,
+        work.instance,
+        own if isinstance(own, str) and own else JOB_SIGNAL,
+    )
 
 
 def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:

@@ -313,14 +313,28 @@ class AttemptView(NamedTuple):
     response_code: int | None = None
 
 
+class Recipient(NamedTuple):
+    """The instance to which the runs of a job are sent as signals."""
+
+    instance_id: str
+    workspace: str
+    agent: str
+    instance: str
+    #: the type of the signals
+    signal: str
+
+
 class Move(NamedTuple):
-    """Another lane or requirement for the unfinished runs of a job."""
+    """Another lane, requirement or mailbox for the unfinished runs of a job."""
 
     lane: str
     #: how long each waits for an executor, from now or from when it is due; None: a worker takes it
     claim_timeout_ms: int | None
     #: what a process must have to take it
     requires: str = ""
+    #: the mailbox of its pending runs; None: none, and whether they wait for each other then
+    recipient: Recipient | None = None
+    serial: bool = False
 
 
 class JobChange(NamedTuple):

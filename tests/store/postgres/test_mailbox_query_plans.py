@@ -159,6 +159,26 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     ):
         yield str(only), *shared.list_statement(instances.VIEW_COLUMNS, only)
     yield str(of_instance), *lists.list_runs(of_instance)  # type: ignore[misc]
+    # Runs of a job in mailboxes: run, job and instance have the same id.
+    found = await db.fetch(
+        """SELECT run_id::text FROM live_runs WHERE sequence = 1 AND state = 'pending'
+        ORDER BY run_id OFFSET 5000 LIMIT $1""",
+        BATCH,
+    )
+    moved = [row[0] for row in found]
+    for table, key in (("runs", "id"), ("live_runs", "run_id")):
+        await db.execute(f"UPDATE {table} SET job_id = instance_id WHERE {key} = ANY($1::uuid[])", moved)
+    signals, requires = ["b"] * BATCH, ["agent:default/report"] * BATCH
+    others = [*moved[1:], moved[0]]
+    given = {
+        "LOCK_INSTANCES_FOR_MOVE": [moved, others],
+        "SET_SIGNAL": [moved, moved, signals],
+        "OUTSIDE": [moved, others],
+        "JOIN": [moved, others, names, signals, requires, [5] * BATCH],
+        "LEAVE": [moved, [True] * BATCH, NOW],
+    }
+    for name, values in given.items():
+        yield name, statements[name], values
     yield "JOB", sql.JOB, ["default", "report", "job-5"]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{number}") for number in range(BATCH)]]
 

@@ -17,6 +17,7 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
 from wakeful.store.postgres.cancellation import withdraw
 from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.mailbox import lock_for_move
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import move
 from wakeful.store.rows import JobChange, JobRow
@@ -90,6 +91,8 @@ async def write_changes(
     ]
     for start in range(0, len(new), _PAGE):
         await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
+    moves = {old.id: change.move for old, change in changes if change.move is not None}
+    instances = await lock_for_move(db, events, now_ms, moves) if moves else []
     await settle_ahead(db, events, now_ms, {old.id: change.withdrawn for old, change in changes})
     withdrawals = [
         Withdrawal(row.id, row.updated_ms, change.withdraw)
@@ -97,9 +100,7 @@ async def write_changes(
         if change.withdraw is not None
     ]
     await withdraw(db, events, withdrawals, None)
-    await move(
-        db, events, now_ms, {old.id: change.move for old, change in changes if change.move is not None}
-    )
+    await move(db, events, now_ms, moves, instances)
     await insert_runs(db, events, now_ms, [run for _, change in changes for run in change.runs])
     disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
     await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)

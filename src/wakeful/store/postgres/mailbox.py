@@ -16,6 +16,7 @@ from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import Mailbox, admit
 from wakeful.store.postgres import mailbox_statements as sql
 from wakeful.store.postgres.statements import numbers
+from wakeful.store.rows import Move
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -51,6 +52,53 @@ async def lock_of_jobs(db: Db, job_ids: Sequence[str]) -> list[str]:
 async def lock_held_by(db: Db, worker: str) -> list[str]:
     """Lock the instances whose run this worker holds. Returns them."""
     return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_HELD_BY, worker)]
+
+
+async def lock_for_move(
+    db: Db, events: TransactionEvents, now_ms: int, moves: Mapping[str, Move]
+) -> list[str]:
+    """Lock the instances of the runs of these jobs, and those to which they move. Returns them.
+
+    Recipients that do not exist are added.
+    """
+    to = {each.recipient.instance_id: each.recipient for each in moves.values() if each.recipient is not None}
+    if to:
+        ids = sorted(to)
+        columns = [[to[key][number] for key in ids] for number in (1, 2, 3)]
+        if await db.fetch(sql.ADD_MISSING, ids, *columns, now_ms):
+            events.publish(INSTANCES_TOPIC)
+    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_FOR_MOVE, list(moves), list(to))]
+
+
+async def move_to_mailboxes(db: Db, now_ms: int, moves: Mapping[str, Move]) -> None:
+    """Move the waiting runs of these jobs into the mailbox of their recipient, or out of mailboxes.
+
+    A run that is retrying outside of a mailbox stays there. The instances are locked.
+    """
+    leaving = [(job_id, each.serial) for job_id, each in moves.items() if each.recipient is None]
+    if leaving:
+        await db.execute(sql.LEAVE, *map(list, zip(*leaving, strict=True)), now_ms)
+    to = {job_id: each for job_id, each in moves.items() if each.recipient is not None}
+    recipients = [each.recipient for each in to.values() if each.recipient is not None]
+    if not recipients:
+        return
+    instances = [each.instance_id for each in recipients]
+    await db.execute(sql.SET_SIGNAL, list(to), instances, [each.signal for each in recipients])
+    joining = await db.fetch(sql.OUTSIDE, list(to), instances)
+    count: Counter[str] = Counter()
+    rows = []
+    for run_id, job_id in joining:
+        each, requires = to[job_id].recipient, to[job_id].requires
+        assert each is not None
+        count[each.instance_id] += 1
+        number = count[each.instance_id]
+        rows.append((run_id, each.instance_id, each.instance, each.signal, requires, number))
+    if rows:
+        reserved = await db.fetch(sql.RESERVE, list(count), list(count.values()))
+        before = {key: last - count[key] for key, last in reserved}
+        *columns, numbers_ = map(list, zip(*rows, strict=True))
+        sequences = [before[key] + number for key, number in zip(columns[1], numbers_, strict=True)]
+        await db.execute(sql.JOIN, *columns, sequences)
 
 
 async def lock_and_number(db: Db, now_ms: int, runs: Iterable[NewRun]) -> dict[str, Numbered]:

@@ -55,6 +55,13 @@ LOCK_INSTANCES_OF_JOBS: Final = """
         SELECT l.instance_id FROM unnest($1::uuid[]) j (id) CROSS JOIN LATERAL (
             SELECT instance_id FROM live_runs WHERE job_id = j.id AND instance_id IS NOT NULL OFFSET 0) l))
     ORDER BY id FOR UPDATE"""
+#: the same, and the instances given
+LOCK_INSTANCES_FOR_MOVE: Final = """
+    SELECT id::text FROM instances
+    WHERE id = ANY($2::uuid[] || ARRAY(
+        SELECT l.instance_id FROM unnest($1::uuid[]) j (id) CROSS JOIN LATERAL (
+            SELECT instance_id FROM live_runs WHERE job_id = j.id AND instance_id IS NOT NULL OFFSET 0) l))
+    ORDER BY id FOR UPDATE"""
 #: live_runs_held; the primary key of instances
 LOCK_INSTANCES_HELD_BY: Final = """
     SELECT id::text FROM instances
@@ -121,6 +128,54 @@ EXPOSE: Final = """
         RETURNING r.id, r.due_at, r.requires_version)
     UPDATE live_runs l SET due_at = e.due_at, requires_version = e.requires_version
     FROM exposed e WHERE l.run_id = e.id"""
+
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found
+LEAVE: Final = """
+    WITH picked AS (
+        SELECT r.id, t.serial FROM unnest($1::uuid[], $2::boolean[]) t (job_id, serial)
+        CROSS JOIN LATERAL (
+            SELECT l.run_id, l.state FROM live_runs l
+            WHERE l.job_id = t.job_id AND l.instance_id IS NOT NULL
+                AND l.state IN ('pending', 'retrying') OFFSET 0) l
+        JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
+    moved AS (
+        UPDATE runs r SET instance_id = NULL, instance = NULL, signal = NULL, sequence = NULL,
+            due_at = coalesce(r.due_at, greatest(r.fire_at, $3::timestamptz)), serial = p.serial,
+            requires_version = 0
+        FROM picked p WHERE r.id = p.id RETURNING r.id, r.due_at, r.serial)
+    UPDATE live_runs l SET instance_id = NULL, sequence = NULL, fire_at = NULL, due_at = m.due_at,
+        serial = m.serial, requires_version = 0
+    FROM moved m WHERE l.run_id = m.id"""
+#: the same. The pending runs of jobs that are not in their mailbox, in the order in which they join it
+OUTSIDE: Final = """
+    SELECT r.id::text, l.job_id::text FROM unnest($1::uuid[], $2::uuid[]) t (job_id, instance_id)
+    CROSS JOIN LATERAL (
+        SELECT l.run_id, l.job_id, l.state FROM live_runs l
+        WHERE l.job_id = t.job_id AND l.state = 'pending'
+            AND l.instance_id IS DISTINCT FROM t.instance_id OFFSET 0) l
+    JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.scheduled_at, r.id FOR UPDATE OF r"""
+#: the primary keys of runs and live_runs, once for each
+JOIN: Final = """
+    WITH moved AS (
+        UPDATE runs r SET instance_id = t.instance_id, instance = t.instance, signal = t.signal,
+            requires = t.requires, sequence = t.sequence, due_at = NULL, serial = false, is_pull = false,
+            claim_timeout_ms = NULL, claim_deadline = NULL
+        FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[])
+            t (id, instance_id, instance, signal, requires, sequence)
+        WHERE r.id = t.id RETURNING r.id, r.instance_id, r.sequence, r.fire_at, r.requires)
+    UPDATE live_runs l SET instance_id = m.instance_id, sequence = m.sequence, fire_at = m.fire_at,
+        due_at = NULL, serial = false, is_pull = false, claim_deadline = NULL, workspace = NULL, agent = NULL,
+        requires = m.requires
+    FROM moved m WHERE l.run_id = m.id"""
+#: live_runs_of_job, once for each job; the primary key of runs for the rows found
+SET_SIGNAL: Final = """
+    UPDATE runs r SET signal = t.signal
+    FROM unnest($1::uuid[], $2::uuid[], $3::text[]) t (job_id, instance_id, signal)
+    CROSS JOIN LATERAL (
+        SELECT l.run_id FROM live_runs l
+        WHERE l.job_id = t.job_id AND l.instance_id = t.instance_id
+            AND l.state IN ('pending', 'retrying') OFFSET 0) l
+    WHERE r.id = l.run_id AND CASE WHEN l.run_id IS NOT NULL THEN r.state IN ('pending', 'retrying') END"""
 
 # --- signals --------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wakeful.store.postgres import pull_statements
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.mailbox import lock_of_jobs
+from wakeful.store.postgres.mailbox import expose, move_to_mailboxes
 from wakeful.store.rows import Move
 
 if TYPE_CHECKING:
@@ -23,13 +23,19 @@ async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Seq
         events.publish("runs")
 
 
-async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
-    """Move unfinished runs to another lane or requirement. See `Store.change_job`."""
+async def move(
+    db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move], instances: Sequence[str]
+) -> None:
+    """Move unfinished runs to another lane, requirement or mailbox. See `Store.change_job`.
+
+    `instances` are those that `lock_for_move` has locked for these jobs.
+    """
     if not jobs:
         return
-    await lock_of_jobs(db, list(jobs))
+    await move_to_mailboxes(db, now_ms, jobs)
     lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
     requires = [to.requires for to in jobs.values()]
     await db.execute(pull_statements.REQUIRE, list(jobs), requires)
     if await db.fetch(pull_statements.MOVE, list(jobs), lanes, timeouts, now_ms, requires):
         events.publish("runs")
+    await expose(db, events, now_ms, instances)

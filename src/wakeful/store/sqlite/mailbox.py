@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from wakeful.instances import InstanceStatus
@@ -15,6 +15,7 @@ from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import USUAL_MAILBOX, Admission, Mailbox, admit
+from wakeful.store.rows import Move
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 
@@ -33,7 +34,7 @@ MAILBOXES: Final = f"""
 #: the primary key
 ADD_INSTANCE: Final = """
     INSERT INTO instances (id, workspace, agent, name, status, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?5)"""
+    VALUES (?1, ?2, ?3, ?4, 'active', ?5, ?5) ON CONFLICT (id) DO NOTHING"""
 #: the primary key
 SET_SEQUENCE: Final = "UPDATE instances SET sequence = ? WHERE id = ?"
 #: runs_exposed
@@ -59,6 +60,32 @@ REMEMBER: Final = """
     INSERT INTO signal_ids (instance_id, source, id, run_id, expires_at) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (instance_id, source, id) DO UPDATE SET run_id = excluded.run_id,
         expires_at = excluded.expires_at"""
+#: runs_waiting: the pending runs of a job that are not in this mailbox
+OUTSIDE: Final = """
+    SELECT rowid, instance_id FROM runs INDEXED BY runs_waiting
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND state = 'pending' AND instance_id IS NOT ?2
+    ORDER BY scheduled_at, id"""
+#: the primary key
+NEXT_NUMBERS: Final = "UPDATE instances SET sequence = sequence + ?2 WHERE id = ?1"
+#: by rowid; the primary key of instances
+JOIN: Final = """
+    UPDATE runs SET instance_id = ?1, instance = ?2, signal = ?3, due_at = NULL, serial = 0, requires = ?4,
+        is_pull = 0, claim_timeout_ms = NULL, claim_deadline = NULL,
+        sequence = (SELECT sequence FROM instances WHERE id = ?1) - ?5
+    WHERE rowid = ?6"""
+#: runs_waiting
+SET_SIGNAL: Final = """
+    UPDATE runs INDEXED BY runs_waiting SET signal = ?3
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND instance_id = ?2"""
+#: runs_waiting: the waiting runs of a job that are in a mailbox
+INSIDE: Final = """
+    SELECT DISTINCT instance_id FROM runs INDEXED BY runs_waiting
+    WHERE job_id = ? AND state IN ('pending', 'retrying') AND instance_id IS NOT NULL"""
+#: runs_waiting
+LEAVE: Final = """
+    UPDATE runs INDEXED BY runs_waiting SET instance_id = NULL, instance = NULL, signal = NULL,
+        sequence = NULL, due_at = coalesce(due_at, max(fire_at, ?2)), serial = ?3, requires_version = 0
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND instance_id IS NOT NULL"""
 #: by rowid
 HIDE: Final = "UPDATE runs SET due_at = NULL WHERE rowid = ?"
 EXPOSE: Final = "UPDATE runs SET due_at = fire_at, requires_version = ? WHERE rowid = ?"
@@ -109,14 +136,25 @@ def _admission(
     strict: bool,
     limit: int | None,
 ) -> Admission:
-    names = {str(run.instance_id): (run.workspace, run.agent, run.instance) for run in runs}
+    names = {str(run.instance_id): (run.workspace, run.agent, str(run.instance)) for run in runs}
     mailboxes = _mailboxes(db, names, limit)
-    missing = [(key, *name, now_ms) for key, name in names.items() if key not in mailboxes]
+    missing = {key: name for key, name in names.items() if key not in mailboxes}
     if missing:
-        db.executemany(ADD_INSTANCE, missing)
-        events.publish(INSTANCES_TOPIC)
-        mailboxes |= _mailboxes(db, [row[0] for row in missing], limit)
+        _add_instances(db, events, now_ms, missing)
+        mailboxes |= _mailboxes(db, missing, limit)
     return admit(runs, mailboxes, now_ms, strict=strict)
+
+
+def _add_instances(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    instances: Mapping[str, tuple[str, str, str]],
+) -> None:
+    """Add those of these instances that do not exist: workspace, agent and name by id."""
+    rows = [(key, *name, now_ms) for key, name in instances.items()]
+    if db.executemany(ADD_INSTANCE, rows).rowcount:
+        events.publish(INSTANCES_TOPIC)
 
 
 def _mailboxes(db: sqlite3.Connection, instances: Iterable[str], limit: int | None) -> dict[str, Mailbox]:
@@ -147,6 +185,33 @@ def remember(db: sqlite3.Connection, arrivals: Iterable[Arrival]) -> None:
         if each.signal_id is not None
     ]
     db.executemany(REMEMBER, rows)
+
+
+def move_to_mailbox(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, move: Move
+) -> set[str]:
+    """Move the waiting runs of a job into the mailbox of its recipient, or out of mailboxes without one.
+
+    A run that is retrying outside of a mailbox stays there. Returns the instances whose mailbox changed.
+    """
+    to = move.recipient
+    if to is None:
+        left = {instance for (instance,) in db.execute(INSIDE, (job_id,))}
+        if left:
+            db.execute(LEAVE, (job_id, now_ms, move.serial))
+        return left
+    db.execute(SET_SIGNAL, (job_id, to.instance_id, to.signal))
+    joining = db.execute(OUTSIDE, (job_id, to.instance_id)).fetchall()
+    if not joining:
+        return set()
+    _add_instances(db, events, now_ms, {to.instance_id: (to.workspace, to.agent, to.instance)})
+    db.execute(NEXT_NUMBERS, (to.instance_id, len(joining)))
+    rows = [
+        (to.instance_id, to.instance, to.signal, move.requires, len(joining) - number, rowid)
+        for number, (rowid, _) in enumerate(joining, 1)
+    ]
+    db.executemany(JOIN, rows)
+    return {to.instance_id, *(instance for _, instance in joining if instance is not None)}
 
 
 def expose(

@@ -47,7 +47,8 @@ CLASSES: Final = f"""
 UPDATE_INSTANCE: Final = """
     UPDATE instances SET data = coalesce(?3, data), version = iif(?3 IS NULL, version, ?4),
         revision = revision + (?3 IS NOT NULL), memory = coalesce(?5, memory), status = coalesce(?6, status),
-        note = iif(?6 IS NULL, note, ?7), handled_at = ?2, updated_at = ?2
+        note = iif(?6 IS NULL, note, ?7), handled_at = ?2, updated_at = ?2,
+        hibernated_at = NULL
     WHERE id = ?1"""
 #: runs_mailbox: a range of it
 PENDING: Final = """

@@ -9,7 +9,7 @@ from wakeful.store.rows import Move
 from wakeful.store.sqlite import pull_statements
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.mailbox import expose
+from wakeful.store.sqlite.mailbox import expose, move_to_mailbox
 
 
 def release_runs(
@@ -32,8 +32,10 @@ def release_runs(
 
 
 def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
-    """Move unfinished runs to another lane or requirement. See `Store.change_job`."""
+    """Move unfinished runs to another lane, requirement or mailbox. See `Store.change_job`."""
+    instances = move_to_mailbox(db, events, now_ms, job_id, to)
     db.execute(pull_statements.REQUIRE, (job_id, to.requires))
     given = job_id, to.lane, now_ms, to.claim_timeout_ms, to.requires
     if db.execute(pull_statements.MOVE, given).rowcount:
         events.publish("runs")
+    expose(db, events, now_ms, instances)
