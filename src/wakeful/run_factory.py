@@ -207,8 +207,17 @@ def signal_of_job(run: NewRun, work: Work, signal_type: str = JOB_SIGNAL) -> New
     instance = work.instance
     if instance is None:
         return run
+    return sent_to_instance(run, instance, target_signal(work) or signal_type)
+
+
+def target_signal(work: Work) -> str | None:
+    """Return the type of signals that the target of a job names.
+
+    >>> target_signal(Work({"kind": "agent", "signal": "report.generate"}))
+    'report.generate'
+    """
     own = work.target.get("signal") if work.target else None
-    return sent_to_instance(run, instance, own if isinstance(own, str) and own else signal_type)
+    return own if isinstance(own, str) and own else None
 
 
 def sent_to_instance(run: NewRun, instance: str, signal_type: str) -> NewRun:

@@ -88,7 +88,10 @@ class InstanceUpdate(NamedTuple):
 
 
 class SignalEffects(NamedTuple):
-    """What to write. Apply it in the order of the fields."""
+    """What to write, in the order of the fields; but schedules are deleted before others are created.
+
+    A schedule that takes the place of one that cannot be read has its name.
+    """
 
     instances: Sequence[InstanceUpdate] = ()
     #: new schedules

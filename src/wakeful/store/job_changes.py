@@ -7,11 +7,11 @@ from typing import Literal
 
 from wakeful.capabilities import requirement_of
 from wakeful.errors import InvalidArgument
-from wakeful.instances import JOB_SIGNAL, instance_id
+from wakeful.instances import instance_id
 from wakeful.job import JobRecord, ScheduleKey, Work
 from wakeful.planning import job_state, overdue
 from wakeful.run import NewRun
-from wakeful.run_factory import claim_timeout_ms, tick_run
+from wakeful.run_factory import claim_timeout_ms, job_signal, target_signal, tick_run
 from wakeful.store.row_mapping import job_of, schedule_key
 from wakeful.store.rows import JobChange, JobRow, Move, Recipient
 
@@ -60,13 +60,12 @@ def _move(job: JobRecord) -> Move:
 def _recipient(job: JobRecord, work: Work) -> Recipient | None:
     if work.instance is None:
         return None
-    own = work.target.get("signal") if work.target else None
     return Recipient(
         instance_id(job.workspace, job.agent, work.instance),
         job.workspace,
         job.agent,
         work.instance,
-        own if isinstance(own, str) and own else JOB_SIGNAL,
+        target_signal(work) or job_signal(job.name),
     )
 
 
