@@ -284,6 +284,9 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "STORE_RESPONSE": ["ws-1", "key-7000", 200, "{}"],
         "DELETE_AGENT": ["ws-5", "agent-5"],
         "DELETE_SESSIONS": ["ws-5", "agent-5"],
+        "LIVE_INSTANCES": ["ws-5", "agent-5"],
+        "DELETE_INSTANCES": ["ws-5", "agent-5"],
+        "DELETE_CLASS": ["ws-5", "agent-5"],
         "DELETE_MESSAGES": ["ws-5", "agent-5"],
         "DELETE_TURNS": ["ws-5", "agent-5"],
     }

@@ -51,6 +51,12 @@ CHANGE_AGENT: Final = """
 COUNT_JOBS: Final = "SELECT count(*) FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL"
 #: the primary key
 DELETE_AGENT: Final = "DELETE FROM agents WHERE workspace = $1 AND name = $2"
+#: instances_name: a range of it
+LIVE_INSTANCES: Final = """
+    SELECT count(*) FROM instances WHERE workspace = $1 AND agent = $2 AND status <> 'stopped'"""
+DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2"
+#: the primary key
+DELETE_CLASS: Final = "DELETE FROM agent_classes WHERE workspace = $1 AND agent = $2"
 #: the primary key, messages_of_session and turns_live: a range of each
 DELETE_SESSIONS: Final = "DELETE FROM sessions WHERE workspace = $1 AND agent = $2"
 DELETE_MESSAGES: Final = "DELETE FROM messages WHERE workspace = $1 AND agent = $2"
@@ -125,18 +131,30 @@ async def put_agent(
 
 
 async def delete_agent(session: Session, workspace: str, name: str) -> bool:
-    """Delete the agent, unless it has jobs."""
+    """Delete the agent, unless it has jobs, or instances that are not stopped."""
     # The row first: transactions that create jobs of the agent have ended then, or wait and add it again.
     deleted = await session.execute(DELETE_AGENT, workspace, name)
+    count = await session.row(LIVE_INSTANCES, workspace, name)
+    instances = 0 if count is None else int(count[0])
+    if instances:
+        what = plural(instances, "instance")
+        it = "it" if instances == 1 else "them"
+        raise FailedPrecondition(
+            f"agent '{name}' has {what} that {_is(instances)} not stopped: stop {it} first"
+        )
     count = await session.row(COUNT_JOBS, workspace, name)
     jobs = 0 if count is None else int(count[0])
     if jobs:
         raise FailedPrecondition(
             f"agent '{name}' has {plural(jobs, 'job')}: delete {'it' if jobs == 1 else 'them'} first"
         )
-    for statement in (DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS):
+    for statement in (DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_INSTANCES, DELETE_CLASS):
         await session.execute(statement, workspace, name)
     return deleted > 0
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _agent(row: Row | None) -> AgentRow | None:

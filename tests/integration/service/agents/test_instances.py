@@ -322,3 +322,18 @@ async def test_a_deploy_with_other_schedules_reaches_all_instances(new_app: NewA
             await older.agents.start("counter", "late")
             await has_schedules(older, {SEVEN: True}, "i0")
             await has_schedules(older, {SEVEN: True}, "late")
+
+
+async def test_an_agent_is_deleted_when_its_instances_are_stopped(new_app: NewApp):
+    async with started(new_app) as app:
+        await app.agents.start("counter", "eu")
+        await handled(app, "add")
+        with pytest.raises(FailedPrecondition, match="has 1 instance that is not stopped: stop it first"):
+            await app.agents.delete("counter")
+        await app.agents.stop("counter", "eu")
+        await app.agents.delete("counter")
+        with pytest.raises(NotFound, match="no agent 'counter'"):
+            await app.agents.list("counter")
+    async with started(new_app) as app:
+        await app.agents.start("counter", "eu")
+        assert (await app.agents.state("counter", "eu"))["count"] == 0

@@ -19,6 +19,8 @@ from wakeful import (
     Wakeful,
 )
 from wakeful.agents.agent import Agent, on
+from wakeful.agents.context import Context
+from wakeful.agents.directives import Delay, Directive, Emit
 from wakeful.document.values import compact
 from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL, Principal
@@ -288,6 +290,20 @@ async def test_a_delay_in_memory_is_sent_after_the_outcome(new_app: NewApp):
             return await count(app) == 1
 
         await eventually(counted)
+
+
+async def test_a_delay_in_memory_of_a_refused_outcome_is_not_sent(new_app: NewApp):
+    class Delayed(counter()):  # type: ignore[misc]
+        @on("delay")
+        async def delay(self, signal: Signal, ctx: Context) -> list[Directive]:
+            return [Delay(0, "add", durable=False), Emit("note", to=("nobody", "eu"))]
+
+    async with started(new_app, Delayed) as app:
+        run = await handled(app, "delay")
+        assert (run.state, run.reason) == ("failed", "directive_refused")
+        await handled(app, "note")
+        assert await count(app) == 0
+        assert len([each for each in await app.runs.list(all_agents=True) if each.signal == "add"]) == 0
 
 
 async def test_emitted_signals_are_recorded_and_published(new_app: NewApp):
