@@ -61,7 +61,6 @@ NOTHING: Final = Requirement("")
 NO_CAPABILITIES: Final[Capabilities] = MappingProxyType({"": 0})
 
 
-@lru_cache(maxsize=4096)
 def function_requirement(name: str) -> str:
     """Return the requirement's name for a function. A name that cannot be stored in an index becomes a hash.
 
@@ -92,14 +91,23 @@ def requirement_of(work: Work, workspace: str, agent: str) -> Requirement:
     >>> requirement_of(Work({"kind": "webhook", "url": "https://a.example"}), "default", "default")
     Requirement(name='', version=0)
     """
-    target = work.final_target
+    target = work.target  # not `final_target`: this is called for each run of a storm
     if target is None:
         return NOTHING
     kind = target.get("kind")
+    if kind == "workflow":
+        to = target.get("to")
+        target = to if isinstance(to, dict) else {}
+        kind = target.get("kind")
     if kind == "function":
         name = target.get("name")
-        return Requirement(function_requirement(name)) if isinstance(name, str) else NOTHING
+        return _function(name) if isinstance(name, str) else NOTHING
     return Requirement(agent_requirement(workspace, agent)) if kind == "agent" else NOTHING
+
+
+@lru_cache(maxsize=4096)
+def _function(name: str) -> Requirement:
+    return Requirement(function_requirement(name))
 
 
 def can_take(capabilities: Capabilities, requirement: Requirement) -> bool:

@@ -96,7 +96,9 @@ def tick_run(
         None if worker else claim_timeout_ms(work, policy),
         *requirement_of(work, job.workspace, job.agent),
     )
-    return run if work.instance is None else signal_of_job(run, work, job_signal(job.name))
+    if worker or work.instance is None:
+        return run
+    return signal_of_job(run, work, job_signal(job.name))
 
 
 def manual_run(

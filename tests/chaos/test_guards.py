@@ -20,6 +20,7 @@ from tests.chaos.work import LEAD_MS, build
 from tests.support.postgres_server import fresh_database
 from tests.support.waiting import epoch_ms
 from wakeful import EngineConfig, Wakeful
+from wakeful.capabilities import Capabilities
 from wakeful.clock import SteeredClock
 from wakeful.consequences import Consequences, consequences
 from wakeful.outcome import Finished
@@ -167,7 +168,9 @@ def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
     return finish
 
 
-async def _unrecorded_beat(worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
+async def _unrecorded_beat(
+    worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None
+) -> BeatResult:
     """Replacement of `store.beat` whose heartbeats do not reach the database."""
     return BeatResult(set())
 

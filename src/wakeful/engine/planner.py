@@ -130,6 +130,8 @@ class PlanningBatch:
         self._lease = lease
         self._launchers = launchers
         self._capabilities = launchers.capabilities()
+        #: whether this process can launch runs with this work, by its identity
+        self._launchable: dict[int, tuple[bool, Work]] = {}
         self._budgets = budgets
         self._limits = limits
         self._now_ms = now_ms
@@ -233,9 +235,7 @@ class PlanningBatch:
         if (
             verdict.becomes is Becomes.STARTED
             and self._free.get(work.lane, 0) > 0
-            and not work.pulled
-            and work.instance is None  # its turn comes in the mailbox
-            and can_take(self._capabilities, requirement_of(work, job.workspace, job.agent))
+            and self._can_launch(job, work)
         ):
             self._free[work.lane] -= 1
             run = tick_run(job, policy, work, verdict, self._now_ms, self._worker)
@@ -248,6 +248,18 @@ class PlanningBatch:
         if verdict.reason is not None or verdict.becomes is Becomes.QUEUED:
             self.decided.append((run, verdict))
         return run
+
+    def _can_launch(self, job: DueJob, work: Work) -> bool:
+        """Return whether this process can launch runs of the job. A signal waits for its turn."""
+        known = self._launchable.get(id(work))  # similar jobs have the same object
+        if known is None:
+            launchable = (
+                not work.pulled
+                and work.instance is None
+                and can_take(self._capabilities, requirement_of(work, job.workspace, job.agent))
+            )
+            known = self._launchable[id(work)] = launchable, work
+        return known[0]
 
     def _defer(self, until_ms: int) -> None:
         self.deferred += 1

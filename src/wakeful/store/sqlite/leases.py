@@ -97,7 +97,7 @@ async def rescue(
         rescued |= await settle(db, events, clock, now_ms, worker, outcomes, consequences)
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
-        dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS, (json.dumps(list(dead)),)))
+        dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))
         db.executemany(sql.DELETE_WORKER, [(name,) for name in dead])
     return [run.id for run in lost if run.id in rescued]
 

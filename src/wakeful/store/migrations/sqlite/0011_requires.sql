@@ -24,5 +24,3 @@ WHERE state IN ('pending', 'retrying', 'running') AND NOT is_pull AND job_id IS 
 DROP INDEX runs_due;
 CREATE INDEX runs_due ON runs (lane, is_pull, requires, due_at)
     WHERE state IN ('pending', 'retrying') AND due_at IS NOT NULL;
--- The runs that a worker holds.
-CREATE INDEX runs_held ON runs (worker) WHERE state = 'running';
