@@ -416,6 +416,13 @@ async def test_waiting_runs_join_the_mailbox_if_their_job_gets_an_agent_class_as
     assert (await view(store)).row.sequence == 3
 
 
+async def test_a_job_without_waiting_runs_adds_no_instance(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    await _move(store, of, recipient=EU)
+    assert await store.instance("default", "report", "eu") is None
+
+
 async def test_waiting_signals_leave_the_mailbox_if_their_job_gets_another_target(store: Store) -> None:
     of = asleep("morning", agent="report")
     await store.create_jobs([of])

@@ -171,6 +171,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     signals, requires = ["b"] * BATCH, ["agent:default/report"] * BATCH
     others = [*moved[1:], moved[0]]
     given = {
+        "WITH_PENDING": [moved],
         "LOCK_INSTANCES_FOR_MOVE": [moved, others],
         "SET_SIGNAL": [moved, moved, signals],
         "OUTSIDE": [moved, others],

@@ -59,9 +59,15 @@ async def lock_for_move(
 ) -> list[str]:
     """Lock the instances of the runs of these jobs, and those to which they move. Returns them.
 
-    Recipients that do not exist are added.
+    Recipients of pending runs that do not exist are added.
     """
-    to = {each.recipient.instance_id: each.recipient for each in moves.values() if each.recipient is not None}
+    joining = [job_id for job_id, each in moves.items() if each.recipient is not None]
+    pending = {row[0] for row in await db.fetch(sql.WITH_PENDING, joining)} if joining else set()
+    to = {
+        each.recipient.instance_id: each.recipient
+        for job_id, each in moves.items()
+        if each.recipient is not None and job_id in pending
+    }
     if to:
         ids = sorted(to)
         columns = [[to[key][number] for key in ids] for number in (1, 2, 3)]
@@ -70,34 +76,37 @@ async def lock_for_move(
     return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_FOR_MOVE, list(moves), list(to))]
 
 
-async def move_to_mailboxes(db: Db, now_ms: int, moves: Mapping[str, Move]) -> None:
+async def move_to_mailboxes(
+    db: Db, now_ms: int, moves: Mapping[str, Move], instances: Collection[str]
+) -> None:
     """Move the waiting runs of these jobs into the mailbox of their recipient, or out of mailboxes.
 
-    A run that is retrying outside of a mailbox stays there. The instances are locked.
+    A run that is retrying outside of a mailbox stays there. `instances` are locked.
     """
     leaving = [(job_id, each.serial) for job_id, each in moves.items() if each.recipient is None]
     if leaving:
         await db.execute(sql.LEAVE, *map(list, zip(*leaving, strict=True)), now_ms)
-    to = {job_id: each for job_id, each in moves.items() if each.recipient is not None}
-    recipients = [each.recipient for each in to.values() if each.recipient is not None]
-    if not recipients:
+    to = {
+        job_id: (each.recipient, each.requires)
+        for job_id, each in moves.items()
+        if each.recipient is not None and each.recipient.instance_id in instances
+    }
+    if not to:
         return
-    instances = [each.instance_id for each in recipients]
-    await db.execute(sql.SET_SIGNAL, list(to), instances, [each.signal for each in recipients])
-    joining = await db.fetch(sql.OUTSIDE, list(to), instances)
+    keys = [each.instance_id for each, _ in to.values()]
+    await db.execute(sql.SET_SIGNAL, list(to), keys, [each.signal for each, _ in to.values()])
     count: Counter[str] = Counter()
     rows = []
-    for run_id, job_id in joining:
-        each, requires = to[job_id].recipient, to[job_id].requires
-        assert each is not None
+    for run_id, job_id in await db.fetch(sql.OUTSIDE, list(to), keys):
+        each, requires = to[job_id]
         count[each.instance_id] += 1
         number = count[each.instance_id]
         rows.append((run_id, each.instance_id, each.instance, each.signal, requires, number))
     if rows:
         reserved = await db.fetch(sql.RESERVE, list(count), list(count.values()))
         before = {key: last - count[key] for key, last in reserved}
-        *columns, numbers_ = map(list, zip(*rows, strict=True))
-        sequences = [before[key] + number for key, number in zip(columns[1], numbers_, strict=True)]
+        *columns, added = map(list, zip(*rows, strict=True))
+        sequences = [before[key] + number for key, number in zip(columns[1], added, strict=True)]
         await db.execute(sql.JOIN, *columns, sequences)
 
 

@@ -55,7 +55,11 @@ LOCK_INSTANCES_OF_JOBS: Final = """
         SELECT l.instance_id FROM unnest($1::uuid[]) j (id) CROSS JOIN LATERAL (
             SELECT instance_id FROM live_runs WHERE job_id = j.id AND instance_id IS NOT NULL OFFSET 0) l))
     ORDER BY id FOR UPDATE"""
-#: the same, and the instances given
+#: live_runs_of_job, once for each
+WITH_PENDING: Final = """
+    SELECT j.id::text FROM unnest($1::uuid[]) j (id) CROSS JOIN LATERAL (
+        SELECT FROM live_runs l WHERE l.job_id = j.id AND l.state = 'pending' LIMIT 1) l"""
+#: live_runs_of_job, once for each job, and the primary key of instances; also the instances given
 LOCK_INSTANCES_FOR_MOVE: Final = """
     SELECT id::text FROM instances
     WHERE id = ANY($2::uuid[] || ARRAY(

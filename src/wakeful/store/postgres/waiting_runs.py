@@ -32,7 +32,7 @@ async def move(
     """
     if not jobs:
         return
-    await move_to_mailboxes(db, now_ms, jobs)
+    await move_to_mailboxes(db, now_ms, jobs, instances)
     lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
     requires = [to.requires for to in jobs.values()]
     await db.execute(pull_statements.REQUIRE, list(jobs), requires)
