@@ -169,6 +169,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
     yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None]
+    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None]
     yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"], [""], [0]]
     yield "HOLDER", sql.HOLDER, [mine[0], 1]
     yield "NOT_HELD", sql.NOT_HELD, ["w2", mine]

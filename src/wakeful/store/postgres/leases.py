@@ -37,7 +37,9 @@ async def take(
     lanes = [lane for lane, count in free.items() if count > 0]
     counts = [free[lane] for lane in lanes]
     picked = await db.fetch(sql.PICK, now_ms, lanes, counts, list(capabilities), list(capabilities.values()))
-    return await start(db, events, now_ms, worker, picked)
+    signals = any(is_signal for *_, is_signal in picked)
+    found = [(run_id, job_id, serial) for run_id, job_id, serial, _ in picked]
+    return await start(db, events, now_ms, worker, found, signals=signals)
 
 
 async def start(
@@ -45,18 +47,21 @@ async def start(
     events: TransactionEvents,
     now_ms: int,
     worker: str,
-    picked: Sequence[Record],
+    picked: Sequence[Record | tuple[str, str | None, bool]],
     beat_ms: int | None = None,
+    *,
+    signals: bool = False,
 ) -> list[TakenRun]:
     """Mark these (run, job, serial) as running under this worker, if they still have their turn.
 
-    With `beat_ms` each has its own lease, which begins at that time.
+    With `beat_ms` each has its own lease, which begins at that time. `signals`: some are signal runs.
     """
     if not picked:
         return []
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
     locked = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
-    rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], locked, worker, beat_ms)
+    statement = sql.START_SIGNALS if signals else sql.START
+    rows = await db.fetch(statement, now_ms, [run_id for run_id, _, _ in picked], locked, worker, beat_ms)
     events.started([row[0] for row in rows])
     return [TakenRun(*row) for row in rows]
 

@@ -81,7 +81,7 @@ RESERVE: Final = """
     RETURNING i.id::text, i.sequence"""
 #: the primary key, once for each
 UPDATE_INSTANCES: Final = """
-    UPDATE instances i SET handled_at = u.handled_at, updated_at = $8, hibernated_at = NULL,
+    UPDATE instances i SET handled_at = u.handled_at, updated_at = $8,
         data = coalesce(u.data, i.data), revision = i.revision + (u.data IS NOT NULL)::integer,
         version = CASE WHEN u.data IS NULL THEN i.version ELSE u.version END,
         memory = coalesce(u.memory, i.memory), status = coalesce(u.status, i.status),

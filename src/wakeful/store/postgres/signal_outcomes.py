@@ -25,6 +25,7 @@ from wakeful.signal_rules import (
     signal_effects,
     signal_keys,
 )
+from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.job_changes import stored_schedules
 from wakeful.store.postgres import mailbox_statements as mail
 from wakeful.store.postgres import statements as sql
@@ -40,6 +41,7 @@ from wakeful.store.postgres.schedules import (
 from wakeful.store.row_mapping import changed_row, row_of, schedule_key
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.instances import class_of
+from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -155,7 +157,9 @@ async def write_directives(
     now_ms = max(now_ms, clock.now_ms())  # a delay counts from the commit, not from the wait for locks
     effects = signal_effects(written, opened.facts, now_ms)
     if effects.instances:
-        await db.execute(mail.UPDATE_INSTANCES, *map(list, zip(*effects.instances, strict=True)), now_ms)
+        *columns, notes = map(list, zip(*effects.instances, strict=True))
+        notes = [None if note is None else cleaned(note) for note in notes]
+        await db.execute(mail.UPDATE_INSTANCES, *columns, notes, now_ms)
     if effects.stopped:
         pending = await db.fetch(mail.PENDING_OF, list(effects.stopped))
         await cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in pending])
@@ -171,9 +175,12 @@ async def write_directives(
     if run_ids:
         await db.execute(mail.SET_EMITTED, run_ids, [emitted for _, emitted in effects.emitted])
         events.emitted(run_ids)
-    unused = set(opened.added) - {str(each.run.instance_id) for each in effects.arrivals}
-    if unused:  # the outcome that sends to it was fenced or refused
-        await db.execute(mail.DELETE_INSTANCES, list(unused))
+    if opened.added:
+        used = {str(each.run.instance_id) for each in effects.arrivals}
+        if not used.isdisjoint(opened.added):
+            events.publish(INSTANCES_TOPIC)
+        if unused := set(opened.added) - used:  # the outcome that sends to it was fenced or refused
+            await db.execute(mail.DELETE_INSTANCES, list(unused))
     again = {job.id for job in effects.changed if job.next_ms is not None}
     ended = {job.id for job in effects.changed if job.next_ms is None}.union(effects.deleted)
     return Directives((opened.has_next | again) - ended, run_ids)

@@ -105,7 +105,8 @@ _DUE: Final = """
 #: what is due (`until_at`); the rest follows only if other workers have locked these. Rows are locked one by
 #: one until the lane is full
 PICK: Final = f"""
-    SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
+    SELECT p.id::text, p.job_id::text, p.serial, p.is_signal
+    FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
         SELECT array_agg(c.name ORDER BY d.due_at) AS names,
             array_agg(c.version ORDER BY d.due_at) AS versions
@@ -120,13 +121,14 @@ PICK: Final = f"""
                 LIMIT greatest(4, 2 * f.free / cardinality(w.names))) d
             ORDER BY d.due_at OFFSET f.free - 1 LIMIT 1) END, $1) AS until_at) u
     CROSS JOIN LATERAL (
-        SELECT r.id, r.job_id, r.serial FROM (
+        SELECT r.id, r.job_id, r.serial, r.is_signal FROM (
             SELECT s.after_at, s.until_at, c.name, c.version
             FROM (VALUES (1, '-infinity', u.until_at), (2, u.until_at, $1)) s (number, after_at, until_at)
             CROSS JOIN unnest(w.names, w.versions) WITH ORDINALITY c (name, version, number)
             ORDER BY s.number, c.number) c
         CROSS JOIN LATERAL (
-            SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
+            SELECT r.id, l.job_id, l.serial, l.instance_id IS NOT NULL AS is_signal
+            FROM live_runs l JOIN runs r ON r.id = l.run_id
             WHERE {_DUE} AND l.due_at > c.after_at AND l.due_at <= c.until_at
                 AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
                     AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
@@ -136,9 +138,10 @@ PICK: Final = f"""
 #: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
-#: the primary keys of live_runs, runs and jobs, and for a signal run of instances and agent_classes; for a
-#: serial run live_runs_of_job once more: whether it may start is checked again under the lock
-START: Final = f"""
+
+
+def _start(policy: str, more: str, joined: str) -> str:
+    return f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
             attempt = r.attempt + (r.state = 'retrying')::integer
@@ -151,16 +154,26 @@ START: Final = f"""
         UPDATE live_runs SET state = 'running', worker = $4, due_at = NULL
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
-        s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, i.policy, '{{}}'), coalesce(j.work, '{{}}'),
+        s.attempt, s.lane, s.idempotency_key, coalesce({policy}, '{{}}'), coalesce(j.work, '{{}}'),
         coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
-        j.old_secret_until_at, s.missed, j.timing, j.anchor_at,
-        s.instance_id::text, s.instance, s.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
-        i.memory
-    FROM started s LEFT JOIN jobs j ON j.id = s.job_id LEFT JOIN LATERAL (
+        j.old_secret_until_at, s.missed, j.timing, j.anchor_at {more}
+    FROM started s LEFT JOIN jobs j ON j.id = s.job_id {joined} ORDER BY s.was_due_at, s.id"""
+
+
+#: the primary keys of live_runs, runs and jobs, and for a serial run live_runs_of_job once more: whether it
+#: may start is checked again under the lock
+START: Final = _start("j.policy", "", "")
+#: the same, and for a signal run the primary keys of instances and agent_classes
+START_SIGNALS: Final = _start(
+    "j.policy, i.policy",
+    """, s.instance_id::text, s.instance, s.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
+        i.memory""",
+    """
+    LEFT JOIN LATERAL (
         SELECT i.*, c.policy FROM instances i
         LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent
-        WHERE i.id = s.instance_id) i ON s.instance_id IS NOT NULL
-    ORDER BY s.was_due_at, s.id"""
+        WHERE i.id = s.instance_id) i ON s.instance_id IS NOT NULL""",
+)
 #: live_runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
     SELECT min(d.due_at)
