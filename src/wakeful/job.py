@@ -123,9 +123,10 @@ class Work:
         Mapping[str, Json] | None,
         FieldSpec(
             "Where its runs go: an object with a `kind`, [`webhook`](../how-to/webhook.md), "
-            "[`function`](../how-to/function.md), `agent`, [`command`](../how-to/command.md), "
-            "[`workflow`](../how-to/workflow.md), [`echo`](../how-to/echo.md) or "
-            "[`pull`](../how-to/pull.md). `null`: the target of its agent, else `pull`.",
+            "[`function`](../how-to/function.md), [`agent`](python.md#agent-classes), "
+            "[`command`](../how-to/command.md), [`workflow`](../how-to/workflow.md), "
+            "[`echo`](../how-to/echo.md) or [`pull`](../how-to/pull.md). `null`: the target of its agent, "
+            "else `pull`.",
             section="target",
         ),
     ] = None
