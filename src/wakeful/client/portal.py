@@ -21,6 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 
 #: Seconds to wait for the thread to end.
 _JOIN_TIMEOUT: Final = 5.0
@@ -124,11 +125,15 @@ async def _next(items: AsyncGenerator[T, None]) -> T:
     return await anext(items)
 
 
-class Through(Protocol[A]):
+class Through(Protocol[A_co]):
     """An object of the async client, and the portal to its loop."""
 
     portal: Portal
-    inner: A
+
+    @property
+    def inner(self) -> A_co:
+        """The object."""
+        ...
 
 
 class Blocking(Generic[A, P, R]):

@@ -15,6 +15,7 @@ from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas
 from wakeful.service.serializers import instant
+from wakeful.store.instances import InstanceView
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
 
@@ -40,6 +41,8 @@ class WaitingFacts:
     executor: bool = False
     #: whether there are replicas, but none that can launch the run
     unmet: bool = False
+    #: the instance of a signal
+    instance: InstanceView | None = None
 
 
 class WaitingReasons:
@@ -75,13 +78,18 @@ class WaitingReasons:
             run.is_pull or bool(await self._store.workers(now_ms - LEASE_MS)),
             seen_ms is not None,
             await self._replicas.lack(Requirement(run.requires, run.requires_version)),
+            await self._store.instance(run.workspace, run.agent, run.instance) if run.instance else None,
         )
         return waiting_for(run, facts)
 
     async def _policy(self, run: RunView) -> Policy:
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
+        text = None if row is None else row.policy
+        if run.job_id is None and run.instance is not None:
+            agent_class = await self._store.agent_class(run.workspace, run.agent)
+            text = None if agent_class is None else agent_class.policy
         try:
-            return DEFAULT_POLICY if row is None else policy_from_text(row.policy)
+            return DEFAULT_POLICY if text is None else policy_from_text(text)
         except InvalidArgument:
             return DEFAULT_POLICY
 
@@ -109,6 +117,8 @@ def waiting_for(run: RunView, facts: WaitingFacts) -> str | None:
         return _next_attempt(run, facts.policy)
     if run.due_ms is not None and run.due_ms > facts.now_ms:
         return f"starts at {instant(run.due_ms)}"
+    if run.due_ms is None and facts.instance is not None:
+        return _mailbox(run, facts.instance, facts.now_ms)
     if facts.ahead is not None:
         overlap = facts.policy.overlap
         why = f" (overlapPolicy {overlap})" if overlap.startswith("queue") else ""
@@ -122,6 +132,18 @@ def waiting_for(run: RunView, facts: WaitingFacts) -> str | None:
     if not facts.workers:
         return "waits for a worker: no process that starts runs is alive; start wakeful serve or worker"
     return "waits for a worker"
+
+
+def _mailbox(run: RunView, instance: InstanceView, now_ms: int) -> str:
+    """Return why a signal is hidden in its mailbox."""
+    row = instance.row
+    if row.status != "active":
+        note = f": {row.note}" if row.note else ""
+        return f"instance {row.name} is {row.status}{note}"
+    if run.fire_ms > now_ms:
+        return f"starts at {instant(run.fire_ms)}"
+    ahead = f"run {instance.active_run}" if instance.active_run else "another signal"
+    return f"behind {ahead} of instance {row.name}"
 
 
 def _executor(run: RunView, facts: WaitingFacts) -> str:

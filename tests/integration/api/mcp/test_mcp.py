@@ -14,7 +14,9 @@ import aiohttp
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
+from tests.support.agent_classes import with_classes
 from tests.support.api_client import ApiClient, served
+from tests.support.waiting import over
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
@@ -381,3 +383,40 @@ async def test_an_unreachable_server_is_reported(tmp_path: Path):
         assert [tool.name for tool in (await agent.client.list_tools()).tools] == ["cron"]
         said = await agent.refused(action="list")
         assert said.startswith("unavailable: no response from http://127.0.0.1:9")
+
+
+# --- instances of the agent --------------------------------------------------------------------------
+
+
+async def test_an_agent_sees_its_own_instances_and_sends_signals_to_them(new_app: NewApp, tmp_path: Path):
+    app = with_classes(new_app())
+    async with app, served(app) as operator:
+        await app.agents.start("painter", "other")
+        key = await operator.new("agent", agent="report")
+        async with over_http(key) as agent, over_stdio(operator.url, key.key, tmp_path) as stdio:
+            assert (await agent("instances"))["instances"] == []
+            sent = await agent("signal", signal="report.generate", instance="eu", id="1", data={"month": 3})
+            assert sent["run"]["signal"] == "report.generate"
+            assert "Sent the signal report.generate to the instance 'eu'" in sent["text"]
+            await over(app, sent["run"]["id"])
+            again = await stdio("signal", type="report.generate", instance="eu", id="2")
+            assert again["run"]["duplicate"] is False
+            await over(app, again["run"]["id"])
+            repeated = await stdio("signal", type="report.generate", instance="eu", id="2")
+            assert (repeated["run"]["id"], repeated["run"]["duplicate"]) == (again["run"]["id"], True)
+            assert await app.agents.state("report", "eu") == {"count": 2}
+            await app.agents.start("report", "eu")
+            for caller in (agent, stdio):
+                (listed,) = (await caller("instances"))["instances"]
+                assert (listed["id"], listed["status"], listed["waiting"]) == ("eu", "active", 0)
+                shown = await caller("instance", instance="eu")
+                assert "At 06:00" in shown["text"]
+                assert "state" not in shown["instance"]  # only an admin sees it
+                assert (await caller("runs"))["runs"][0]["instance"] == "eu"
+                assert "not-found" in await caller.refused(action="instance", instance="nobody")
+                assert "not-found" in await caller.refused(action="instances", agentId="painter")
+                assert "signal: it is missing" in await caller.refused(action="signal", instance="eu")
+                assert "type: " in await caller.refused(action="signal", signal="report.*")
+        async with over_http(operator, "?agent=report") as admin:
+            shown = await admin("instance", instance="eu", agentId="report")
+            assert shown["instance"]["state"] == {"count": 2}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.integration.conftest import QUICK, SELDOM, NewApp
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.command_line import Machine, serving
 from tests.support.waiting import eventually
-from wakeful import AsyncClient, Function, Wakeful
+from wakeful import Agent, AsyncClient, Function, Run, Signal, Wakeful, on
 
 PULL = {"schedule": SELDOM, "target": {"kind": "pull"}}
 
@@ -68,6 +69,41 @@ async def test_a_run_behind_a_full_lane_or_another_run_says_so(new_app: NewApp):
         queued = await _run(ask, "slow", overlapPolicy="queue")
         assert await _reason(ask, queued) == f"behind run {first} (overlapPolicy queue)"
         go_on.set()
+
+
+async def test_a_signal_says_what_it_waits_for_in_its_mailbox(new_app: NewApp):
+    app, going, go_on = new_app(), asyncio.Event(), asyncio.Event()
+
+    @app.agent
+    class Slow(Agent):
+        name = "slow"
+        max_attempts = 2
+        backoff: ClassVar[Mapping[str, Any]] = {"base": "1h", "max": "1h"}
+
+        @on("work")
+        async def work(self, signal: Signal) -> None:
+            going.set()
+            await go_on.wait()
+            raise ValueError("no")
+
+    async def reason(run: Run) -> str | None:
+        return (await app.runs.get(run.id)).waiting_for
+
+    async with app:
+        first = await app.agents.send("slow", "eu", "work")
+        second = await app.agents.send("slow", "eu", "work")
+        await going.wait()
+        assert await reason(second) == f"behind run {first.id} of instance eu"
+        go_on.set()
+        await eventually(lambda: _retries(app, first.id))
+        assert str(await reason(first)).startswith("attempt 2 of 2 at ")
+        await app.agents.pause("slow", "eu", note="the disk is full")
+        assert await reason(first) == "instance eu is paused: the disk is full"
+        assert await reason(second) == "instance eu is paused: the disk is full"
+
+
+async def _retries(app: Wakeful, run_id: str) -> bool:
+    return (await app.runs.get(run_id)).state == "retrying"
 
 
 async def test_a_run_between_two_attempts_names_the_next_one(new_app: NewApp):

@@ -1,0 +1,121 @@
+"""`wakeful signal`, `wakeful instances`, and signals in `wakeful runs`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import agent_classes
+from tests.support.command_line import Machine, serving
+
+#: A server imports no module of the tests.
+PROGRAM = Path(agent_classes.__file__).read_text() + "\napp = with_classes(Wakeful())\n"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """Run a server with agent classes."""
+    home = tmp_path_factory.mktemp("signals")
+    (home / "reports.py").write_text(PROGRAM)
+    with serving(home, "--app", "reports:app") as machine:
+        yield machine
+
+
+def test_a_signal_is_sent_and_awaited(machine: Machine):
+    done = machine.wakeful("signal", "report", "report.generate", "--instance", "eu", "--wait")
+    assert done.code == 0, done
+    assert "report.generate to instance eu" in done.out
+    assert "report 1" in done.out
+    assert "report.ready" in done.out
+
+    sent = machine.wakeful("signal", "report", "report.generate", "-i", "eu")
+    assert sent.code == 0
+    assert "sent report.generate to report/eu: run " in sent.out
+
+    unhandled = machine.wakeful("signal", "report", "report.unknown", "-i", "eu", "--wait", "--json")
+    assert (unhandled.code, unhandled.json["state"]) == (1, "failed")
+
+
+def test_data_comes_from_an_option_a_file_or_stdin(machine: Machine, tmp_path: Path):
+    file = tmp_path / "data.json"
+    file.write_text('{"month": 3}')
+    for arguments in (
+        ("--data", '{"month": 3}'),
+        ("-d", f"@{file}"),
+        ("--data-file", str(file)),
+        ("--data-file", "-"),
+        ("--data", "-"),
+        ("-",),
+    ):
+        sent = machine.wakeful(
+            "signal", "painter", "paint", *arguments, "--subject", "spring", "--json", stdin='{"month": 3}'
+        )
+        assert sent.code == 0, sent
+        event = sent.json["payload"]
+        assert (event["data"], event["subject"], event["source"]) == ({"month": 3}, "spring", "/cli")
+    assert "data" not in machine.wakeful("signal", "painter", "paint", "--json").json["payload"]
+
+
+def test_a_signal_with_the_same_id_is_a_duplicate(machine: Machine):
+    options = ("--id", "invoice-17", "--source", "/shop")
+    first = machine.wakeful("signal", "painter", "invoice.paid", *options, "--json")
+    again = machine.wakeful("signal", "painter", "invoice.paid", *options, "--json")
+    assert (again.json["id"], again.json["duplicate"]) == (first.json["id"], True)
+    shown = machine.wakeful("signal", "painter", "invoice.paid", *options)
+    assert f"painter/default has received this signal before: run {first.json['id']}" in shown.out
+
+
+def test_instances_are_started_shown_paused_and_stopped(machine: Machine):
+    start = machine.wakeful("instances", "start", "report", "us", "--state", '{"count": 4}')
+    assert (start.code, start.out.strip()) == (0, "report/us is active")
+    paused = machine.wakeful("instances", "pause", "report", "us", "--note", "maintenance")
+    assert paused.out.strip() == "report/us is paused"
+    waits = machine.wakeful("signal", "report", "report.generate", "-i", "us", "--json").json
+    run = machine.wakeful("runs", waits["id"])
+    assert "instance us is paused: maintenance" in run.out
+
+    shown = machine.wakeful("instances", "show", "report", "us")
+    assert '{"count": 4}' in shown.out
+    assert "maintenance" in shown.out
+    assert "wakeful runs --agent report --instance us --state pending" in shown.out
+    assert "us-daily-" in shown.out
+    assert machine.wakeful("instances", "show", "report", "us", "--json").json["waiting"] == 1
+    listed = machine.wakeful("instances", "--status", "paused")
+    assert ("us" in listed.out, "report" in listed.out) == (True, True)
+    only = machine.wakeful("instances", "report", "--status", "paused", "--json").json
+    assert [each["id"] for each in only["instances"]] == ["us"]
+    page = machine.wakeful("instances", "list", "--limit", "1")
+    assert "more instances exist" in page.out
+    runs = machine.wakeful("runs", "--agent", "report", "--instance", "us", "--state", "pending")
+    assert "report.generate → us" in runs.out
+
+    assert machine.wakeful("instances", "resume", "report", "us").out.strip() == "report/us is active"
+    assert machine.wakeful("instances", "hibernate", "report", "us").out.strip() == "report/us hibernates"
+    stopped = machine.wakeful("instances", "stop", "report", "us")
+    assert (stopped.code, stopped.out.strip()) == (0, "report/us is stopped")
+    assert machine.wakeful("instances", "show", "report", "us", "--json").json["schedules"] == []
+
+
+def test_what_is_wrong_is_refused_in_one_sentence(machine: Machine):
+    for arguments, code, said in (
+        (("signal", "report", "report.*"), 2, "type: 'report.*' is a pattern"),
+        (("signal", "report", "x", "--data", "{"), 2, "--data: it is not JSON"),
+        (("signal", "report", "x", "--data", "1", "--data-file", "f"), 2, "give the data once"),
+        (("signal", "report", "x", "--data-file", "/no/file"), 2, "it cannot be read"),
+        (("signal", "report", "x", "y"), 2, "only - is an argument"),
+        (("signal", "report", "x", "--id", ""), 2, "id: it is empty"),
+        (("signal", "reprot", "x"), 3, "did you mean 'report'?"),
+        (("signal", "default", "x"), 5, "has no class"),
+        (("instances", "show", "report", "nobody"), 3, "no instance 'nobody'"),
+        (("instances", "start", "report", "Nobody"), 2, "not a slug"),
+        (("instances", "start", "report", "--state", "[]"), 2, "--state: give an object"),
+        (("instances", "--status", "asleep"), 2, "status"),
+        (("instances", "stop", "report"), 3, "no instance 'default'"),
+    ):
+        refused = machine.wakeful(*arguments)
+        assert (refused.code, said in refused.err) == (code, True), (arguments, refused)
+    no_list = machine.wakeful("instances", "--json")
+    assert json.loads(no_list.out)["cursor"] is None
