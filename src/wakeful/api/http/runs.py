@@ -32,9 +32,7 @@ States = Annotated[
     ),
 ]
 OfTrigger = Annotated[TriggerName | None, Query(description="Only runs with this trigger.")]
-OfInstance = Annotated[
-    str | None, Query(max_length=64, description="Only of this instance of the agent; it needs `agent`.")
-]
+OfInstance = Annotated[str | None, Query(description="Only of this instance of the agent; it needs `agent`.")]
 Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
 
 

@@ -53,7 +53,7 @@ async def send_signals(
     principal: CurrentPrincipal,
     instance: Annotated[
         str,
-        Query(max_length=64, description="The instance; it is created if it does not exist."),
+        Query(description="The instance; it is created if it does not exist."),
     ] = DEFAULT_INSTANCE,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:

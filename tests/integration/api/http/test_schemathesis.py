@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.integration.conftest import SELDOM
+from tests.support.instances import agent_class
 from wakeful import Wakeful
 from wakeful.api.http.app import create_app
 from wakeful.api.server import serve
@@ -93,6 +94,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     loop = cast(asyncio.AbstractEventLoop, found["loop"])
     app = cast(Wakeful, found["app"])
     key = asyncio.run_coroutine_threadsafe(app.services.keys.first_key(), loop).result(120)
+    put_class = app.store.put_class(agent_class(agent="default"), app.store.clock.now_ms())
+    asyncio.run_coroutine_threadsafe(put_class, loop).result(120)
     yield Server(str(found["url"]), {"Authorization": f"Bearer {key}"})
     loop.call_soon_threadsafe(cast("asyncio.Task[None]", found["task"]).cancel)
     thread.join(120)
@@ -116,12 +119,15 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         pulled: dict[str, Any] = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
         session.put(f"{server.url}{_JOBS}/by-hand", json=pulled).raise_for_status()
         incident = _incident(session, server)
+        instance = f"{server.url}/api/workspaces/default/agents/default/instances/default"
+        session.post(f"{instance}/start").raise_for_status()
         run = session.post(f"{server.url}{_JOBS}/by-hand/run").json()
         key = session.post(f"{server.url}/api/workspaces/default/keys", json={"name": "k", "role": "member"})
     known = {
         "workspace": "default",
         "agent": "default",
         "name": "digest",
+        "instance": "default",
         "run_id": run["id"],
         "key_id": key.json()["id"],
         "incident_id": incident,

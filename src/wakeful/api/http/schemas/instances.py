@@ -14,7 +14,6 @@ from wakeful.api.http.schemas.parts import (
     WHOLE,
     Schema,
     list_of,
-    one_of,
     or_null,
     page_of,
     ref,
@@ -49,7 +48,7 @@ _SIGNAL: Final[Schema] = {
     "type": "object",
     "description": "A CloudEvent 1.0. Further properties are extensions: text, booleans and 32-bit integers.",
     "properties": {
-        "specversion": one_of(SPECVERSION),
+        "specversion": {"type": "string", "const": SPECVERSION},
         "id": {**text(MAX_ID, 1), "description": "Unique for the source: a repeated one is a duplicate."},
         "source": {**text(MAX_SOURCE, 1), "description": "Where it comes from, such as `/billing`."},
         "type": {**text(MAX_TYPE, 1), "description": "Such as `invoice.paid`; handlers are found by it."},
