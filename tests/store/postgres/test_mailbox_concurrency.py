@@ -33,7 +33,7 @@ from wakeful.instances import InstanceStatus, Send
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
-from wakeful.store.postgres import PostgresStore, connection
+from wakeful.store.postgres import PostgresStore, cancellation, connection
 from wakeful.store.postgres import leases as postgres_leases
 from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunFilter, TakenRun, UnfinishedRun
 
@@ -324,6 +324,18 @@ async def test_planning_editing_and_failing_ticks_of_an_instance_do_not_deadlock
             partial(other.plan, at + DAY, 10, _fire),
             lambda: other.send([arrival("us")], MAILBOX),
         )
+
+
+async def test_a_cancelled_run_that_moved_before_it_was_locked_exposes_the_next(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def before_the_move(db: object, run_ids: object) -> list[str]:
+        return []
+
+    first, second = await given_sent(store, "eu", "eu")
+    monkeypatch.setattr(cancellation, "lock_of_runs", before_the_move)
+    await store.cancel_run(first, NOW, "no", running=False)
+    assert [run.id for run in await taken(store)] == [second]
 
 
 async def test_the_database_refuses_a_second_exposed_run(url: str, store: PostgresStore) -> None:

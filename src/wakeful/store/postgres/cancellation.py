@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from wakeful.consequences import Withdrawal
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.mailbox import expose, lock_of_jobs, lock_of_runs
+from wakeful.store.postgres.mailbox import expose, lock, lock_of_jobs, lock_of_runs
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 async def cancel(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
     """Cancel these live runs, each for its reason. The workers of running ones are notified."""
     reasons = dict(runs)
-    instances = await lock_of_runs(db, list(reasons))
-    _announce(events, await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms))
-    await expose(db, events, now_ms, instances)
+    instances = set(await lock_of_runs(db, list(reasons)))
+    cancelled = await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms)
+    _announce(events, cancelled)
+    moved = {row[-1] for row in cancelled if row[-1] is not None} - instances
+    if moved:  # to another mailbox, with their job, before they were locked
+        await lock(db, moved)
+    await expose(db, events, now_ms, instances | moved)
 
 
 async def withdraw(
@@ -46,7 +50,7 @@ def _announce(events: TransactionEvents, cancelled: Sequence[Record]) -> None:
     if cancelled:
         events.ended([run_id for run_id, *_ in cancelled])
         events.publish("runs")
-    for run_id, state, job_id, reason in cancelled:
+    for run_id, state, job_id, reason, _ in cancelled:
         events.cancelled.append((run_id, job_id, reason))
         if state == "running":
             events.publish(f"stop:{run_id}")

@@ -329,9 +329,9 @@ def _cancel_picked(also: str = "") -> str:
     cancelled AS (
         UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL,
             awaiting_callback = false {also}
-        FROM picked p WHERE r.id = p.id RETURNING r.id, p.state AS was, r.job_id, p.reason),
+        FROM picked p WHERE r.id = p.id RETURNING r.id, p.state AS was, r.job_id, p.reason, r.instance_id),
     gone AS (DELETE FROM live_runs WHERE run_id = ANY(ARRAY(SELECT id FROM cancelled)))
-    SELECT id::text, was, job_id::text, reason FROM cancelled"""
+    SELECT id::text, was, job_id::text, reason, instance_id::text FROM cancelled"""
 
 
 #: the primary keys of runs and live_runs, once for each
