@@ -132,6 +132,12 @@ def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
     last: dict[str, Step] = {}
     live: dict[str, set[str]] = defaultdict(set)
     begun: dict[str, int] = {}
+    # A planning pass may insert the runs that it skips before those that wait in a mailbox.
+    waiting: dict[tuple[str | None, int], set[str]] = defaultdict(set)
+    for step in records.steps:
+        added = runs.get(step.run_id)
+        if step.was is None and step.state == "pending" and added is not None and added.created_ms:
+            waiting[added.job_id, added.created_ms].add(added.id)
     for step in records.steps:
         run, before = runs.get(step.run_id), last.get(step.run_id)
         last[step.run_id] = step
@@ -142,7 +148,8 @@ def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
         if before is None:
             if step.state not in INITIAL_STATES:
                 complaints.append(f"{what} was created {step.state}")
-            complaints += _rightly_skipped(journal, run, live[run.job_id or ""])
+            beside = live[run.job_id or ""] | waiting.get((run.job_id, run.created_ms), set())
+            complaints += _rightly_skipped(journal, run, beside)
         else:
             complaints += [f"{what} {wrong}" for wrong in _wrong_move(before, step)]
         if step.state in LIVE:

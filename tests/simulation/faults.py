@@ -45,7 +45,7 @@ class Odds:
 
 
 CALM = Odds()
-_WEIGHTY = ("plan", "take", "finish", "rescue", "release", "beat")
+_WEIGHTY = ("plan", "take", "finish", "rescue", "release", "beat", "send")
 
 
 class CrashingStore:

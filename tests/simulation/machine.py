@@ -23,7 +23,8 @@ class Machine:
         self._loop = loop
         self.skew_ms = skew_ms
         self.dead = False
-        self.tasks: set[asyncio.Task[Any]] = set()
+        #: in the order of their creation
+        self.tasks: dict[asyncio.Task[Any], None] = {}
         self._context = copy_context()
         self._context.run(_HERE.set, self)
 
@@ -70,8 +71,8 @@ def watch_tasks(loop: VirtualLoop) -> None:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=loop, context=context, name=name)
         machine = _HERE.get() if context is None else context.get(_HERE)
         if machine is not None:
-            machine.tasks.add(task)
-            task.add_done_callback(machine.tasks.discard)
+            machine.tasks[task] = None
+            task.add_done_callback(machine.tasks.pop)
             task.add_done_callback(_heard)
             if machine.dead:
                 task.cancel()

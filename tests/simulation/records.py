@@ -57,6 +57,8 @@ class Run:
     key: str
     replay_of: str | None
     dead: bool
+    #: runs of one planning pass have the same
+    created_ms: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,11 @@ class Recorder:
 
     def watch(self) -> None:
         """Record every step of a run from now on."""
-        self._connection.executescript(_STEPS)
+        self.run_script(_STEPS)
+
+    def run_script(self, script: str) -> None:
+        """Execute several statements, such as further triggers."""
+        self._connection.executescript(script)
 
     def seq(self) -> int:
         """Return the number of the last step."""
@@ -115,13 +121,14 @@ class Recorder:
         ask = self._connection.execute
         runs = ask(
             "SELECT id, job_id, scheduled_at, fire_at, trigger, triggered_by, state, reason, covers,"
-            " until_at, attempt, serial, started_at, finished_at, idempotency_key, replay_of, dead FROM runs"
+            " until_at, attempt, serial, started_at, finished_at, idempotency_key, replay_of, dead,"
+            " created_at FROM runs"
             " ORDER BY scheduled_at, id"
         )
         steps = ask("SELECT seq, run_id, was, state, attempt, worker, due_at FROM steps ORDER BY seq")
         attempts = ask("SELECT run_id, attempt, error FROM attempts ORDER BY run_id, attempt")
         return Records(
-            [Run(*row[:11], bool(row[11]), *row[12:16], bool(row[16])) for row in runs],  # type: ignore[call-arg]
+            [Run(*row[:11], bool(row[11]), *row[12:16], bool(row[16]), row[17]) for row in runs],  # type: ignore[call-arg]
             [Step(*row) for row in steps],
             [Attempt(*row) for row in attempts],
         )
