@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from wakeful.job import DEFAULT_INSTANCE as DEFAULT_INSTANCE
 from wakeful.job import MAX_NAME, Definition, Json, ScheduleOrigin
@@ -50,14 +49,18 @@ _NAMESPACE: Final = UUID("8c1f6a52-5d0e-5e53-9f2e-3c9d7d1b5a10")
 _NOT_SLUG: Final = re.compile(r"[^a-z0-9]+")
 
 
-@lru_cache(maxsize=100_000)
 def instance_id(workspace: str, agent: str, name: str) -> str:
     """Return the id of an instance. It follows from the names, so no transaction has to look it up.
 
-    >>> instance_id("default", "daily-report", "eu") == instance_id("default", "daily-report", "eu")
+    It is a UUID of version 5. It is not cached: instances that are not in use need no memory.
+
+    >>> from uuid import uuid5
+    >>> instance_id("default", "daily-report", "eu") == str(uuid5(_NAMESPACE, "default/daily-report/eu"))
     True
     """
-    return str(uuid5(_NAMESPACE, f"{workspace}/{agent}/{name}"))
+    digest = hashlib.sha1(_NAMESPACE.bytes + f"{workspace}/{agent}/{name}".encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) & 3]
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
 
 
 def schedule_job_name(instance: str, origin: ScheduleOrigin, schedule_id: str) -> str:
