@@ -35,7 +35,17 @@ from wakeful.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.postgres import PostgresStore, cancellation, connection
 from wakeful.store.postgres import leases as postgres_leases
-from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunFilter, TakenRun, UnfinishedRun
+from wakeful.store.rows import (
+    DueJob,
+    JobChange,
+    JobPlan,
+    JobRow,
+    Move,
+    Recipient,
+    RunFilter,
+    TakenRun,
+    UnfinishedRun,
+)
 
 ROUNDS = 20
 
@@ -375,3 +385,52 @@ async def test_jobs_of_schedules_survive_a_stop_that_meets_a_start(
         assert bool(found) is ((await view(store)).row.status == "active")
         await store.change_instance("default", "report", "eu", NOW, stop)
         assert await store.schedules(key_of()) == []
+
+
+async def test_jobs_that_move_between_mailboxes_do_not_block_senders_and_workers(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    to = {
+        name: Recipient(key_of(name), "default", "report", name, "report.generate") for name in ("eu", "us")
+    }
+    jobs = [asleep(f"job-{number}", agent="report") for number in range(2)]
+    await store.create_jobs(jobs)
+    handled = 0
+
+    async def add(of: JobRow, name: str) -> None:
+        run = arrival(name).run._replace(job_id=of.id, job_name=of.name, trigger="user")
+        await other.add_runs([run])
+
+    async def move(by: PostgresStore, of: JobRow, name: str) -> None:
+        change = Move("team", None, "agent:default/report", to[name])
+        await by.change_job(of.id, lambda row: JobChange(row, move=change))
+
+    async def work(by: PostgresStore, name: str) -> None:
+        nonlocal handled
+        runs = await taken(by, name)
+        await by.finish(name, [done(run, sends=(_to("us"), _to("eu"))) for run in runs], alone)
+        handled += len(runs)
+
+    await store.put_class(agent_class(), NOW)
+    for _ in range(ROUNDS):
+        await _together(
+            lambda: add(jobs[0], "eu"),
+            lambda: add(jobs[1], "us"),
+            lambda: move(store, jobs[0], "us"),
+            lambda: move(other, jobs[1], "eu"),
+            lambda: work(store, "w1"),
+            lambda: work(other, "w2"),
+        )
+        await _together(lambda: move(store, jobs[0], "eu"), lambda: move(other, jobs[1], "us"))
+    assert handled > 0
+    for name in ("eu", "us"):
+        found = await view(store, name)
+        live = await store.runs(
+            RunFilter("default", instance_id=key_of(name), states=("pending",), limit=1000)
+        )
+        assert found.waiting == len(live)
+        assert len([run for run in live if run.due_ms is not None]) == (1 if live else 0)
+
+
+def _to(instance: str) -> Send:
+    return Send("report", instance, "report.ready", "{}")
