@@ -19,21 +19,30 @@ EXAMPLES = ROOT / "examples"
 
 
 def test_the_embedded_example_runs_and_stops(tmp_path: Path) -> None:
-    program = subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "embedded.py")],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={key: value for key, value in os.environ.items() if not key.startswith("WAKEFUL_")},
-        preexec_fn=accept_interrupts,
-    )
-    assert program.stdout is not None
-    lines = [program.stdout.readline() for _ in range(3)]
-    program.send_signal(signal.SIGINT)
-    program.communicate(timeout=PATIENCE)
+    lines = embedded("embedded.py", tmp_path, 3)
     assert "hello, you\n" in lines
     assert sum(line.startswith("tick of") for line in lines) == 2
-    assert program.returncode == 0
+
+
+def test_the_daily_report_is_generated_once_a_day(tmp_path: Path) -> None:
+    first = embedded("daily_report.py", tmp_path, 2)
+    again = embedded("daily_report.py", tmp_path, 2)
+    assert first[0] == "generated: report 1: everything since the beginning\n"
+    assert first[1].startswith("state: {'count': 1}; next report at ")
+    assert again == [first[0].replace("generated", "a duplicate"), first[1]]
+
+
+def test_the_monitor_reads_more_often_while_the_load_is_high(tmp_path: Path) -> None:
+    lines = embedded("monitor.py", tmp_path, 7)
+    assert lines == [
+        "load 20 %, next reading in 2 s\n",
+        "attempt 1: no answer\n",
+        "load 93 %, next reading in 1 s\n",
+        "alert: load 93 %\n",
+        "load 97 %, next reading in 1 s\n",
+        "load 41 %, next reading in 2 s\n",
+        "recovered: load 41 %\n",
+    ]
 
 
 def test_the_receiver_accepts_only_signed_requests(tmp_path: Path) -> None:
@@ -118,6 +127,23 @@ def test_the_file_of_jobs_is_applied_idempotently(tmp_path: Path) -> None:
         again = machine.wakeful("apply", file, "--prune", "--json")
     assert [change["change"] for change in first.json["changes"]] == ["created"] * 3
     assert [change["change"] for change in again.json["changes"]] == ["unchanged"] * 3
+
+
+def embedded(name: str, directory: Path, lines: int) -> list[str]:
+    """Run an example that needs no server until it has printed so many lines, then interrupt it."""
+    program = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("WAKEFUL_")},
+        preexec_fn=accept_interrupts,
+    )
+    assert program.stdout is not None
+    printed = [program.stdout.readline() for _ in range(lines)]
+    stop(program)
+    assert program.returncode == 0
+    return printed
 
 
 def example(name: str, machine: Machine, *arguments: str, port: int = 8080, **environment: str):
