@@ -109,6 +109,8 @@ def add_signals(
     Returns the runs that were inserted, as they are stored. `strict` is that of `mailbox_rules.admit`.
     `limit` is how many runs may wait in each mailbox; None: as the class says.
     """
+    if not runs:
+        return []
     admission = _admission(db, events, now_ms, runs, strict, limit)
     db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
     rows = [
