@@ -91,6 +91,7 @@ def test_instances_are_started_shown_paused_and_stopped(machine: Machine):
     assert "more instances exist" in page.out
     runs = machine.wakeful("runs", "--agent", "report", "--instance", "us", "--state", "pending")
     assert "report.generate → us" in runs.out
+    assert "SIGNAL" in runs.out
 
     assert machine.wakeful("instances", "resume", "report", "us").out.strip() == "report/us is active"
     assert machine.wakeful("instances", "hibernate", "report", "us").out.strip() == "report/us hibernates"

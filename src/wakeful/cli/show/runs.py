@@ -19,14 +19,18 @@ _LIVE: Final = ("pending", "retrying", "running")
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
     """Return a table with a line per run, in the given order."""
     several = any(run["agentId"] != "default" for run in runs)
-    columns = ["RUN", "JOB", *(["AGENT"] if several else []), "STATE", "WHEN"]
+    signals = any(run.get("signal") for run in runs)
+    columns = ["RUN", "JOB", *(["AGENT"] if several else []), *(["SIGNAL"] if signals else [])]
+    columns += ["STATE", "WHEN"]
     columns += ["TOOK", "ATTEMPT", "TRIGGER", "REASON"] if wide else ["REASON"]
     rows: list[list[Cell]] = []
     for run in runs:
         agent: list[Cell] = [run["agentId"]] if several else []
+        signal: list[Cell] = [signal_of(run)] if signals else []
         rest: list[Cell] = [took(run), str(run["attempt"]), run["trigger"]] if wide else []
         when = relative(run["scheduledAtMs"], now_ms)
-        rows.append([Text(run["id"], "dim"), what(run), *agent, state(run["state"]), when, *rest, why(run)])
+        first: list[Cell] = [Text(run["id"], "dim"), run["job"] or "—", *agent, *signal]
+        rows.append([*first, state(run["state"]), when, *rest, why(run)])
     return table(columns, rows)
 
 
@@ -119,8 +123,7 @@ def event_line(event: EventShape, tz: str) -> Text:
         return Text(f"{at}  {event['type']}", "dim")
     line = Text(f"{at}  ", "dim")
     agent = "" if run["agentId"] == "default" else f"{run['agentId']}/"
-    named = what(run) if run["job"] or run.get("signal") else "wake"
-    line.append(escaped(f"{agent}{named}").plain, "bold").append("  ")
+    line.append(escaped(f"{agent}{run['job'] or signal_of(run) or 'wake'}").plain, "bold").append("  ")
     if event["type"] == "run.started":  # the run may have ended since
         line.append_text(state("running")).append(f" (attempt {run['attempt']})", "dim")
     else:
@@ -131,11 +134,9 @@ def event_line(event: EventShape, tz: str) -> Text:
     return line.append(f"  {run['id']}", "dim")
 
 
-def what(run: RunShape) -> str:
-    """Return the job of a run; of a signal without a job, its type and its instance."""
-    if run["job"] or not run.get("signal"):
-        return run["job"] or "—"
-    return f"{run['signal']} → {run['instance']}"
+def signal_of(run: RunShape) -> str:
+    """Return the type of a signal and the instance that handles it; empty for another run."""
+    return f"{run['signal']} → {run['instance']}" if run.get("signal") else ""
 
 
 def took(run: RunShape) -> str:
