@@ -147,3 +147,22 @@ class CrashingStore:
     def _die(self, where: str) -> None:
         self.on_crash(where)
         raise Crash(where)
+
+
+def fated(store: CrashingStore, number: int, after: bool, error: type[BaseException] | None = None) -> None:
+    """Make the process crash, or raise the error, before or after its call of that number."""
+    calls, real = 0, CrashingStore._call
+
+    async def call(name: str, *rest: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls != number:
+            return await real(store, name, *rest)
+        if after:
+            await real(store, name, *rest)
+        if error is not None:
+            raise error(f"call {number}, {name}: no answer")
+        store._die(f"{'after' if after else 'before'} {name}")
+        raise AssertionError("it is dead")
+
+    store._call = call  # type: ignore[method-assign, assignment]

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.faults import CALM, CrashingStore, Odds
+from tests.simulation.faults import CALM, CrashingStore, Odds, fated
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
-from tests.simulation.world import Replica, World, takes
+from tests.simulation.world import World, takes
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
@@ -26,25 +26,6 @@ def hung(run: Launch) -> asyncio.Future[None]:
     return asyncio.get_running_loop().create_future()
 
 
-def fated(replica: Replica, number: int, after: bool, error: type[BaseException] | None = None) -> None:
-    """Make the replica crash, or raise the error, before or after its call of that number."""
-    store, calls, real = replica.store, 0, CrashingStore._call
-
-    async def call(name: str, *rest: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls != number:
-            return await real(store, name, *rest)
-        if after:
-            await real(store, name, *rest)
-        if error is not None:
-            raise error(f"call {number}, {name}: no answer")
-        store._die(f"{'after' if after else 'before'} {name}")
-        raise AssertionError("it is dead")
-
-    store._call = call  # type: ignore[method-assign, assignment]
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, 31))
 @simulated()
@@ -58,7 +39,7 @@ async def test_a_death_at_any_call_leaves_each_tick_one_run_and_one_outcome(
     ]
     await world.sleep(57)
     doomed = await world.start()
-    fated(doomed, number, after)
+    fated(doomed.store, number, after)
     await world.sleep(20)
     doomed.crash("if nothing else came of it")
     await world.start()
@@ -87,7 +68,7 @@ async def test_a_failed_call_at_any_point_delays_runs_only_until_the_retry(
     job = await world.create("job", MINUTELY, body=takes(1))
     await world.sleep(57)
     replica = await world.start()
-    fated(replica, number, after, Unavailable)
+    fated(replica.store, number, after, Unavailable)
     await world.sleep(3 * 60)
     assert [run.state for run in world.recorded(job)[:3]] == ["succeeded"] * 3
     world.journal.slow = True  # it may launch a run of a call that had no response

@@ -63,6 +63,8 @@ class AgentWorld(World):
         self.unit_ms = unit_ms
         self._mailbox = mailbox
         self.launchers: dict[Replica, AgentLauncher] = {}
+        #: signals that are on their way to the database
+        self.sending: dict[asyncio.Task[Any], None] = {}
         super().__init__(folder, seed, **settings)
 
     async def __aenter__(self) -> Self:
@@ -195,6 +197,8 @@ class AgentWorld(World):
             (received,) = await self._client.send([arrival], self._mailbox)
         else:
             sending = through.machine.run(through.store.send([arrival], self._mailbox))
+            self.sending[sending] = None
+            sending.add_done_callback(self.sending.pop)
             await asyncio.wait([sending])
             if sending.cancelled() or isinstance(sending.exception(), Unavailable | Crash):
                 return None

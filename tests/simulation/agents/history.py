@@ -24,6 +24,7 @@ from wakeful.planning import Limits
 from wakeful.service.auth.access import LOCAL
 
 LENGTH = 300  # units
+_DEEDS = ("pause", "resume", "resume", "stop", "start", "start", "cancel", "end", "replay")
 _LIVE = "SELECT 1 FROM runs WHERE state IN ('pending', 'running', 'retrying') LIMIT 1"
 _JOBS = "SELECT agent, name FROM jobs WHERE deleted_at IS NULL"
 
@@ -92,6 +93,8 @@ class AgentHistory:
         self.resting = True
         for survivor in world.alive:
             survivor.store.odds = CALM
+        if world.sending:
+            await asyncio.wait(world.sending)
         await world.start(odds=CALM)
         for agent, name in self.places:
             await self._change(agent, name, "resume")
@@ -204,7 +207,9 @@ class AgentHistory:
         while True:
             await self._wait(20)
             agent, name = rng.choice(self.places)
-            deed = rng.choice(("pause", "resume", "resume", "stop", "start", "start", "cancel", "end"))
+            deed = rng.choice(
+                ("pause", "resume", "resume", "stop", "start", "start", "cancel", "end", "replay")
+            )
             through = rng.choice((None, *self.world.alive))
             if deed == "cancel":
                 await self._cancel(through)

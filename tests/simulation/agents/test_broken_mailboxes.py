@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,8 +23,8 @@ from tests.simulation.world import Replica
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.errors import WakefulError
 from wakeful.launch.port import Launch
-from wakeful.outcome import Outcome, Succeeded
-from wakeful.signal_rules import signal_run
+from wakeful.outcome import Finished, Outcome, Succeeded
+from wakeful.signal_rules import SignalEffects, signal_effects, signal_run
 from wakeful.store.sqlite import mailbox as sqlite_mailbox
 from wakeful.store.sqlite import outcomes as sqlite_outcomes
 from wakeful.store.sqlite import signal_outcomes as sqlite_signal_outcomes
@@ -244,3 +244,44 @@ def test_a_stop_that_leaves_pending_signals_is_detected(monkeypatch: pytest.Monk
     none = f"{sqlite_signal_outcomes.PENDING} AND id = ''"
     monkeypatch.setattr(sqlite_signal_outcomes, "PENDING", none)
     assert complains_that("is not cancelled though the instance was stopped", stopping)
+
+
+# --- half of an outcome ------------------------------------------------------------------------------------
+
+
+def with_effects(monkeypatch: pytest.MonkeyPatch, change: Callable[[SignalEffects], SignalEffects]) -> None:
+    """Change what follows from the outcomes of handlers."""
+    real = signal_effects
+
+    def effects(*arguments: Any) -> SignalEffects:
+        return change(real(*arguments))
+
+    monkeypatch.setattr(sqlite_signal_outcomes, "signal_effects", effects)
+
+
+def test_an_outcome_without_its_signals_is_detected(monkeypatch: pytest.MonkeyPatch):
+    with_effects(monkeypatch, lambda effects: effects._replace(arrivals=effects.arrivals[1:]))
+    assert complains_that("did not arrive")
+
+
+def test_an_outcome_that_applies_half_of_its_schedules_is_detected(monkeypatch: pytest.MonkeyPatch):
+    with_effects(monkeypatch, lambda effects: effects._replace(deleted={}))
+    assert complains_that("has the schedules")
+
+
+def test_an_outcome_without_what_it_emitted_is_detected(monkeypatch: pytest.MonkeyPatch):
+    with_effects(monkeypatch, lambda effects: effects._replace(emitted=effects.emitted[1:]))
+    assert complains_that("has emitted 0 signals")
+
+
+def test_a_delay_that_is_counted_from_the_return_of_the_handler_is_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    real = signal_effects
+
+    def effects(outcomes: Iterable[Finished], facts: Any, now_ms: int) -> SignalEffects:
+        finished = list(outcomes)
+        return real(finished, facts, min([now_ms, *(each.finished_ms for each in finished)]))
+
+    monkeypatch.setattr(sqlite_signal_outcomes, "signal_effects", effects)
+    assert complains_that("ms too early", troubled)

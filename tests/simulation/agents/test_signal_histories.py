@@ -39,7 +39,7 @@ def test_histories_of_agents_contain_every_kind_of_event():
     told = "\n".join(told.what for history in histories for told in history.world.told)
     for word in (
         "starts", "is stopped", "dies before", "dies after", "out of the blue", "is sent again", "hibernates",
-        ": pause", ": resume", ": stop", ": start", "is cancelled", "is stopped; start it",
+        ": pause", ": resume", ": stop", ": start", "is cancelled", "is replayed", "is stopped; start it",
     ):  # fmt: skip
         assert word in told, word
     plans = [each.plan for history in histories for each in history.world.signals.handlings if each.plan]
