@@ -87,6 +87,7 @@ def test_instances_are_started_shown_paused_and_stopped(machine: Machine):
     assert ("us" in listed.out, "report" in listed.out) == (True, True)
     only = machine.wakeful("instances", "report", "--status", "paused", "--json").json
     assert [each["id"] for each in only["instances"]] == ["us"]
+    machine.wakeful("instances", "start", "painter")
     page = machine.wakeful("instances", "list", "--limit", "1")
     assert "more instances exist" in page.out
     runs = machine.wakeful("runs", "--agent", "report", "--instance", "us", "--state", "pending")
