@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import on_one_store
 from tests.support.agent_replica import Mortal, agent_process
-from tests.support.agent_world import AgentWorld, ended, handled, has_state, runs_of, schedules
+from tests.support.agent_world import AgentWorld, ended, handled, has_state, runs_of, schedules, utc
 from tests.support.waiting import PATIENCE, eventually, in_state, over
 from wakeful import (
     Agent,
@@ -30,16 +30,6 @@ from wakeful import (
 )
 
 FIVE_MINUTES = "*/5 * * * *"
-
-
-def utc(day: int, hour: int, minute: int = 0) -> datetime:
-    """Return an instant in March 2027."""
-    return datetime(2027, 3, day, hour, minute, tzinfo=UTC)
-
-
-@pytest.fixture
-def world(database: str) -> AgentWorld:
-    return AgentWorld(database)
 
 
 class Counter(Agent):
@@ -216,6 +206,8 @@ async def test_a_handler_that_raises_holds_its_mailbox_until_it_is_a_dead_letter
         ended_run = await over(app, bad.id)
         assert (ended_run.state, ended_run.attempt, ended_run.dead) == ("failed", 3, True)
         assert (await over(app, after.id)).state == "succeeded"
+        again = await app.runs.replay(bad.id)
+        assert (again.replay_of, again.attempt, again.instance) == (bad.id, 4, "eu")
 
 
 async def attempts(app: Wakeful, run_id: str, number: int) -> bool:

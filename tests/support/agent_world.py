@@ -18,6 +18,11 @@ START = datetime(2027, 3, 1, 10, 51, tzinfo=UTC)
 CONFIG = EngineConfig(tick_ms=50, heartbeat_ms=200, lease_ms=10**12, retention_days=3650)
 
 
+def utc(day: int, hour: int, minute: int = 0) -> datetime:
+    """Return an instant in March 2027, when New York is five hours behind UTC."""
+    return datetime(2027, 3, day, hour, minute, tzinfo=UTC)
+
+
 class AgentWorld:
     """A database, a clock, and processes that share both."""
 
