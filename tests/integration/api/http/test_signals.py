@@ -57,6 +57,22 @@ async def test_a_signal_is_a_run_that_the_agent_handles(agent: ApiClient):
     assert instance["state"] == {"count": 1}
 
 
+async def test_runs_are_filtered_by_instance(agent: ApiClient):
+    sent = {}
+    for instance in ("eu", "us"):
+        await paused(agent, instance)
+        sent[instance] = (await agent("POST", SIGNALS, event(), instance=instance)).body["id"]
+
+    lists: list[tuple[str, dict[str, Any]]] = [("/agents/report/runs", {}), ("/runs", {"agent": "report"})]
+    for path, query in lists:
+        for instance, run in sent.items():
+            found = (await agent("GET", path, **query, instance=instance)).body["runs"]
+            assert [each["id"] for each in found] == [run]
+            pending = (await agent("GET", path, **query, instance=instance, state="pending")).body["runs"]
+            assert pending == found
+        assert len((await agent("GET", path, **query)).body["runs"]) == 2
+
+
 async def test_a_duplicate_is_answered_with_the_first_run(agent: ApiClient):
     await paused(agent)
     first = await agent("POST", SIGNALS, event("7"))
