@@ -46,7 +46,7 @@ SINK = "sink"
 #: What handlers do before they return.
 InHandler = Callable[[Signal, Context], Awaitable[None]]
 
-PACE = EngineConfig(tick_ms=100, heartbeat_ms=200, lease_ms=1_500)
+PACE = EngineConfig(tick_ms=100, heartbeat_ms=200, lease_ms=2_500)
 
 
 def die() -> NoReturn:

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -166,6 +167,11 @@ async def check(app: Wakeful, stage: str, fatal: str) -> None:
     assert {run.state for run in runs} == {"succeeded"}, stage
     emitted = [json.loads(run.emitted or "[]") for run in runs if run.signal == "work"]
     assert [[event["data"]["number"] for event in events] for events in emitted] == [[1], [2], [3]], stage
+    changes = await app.store.changes(0, 1000)
+    published = Counter(
+        run_id for change in changes if change.kind == "signal.emitted" for run_id in change.items
+    )
+    assert [published[run.id] for run in runs if run.signal == "work"] == [1, 1, 1], stage
     assert len(await runs_of(app, SINK, stage)) == 3, stage
     (killed,) = [run for run in runs if run.id == fatal]
     assert (killed.attempt > 1) is (stage != "committed"), stage
@@ -181,16 +187,16 @@ async def test_a_hundred_signals_of_two_senders_are_handled_one_at_a_time_and_in
         await put_class(app, counter("counter"))
         replicas = [children.start("counter", "none") for _ in range(2)]
 
-        async def sender(name: str) -> list[str]:
-            signals = [Signal("count", {"number": f"{name}{number}"}) for number in range(50)]
+        async def sender(name: str, numbers: range) -> list[str]:
+            signals = [Signal("count", {"number": f"{name}{number}"}) for number in numbers]
             return [(await app.agents.send("counter", INSTANCE, signal)).id for signal in signals]
 
-        sending = asyncio.gather(sender("x"), sender("y"))
+        sent = [*await asyncio.gather(sender("x", range(25)), sender("y", range(25)))]
         await eventually(lambda: sum(len(children.calls(number)) for number in replicas) > 20)
         busiest = max(replicas, key=lambda number: len(children.calls(number)))
         children.kill(busiest)
         killed_at = time.monotonic_ns()
-        sent = await sending
+        sent += await asyncio.gather(sender("x", range(25, 50)), sender("y", range(25, 50)))
         await eventually(lambda: is_idle(app, "counter", INSTANCE))
 
         state = await state_of(app, "counter")
@@ -199,7 +205,7 @@ async def test_a_hundred_signals_of_two_senders_are_handled_one_at_a_time_and_in
             of_sender = [each for each in state["log"] if each.startswith(name)]
             assert of_sender == [f"{name}{number}" for number in range(50)]
         runs = await runs_of(app, "counter")
-        assert {run.id for run in runs} == {*sent[0], *sent[1]}
+        assert {run.id for run in runs} == {run_id for part in sent for run_id in part}
         assert {run.state for run in runs} == {"succeeded"}
         calls = sorted((call for number in replicas for call in children.calls(number)), key=_began)
         ends = [call.ended or killed_at for call in calls]

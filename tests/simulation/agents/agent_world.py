@@ -62,6 +62,8 @@ class AgentWorld(World):
         self.signals = SignalJournal()
         self.unit_ms = unit_ms
         self._mailbox = mailbox
+        #: the agents whose classes the next replica has
+        self.agents: Sequence[str] = AGENTS
         self.launchers: dict[Replica, AgentLauncher] = {}
         #: signals that are on their way to the database
         self.sending: dict[asyncio.Task[Any], None] = {}
@@ -78,11 +80,11 @@ class AgentWorld(World):
         return self
 
     def new_targets(self, replica: Replica | None) -> LauncherRegistry:
-        """Return the targets of a process: the agent classes."""
+        """Return the targets of a process: the classes of `agents`."""
         if replica is None:
             return super().new_targets(None)
         classes = ClassRegistry()
-        for name in AGENTS:
+        for name in self.agents:
             classes.register(self._class(name, replica))
         launcher = self.launchers[replica] = AgentLauncher(classes, replica.store.clock)
         real = replica._inner.finish

@@ -44,6 +44,7 @@ def check(journal: SignalJournal, records: SignalRecords, *, over: bool) -> list
         + _emitted(replay, records)
         + _schedules(replay, records)
         + _senders(journal, records, over)
+        + [f"{named(run)} was taken by a process without its class" for run in records.runs if _strayed(run)]
     )
 
 
@@ -284,6 +285,10 @@ def _senders(journal: SignalJournal, records: SignalRecords, over: bool) -> list
     )
     complaints += [f"the signal {key} is stored {count} times" for key, count in stored.items() if count > 1]
     return complaints
+
+
+def _strayed(run: SignalRun) -> bool:
+    return run.reason == "not_registered"
 
 
 def _order(run: SignalRun) -> tuple[int, int]:

@@ -95,6 +95,7 @@ class AgentHistory:
             survivor.store.odds = CALM
         if world.sending:
             await asyncio.wait(world.sending)
+        world.agents = AGENTS
         await world.start(odds=CALM)
         for agent, name in self.places:
             await self._change(agent, name, "resume")
@@ -186,6 +187,7 @@ class AgentHistory:
         rng, world = self.rng, self.world
         while True:
             if len(world.alive) < self.want:
+                world.agents = rng.choice((AGENTS, AGENTS, AGENTS[:1], AGENTS[1:]))
                 await world.start()
             await self._wait(20)
             fate, alive = rng.random(), world.alive

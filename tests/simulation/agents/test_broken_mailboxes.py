@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.agents.agent_world import AgentWorld
+from tests.simulation.agents.agent_world import AGENTS, AgentWorld
 from tests.simulation.agents.history import AgentHistory
 from tests.simulation.faults import Odds
 from tests.simulation.virtual_loop import Stuck, run_virtually
 from tests.simulation.world import Replica
 from wakeful.agents.launcher import AgentLauncher
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import WakefulError
 from wakeful.launch.port import Launch
 from wakeful.outcome import Finished, Outcome, Succeeded
@@ -285,3 +286,9 @@ def test_a_delay_that_is_counted_from_the_return_of_the_handler_is_too_early(
 
     monkeypatch.setattr(sqlite_signal_outcomes, "signal_effects", effects)
     assert complains_that("ms too early", troubled)
+
+
+def test_a_replica_that_takes_signals_of_other_classes_is_detected(monkeypatch: pytest.MonkeyPatch):
+    all_classes = {f"agent:default/{agent}": 9 for agent in AGENTS}
+    monkeypatch.setattr(LauncherRegistry, "capabilities", lambda self: {"": 0, **all_classes})
+    assert complains_that("was taken by a process without its class")
