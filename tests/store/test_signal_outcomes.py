@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, look, plan_of, tick
 from tests.support.instances import (
+    HAS_REPORT,
     agent_class,
     arrival,
     done,
@@ -26,7 +27,7 @@ from wakeful.job import Definition, ScheduleKey
 from wakeful.signal_rules import schedule_job
 from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import InstanceChange
-from wakeful.store.port import Store
+from wakeful.store.port import Store, TakeNext
 from wakeful.store.row_mapping import row_of
 from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunFilter, RunView, TakenRun
 
@@ -419,3 +420,45 @@ async def test_emitted_signals_are_delivered_to_the_channel_of_the_agent(
     assert (delivery.channel, delivery.to, delivery.emitted) == (
         "ops", "#reports", '[{"type":"report.ready"}]',
     )  # fmt: skip
+
+
+async def test_the_transaction_of_an_outcome_takes_the_next_signal(store: Store) -> None:
+    run = await _running(store)
+    await given_sent(store, "eu")
+    take_next = TakeNext({run.id: run.lane}, HAS_REPORT)
+    written, (following,) = await store.finish_and_take("w1", [done(run, data='{"n":1}')], alone, take_next)
+    assert written == {run.id}
+    assert (following.instance, following.data, following.revision) == ("eu", '{"n":1}', run.revision + 1)
+    assert (await look(store, following)).worker == "w1"
+    assert await taken(store) == [], "nothing else of the instance can be taken"
+
+
+@pytest.mark.parametrize(
+    ("lane", "capabilities"),
+    [("main", {"agent:default/report": 1}), ("team", {"agent:default/other": 9}), ("team", {})],
+)
+async def test_a_signal_is_not_taken_without_its_lane_or_class(
+    store: Store, lane: str, capabilities: dict[str, int]
+) -> None:
+    run = await _running(store)
+    await given_sent(store, "eu")
+    take_next = TakeNext({run.id: lane}, capabilities)
+    written, following = await store.finish_and_take("w1", [done(run)], alone, take_next)
+    assert (written, following) == ({run.id}, [])
+    assert len(await taken(store)) == 1
+
+
+async def test_a_fenced_outcome_takes_no_signal(store: Store) -> None:
+    run = await _running(store)
+    await given_sent(store, "eu")
+    take_next = TakeNext({run.id: run.lane}, HAS_REPORT)
+    assert await store.finish_and_take("w2", [done(run)], alone, take_next) == (set(), [])
+    assert (await look(store, run)).state == "running"
+
+
+async def test_a_signal_that_is_due_later_is_not_taken_with_the_outcome_before_it(store: Store) -> None:
+    run = await _running(store)
+    later = Send("report", "eu", "report.ready", "{}", delay_ms=MINUTE)
+    take_next = TakeNext({run.id: run.lane}, HAS_REPORT)
+    written, following = await store.finish_and_take("w1", [done(run, sends=(later,))], alone, take_next)
+    assert (written, following) == ({run.id}, [])

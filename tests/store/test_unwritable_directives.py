@@ -22,7 +22,7 @@ async def _complete(store: Store, finished: Sequence[Finished]) -> dict[str, str
     states: dict[str, str] = {}
     done = asyncio.Event()
 
-    def note(batch: Sequence[Finished], ids: set[str]) -> None:
+    def note(batch: Sequence[Finished], ids: set[str], taken: object) -> None:
         states.update({each.run_id: each.state for each in batch if each.run_id in ids})
         if len(states) == len(finished):
             done.set()

@@ -22,7 +22,8 @@ from wakeful.engine.tracing import Tracing
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished
-from wakeful.store.port import Store
+from wakeful.store.port import Store, TakeNext
+from wakeful.store.rows import TakenRun
 
 _MAX_BATCH: Final = 2_000
 _UNSTORABLE: Final = "its output could not be stored"
@@ -56,8 +57,17 @@ class Completer(Loop):
         #: faults since the last successful write, and faults of single outcomes by run
         self._faults = 0
         self._fault_counts: Counter[str] = Counter()
-        #: set by the worker: called with each batch, and the ids of the runs that were written
-        self.on_written: Callable[[Sequence[Finished], set[str]], None] = lambda batch, written: None
+        #: set by the worker: which signals to take in the transaction that writes a batch; None: none
+        self.take_next: Callable[[Sequence[Finished]], TakeNext | None] = lambda batch: None
+        #: held during such a transaction: it may commit although it fails here
+        self.taking = asyncio.Lock()
+        #: set by the worker: called with each batch, the ids of the runs that were written, and those that
+        #: were taken
+        self.on_written: Callable[[Sequence[Finished], set[str], Sequence[TakenRun]], None] = (
+            lambda batch, written, taken: None
+        )
+        #: set by the worker: called if such a transaction failed or came back too late
+        self.on_uncertain: Callable[[], None] = lambda: None
 
     def add(self, finished: Finished) -> None:
         """Add an outcome to write."""
@@ -78,7 +88,7 @@ class Completer(Loop):
             if self.tracing is not None:
                 self.began_ns = self.tracing.now_ns()
             try:
-                written = await self._store.finish(self.worker_name, batch, self._consequences)
+                written, taken = await self._write(batch)
             except InvalidArgument as error:
                 if not self._halve(batch):
                     self._drop_output(batch[0], error)
@@ -111,7 +121,21 @@ class Completer(Loop):
                             "run.fenced", run_id=each.run_id, job_id=each.job_id, attempt=each.attempt,
                             worker=self.worker_name, would_be=each.state,
                         )  # fmt: skip
-            self.on_written(self._consequences.as_written(batch), written)
+            self.on_written(self._consequences.as_written(batch), written, taken)
+
+    async def _write(self, batch: Sequence[Finished]) -> tuple[set[str], Sequence[TakenRun]]:
+        """Write a batch. Returns the ids that were written, and the runs that were taken."""
+        take_next = self.take_next(batch)
+        if take_next is None:
+            return await self._store.finish(self.worker_name, batch, self._consequences), ()
+        async with self.taking:
+            try:
+                return await self._store.finish_and_take(
+                    self.worker_name, batch, self._consequences, take_next
+                )
+            except BaseException:
+                self.on_uncertain()
+                raise
 
     def _halve(self, batch: Sequence[Finished]) -> bool:
         """Continue with half of this batch. Returns False if it is a single outcome."""

@@ -57,7 +57,8 @@ class Dispatcher(Loop):
 
     async def _release_unknown(self) -> None:
         """Release runs claimed for us whose claim response was lost."""
-        async with self._worker.reserve_slots():  # so that nothing is claimed meanwhile
+        # So that nothing is claimed meanwhile. While claims are uncertain, no outcome takes another run.
+        async with self._worker.taking, self._worker.reserve_slots():
             known = list(self._worker.in_flight)
             released = await self._store.release(self._worker_name, self.clock.now_ms(), known)
             self._worker.claims_uncertain = False

@@ -83,6 +83,8 @@ class Engine:
             self._budgets,
             config.lanes,
             metrics.record_finished,
+            launchers.prepare_taken,
+            launchers.capabilities,
             lease_ms=config.lease_ms,
             tracing=tracing,
         )

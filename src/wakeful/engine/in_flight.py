@@ -19,8 +19,8 @@ class InFlight:
     """One attempt that this worker holds: its `Launch`, with the slot, task and lease in this process."""
 
     __slots__ = (
-        "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "span", "started_ms",
-        "stop_reason", "task", "work",
+        "deadline", "ended", "failed_attempts", "follows", "holds_slot", "lane", "launch", "launcher",
+        "policy", "span", "started_ms", "stop_reason", "task", "work",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,10 @@ class InFlight:
         self.started_ms = launch.fire_ms
         #: when the attempt times out, by the monotonic clock of the event loop
         self.deadline = math.inf
+        #: how many runs of the same instance used its slot before it, without a pause
+        self.follows = 0
+        #: whether the slot stays taken until the outcome is written: for the next run of its instance
+        self.holds_slot = False
         #: whether the attempt is over; its outcome may still have to be written
         self.ended = False
         #: the task that runs the attempt

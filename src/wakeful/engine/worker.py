@@ -16,6 +16,7 @@ from contextvars import copy_context
 from logging import DEBUG
 from typing import Final
 
+from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
@@ -28,6 +29,8 @@ from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.start_rules import may_start
+from wakeful.store.port import TakeNext
+from wakeful.store.rows import TakenRun
 
 #: After so many runs a runner yields to the event loop.
 _RUNS_PER_TURN: Final = 50
@@ -35,6 +38,8 @@ _RUNS_PER_TURN: Final = 50
 _STOP_TIMEOUT_S: Final = 10
 #: Seconds that stopped attempts have to end at shutdown: as long as a command has to exit.
 _DRAIN_STOP_S: Final = 3
+#: How many signals of an instance use a slot one after another before other runs of the lane may have it.
+_MOST_IN_A_ROW: Final = 16
 _PROCESS_ENDED: Final = Failed("its process ended in the middle of it", permanent=True, reason="lost")
 
 log = get_logger("wakeful.worker")
@@ -50,6 +55,8 @@ class Worker:
         budgets: BudgetCache,
         lanes: Mapping[str, int],
         on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
+        prepare: Callable[[TakenRun, Lease], InFlight],
+        capabilities: Callable[[], Capabilities],
         *,
         lease_ms: int,
         tracing: Tracing | None = None,
@@ -61,12 +68,21 @@ class Worker:
         self.lease = Lease(lease_ms)
         self._lease_s = lease_ms / 1000
         completer.on_written = self._outcomes_written
+        completer.take_next = self._take_next
+        completer.on_uncertain = self._set_uncertain
+        #: held while outcomes are written and the next signals of their instances are taken
+        self.taking = completer.taking
+        self._prepare = prepare
+        self._capabilities = capabilities
+        self._draining = False
         #: called with each batch of written outcomes, the start delays of first attempts in ms, and the
         #: workspace, agent and state of each run
         self._on_finished = on_finished
         self._lanes = dict(lanes)
         self._free = dict(lanes)
         self._claiming = asyncio.Lock()
+        #: when the last transaction began that takes the next signals of instances
+        self._taking_since = 0.0
         self._in_flight: dict[str, InFlight] = {}
         self._ready: deque[InFlight] = deque()
         self._runners: set[asyncio.Task[None]] = set()
@@ -109,7 +125,8 @@ class Worker:
             if not self.lease.valid:
                 self.on_lease_expired()
                 raise Unavailable("no heartbeat within the lease; nothing is claimed until there is one")
-            self._stopped_during_claim.clear()
+            if not self.taking.locked():
+                self._stopped_during_claim.clear()
             free = {lane: count for lane, count in self._free.items() if count > 0}
             for lane in free:
                 self._free[lane] = 0
@@ -134,8 +151,10 @@ class Worker:
             if self._stopped_during_claim and self._was_stopped(run.launch):
                 self._free[run.lane] += 1
                 continue
-            if run.launch.id in self._in_flight:  # an earlier attempt that was lost and does not know it
+            earlier = self._in_flight.get(run.launch.id)
+            if earlier is not None:  # an attempt that was lost and does not know it
                 self.stop(run.launch.id, "lost")
+                self._release_slot(earlier)
             self._in_flight[run.launch.id] = run
             fire_ms = run.launch.fire_ms
             if fire_ms <= now_ms:
@@ -154,7 +173,7 @@ class Worker:
         returns. Returns False if there is nothing to stop: the attempt is over, or not in flight here.
         """
         run = self._in_flight.get(run_id)
-        if run is None and self._claiming.locked():
+        if run is None and (self._claiming.locked() or self.taking.locked()):
             # A claim under way may return its next attempt. Stopping one attempt does not stop later ones.
             self._stopped_during_claim.add((run_id, only.launch.attempt if only else None))
         if run is None or run.ended or run.stopped or run is not (only or run):
@@ -175,7 +194,7 @@ class Worker:
         run = self._in_flight.get(run_id)
         if run is not None and run.launch.attempt == attempt:
             self.stop(run_id, "completed", run)
-        elif self._claiming.locked():
+        elif self._claiming.locked() or self.taking.locked():
             self._stopped_during_claim.add((run_id, attempt))
 
     def _was_stopped(self, launch: Launch) -> bool:
@@ -271,7 +290,10 @@ class Worker:
     def _end(self, run: InFlight, outcome: Outcome) -> None:
         launch = run.launch
         run.ended = True
-        self._free[run.lane] += 1
+        # A signal keeps its slot until its outcome is written: then the next one of its instance has it.
+        run.holds_slot = launch.instance_id is not None and not isinstance(run.stop_reason, str)
+        if not run.holds_slot:
+            self._free[run.lane] += 1
         if self._tracing is not None:
             self._tracing.end_launch(run, run.stop_reason or outcome)
         if isinstance(run.stop_reason, str):
@@ -328,7 +350,55 @@ class Worker:
 
     # --- outcomes and shutdown -------------------------------------------------------------------
 
-    def _outcomes_written(self, finished: Sequence[Finished], written: set[str]) -> None:
+    def _take_next(self, batch: Sequence[Finished]) -> TakeNext | None:
+        """Return which slots of this batch the next signals of the same instances may use.
+
+        After `_MOST_IN_A_ROW` signals of an instance, other runs of the lane have a chance.
+        """
+        if self._draining or self.claims_uncertain or not self.lease.valid:
+            return None
+        lanes = {}
+        for each in batch:
+            run = self._in_flight.get(each.run_id) if each.instance_id is not None else None
+            if run is not None and run.holds_slot and run.follows < _MOST_IN_A_ROW:
+                lanes[each.run_id] = run.lane
+        if not lanes:
+            return None
+        if not self._claiming.locked():
+            self._stopped_during_claim.clear()
+        self._taking_since = asyncio.get_running_loop().time()
+        return TakeNext(lanes, self._capabilities())
+
+    def _set_uncertain(self) -> None:
+        self.claims_uncertain = True
+
+    def _follow(self, ended: Mapping[str, InFlight], taken: Sequence[TakenRun]) -> None:
+        """Submit signals that were taken with the outcomes of these runs, by instance; free other slots."""
+        late = asyncio.get_running_loop().time() - self._taking_since >= self._lease_s
+        if taken and late:  # another worker may have them already
+            self.claims_uncertain, taken = True, ()
+        runs = []
+        for each in taken:
+            run = self._prepare(each, self.lease)
+            before = ended[str(each.instance_id)]
+            run.follows = before.follows + 1
+            before.holds_slot = False
+            runs.append(run)
+        for run in ended.values():
+            self._release_slot(run)
+        if runs:
+            self.submit(runs)
+
+    def _release_slot(self, run: InFlight) -> None:
+        """Free the slot that an ended run holds, if it holds one."""
+        if run.holds_slot:
+            run.holds_slot = False
+            self._free[run.lane] += 1
+
+    def _outcomes_written(
+        self, finished: Sequence[Finished], written: set[str], taken: Sequence[TakenRun]
+    ) -> None:
+        ended: dict[str, InFlight] = {}
         delays_ms: list[int] = []
         owners: list[tuple[str, str, str]] = []
         logs_all = log.isEnabledFor(DEBUG)
@@ -337,6 +407,8 @@ class Worker:
             run = self._in_flight.get(each.run_id)
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
+                if run.holds_slot:
+                    ended[str(run.launch.instance_id)] = run
                 if self._tracing is not None:
                     launches.append(run.launch)
                 if each.run_id in written:
@@ -351,13 +423,17 @@ class Worker:
             )
         if len(written) < len(finished):
             finished = [each for each in finished if each.run_id in written]
+        if ended:
+            self._follow(ended, taken)
         self._on_finished(finished, delays_ms, owners)
-        self.on_slot_free()
+        if not taken or len(taken) < len(finished):
+            self.on_slot_free()
 
     async def drain(self, grace_ms: int) -> None:
         """Let running attempts end within the grace period, then stop the rest. Submit nothing after this."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_ms / 1000
+        self._draining = True
         for run_id in [run.launch.id for runs in self._scheduled.values() for run in runs]:
             self.stop(run_id, "released")
         while self._runners and loop.time() < until:

@@ -53,17 +53,24 @@ class ChangeRow(NamedTuple):
 class TransactionEvents:
     """What a transaction publishes when it commits: topics for listeners, and changes for the changelog."""
 
-    __slots__ = ("_changes", "cancelled", "topics")
+    __slots__ = ("_changes", "_topics", "cancelled", "exposed")
 
     def __init__(self) -> None:
-        self.topics: dict[str, None] = {}
+        self._topics: dict[str, None] = {}
+        #: how many runs of mailboxes the transaction exposed and did not take itself
+        self.exposed = 0
         self._changes: dict[Kind, dict[str, None]] = {}
         #: cancelled runs: run, job, reason
         self.cancelled: list[tuple[str, str | None, str]] = []
 
     def publish(self, topic: str) -> None:
         """Publish this topic."""
-        self.topics[topic] = None
+        self._topics[topic] = None
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics to publish."""
+        return list(self._topics if self.exposed <= 0 else {**self._topics, "runs": None})
 
     def started(self, run_ids: Iterable[str]) -> None:
         """Record that these runs are running."""

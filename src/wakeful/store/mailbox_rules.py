@@ -6,14 +6,16 @@ refused with an error if a request adds it, and recorded as skipped otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, ResourceExhausted
 from wakeful.instances import MAILBOX_FULL, STOPPED, InstanceStatus
+from wakeful.outcome import Finished
 from wakeful.plural import plural
 from wakeful.run import NewRun
 from wakeful.run_factory import skipped
+from wakeful.store.port import TakeNext
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
@@ -125,3 +127,14 @@ def _refusal(mailbox: Mailbox, added: int) -> str | None:
     if mailbox.status == "stopped":
         return STOPPED
     return MAILBOX_FULL if mailbox.waiting + added >= mailbox.limit else None
+
+
+def slots_of_instances(
+    finished: Iterable[Finished], written: Collection[str], take_next: TakeNext
+) -> dict[str, str]:
+    """Return the lane in which the next run of each instance may start, for outcomes that are written."""
+    return {
+        each.instance_id: take_next.lanes[each.run_id]
+        for each in finished
+        if each.instance_id is not None and each.run_id in take_next.lanes and each.run_id in written
+    }

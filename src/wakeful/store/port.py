@@ -83,6 +83,14 @@ class Planned(NamedTuple):
     runs: list[NewRun]
 
 
+class TakeNext(NamedTuple):
+    """Which signals to take in the transaction that ends the previous one of their instance."""
+
+    #: the runs whose slot the next run of the same instance may use, with the lane of the slot
+    lanes: Mapping[str, str]
+    capabilities: Capabilities
+
+
 class Store(
     AccountStore,
     AuditStore,
@@ -197,6 +205,16 @@ class Store(
         (`runs`). Unstorable: a value cannot be stored, and nothing was written. With
         `state == "running"` the run awaits its callback until `due_at`, without a worker. Output, error,
         reason and usage are written in every case.
+        """
+        ...
+
+    async def finish_and_take(
+        self, worker: str, finished: Sequence[Finished], consequences: Consequences, take_next: TakeNext
+    ) -> tuple[set[str], list[TakenRun]]:
+        """Do `finish`; then take the next runs of these instances, as far as `take_next` allows.
+
+        A run is taken as by `take` if it is pending, due, and in the lane of the run that ended. So a signal
+        that waits behind another needs no transaction of its own to start.
         """
         ...
 

@@ -50,7 +50,7 @@ async def _write(store: Store, finished: Sequence[Finished]) -> list[str]:
     written: list[str] = []
     done = asyncio.Event()
 
-    def note(batch: Sequence[Finished], ids: set[str]) -> None:
+    def note(batch: Sequence[Finished], ids: set[str], taken: object) -> None:
         written.extend(each.run_id for each in batch if each.run_id in ids)
         if len(written) == len(finished):
             done.set()

@@ -183,7 +183,7 @@ class Pool:
                             waits = await db.fetchval(_LOG, self._clock.now_ms(), *columns)
                             if waits and events.any_ended:
                                 events.publish("sessions")
-                        topics = list(events.topics)
+                        topics = events.topics
                         if topics:
                             await db.execute(_NOTIFY, self.address.schema, topics)
                     self.notify(topics)

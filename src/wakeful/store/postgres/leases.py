@@ -10,8 +10,11 @@ from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
+from wakeful.store.mailbox_rules import slots_of_instances
+from wakeful.store.port import TakeNext
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
+from wakeful.store.postgres.mailbox_statements import PICK_NEXT
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import TakenRun, UnfinishedRun
@@ -64,6 +67,29 @@ async def start(
     rows = await db.fetch(statement, now_ms, [run_id for run_id, _, _ in picked], locked, worker, beat_ms)
     events.started([row[0] for row in rows])
     return [TakenRun(*row) for row in rows]
+
+
+async def finish_and_take(
+    db: Db,
+    events: TransactionEvents,
+    clock: Clock,
+    now_ms: int,
+    worker: str,
+    finished: Sequence[Finished],
+    consequences: Consequences,
+    take_next: TakeNext,
+) -> tuple[set[str], list[TakenRun]]:
+    """Write outcomes, and take the next signals of their instances. See `Store.finish_and_take`."""
+    written = await finish(db, events, clock, now_ms, worker, finished, consequences)
+    lanes = slots_of_instances(finished, written, take_next)
+    if not lanes:
+        return written, []
+    now_ms = max(now_ms, clock.now_ms())
+    names, versions = list(take_next.capabilities), list(take_next.capabilities.values())
+    picked = await db.fetch(PICK_NEXT, list(lanes), list(lanes.values()), names, versions, now_ms)
+    taken = await start(db, events, now_ms, worker, picked, signals=True)
+    events.exposed -= len(taken)
+    return written, taken
 
 
 async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities: Capabilities) -> int | None:

@@ -223,7 +223,7 @@ async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Coll
         exposed += [each for held, each in swapped.items() if held not in started]
     if exposed:
         await db.execute(sql.EXPOSE, *map(list, zip(*exposed, strict=True)), now_ms)
-        events.publish("runs")
+        events.exposed += len(exposed)
 
 
 async def _started(db: Db, run_ids: Sequence[str | None]) -> set[str]:

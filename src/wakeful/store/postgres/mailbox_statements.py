@@ -180,6 +180,16 @@ SET_SIGNAL: Final = """
         WHERE l.job_id = t.job_id AND l.instance_id = t.instance_id
             AND l.state IN ('pending', 'retrying') OFFSET 0) l
     WHERE r.id = l.run_id AND CASE WHEN l.run_id IS NOT NULL THEN r.state IN ('pending', 'retrying') END"""
+#: live_runs_exposed, once for each instance: the run that follows the one that ended in that lane. This
+#: transaction exposed it, so no other one can have locked it
+PICK_NEXT: Final = """
+    SELECT l.run_id::text, l.job_id::text, false FROM unnest($1::uuid[], $2::text[]) k (id, lane)
+    CROSS JOIN LATERAL (
+        SELECT l.* FROM live_runs l
+        WHERE l.instance_id = k.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL) OFFSET 0) l
+    JOIN unnest($3::text[], $4::integer[]) c (name, version)
+        ON c.name = l.requires AND c.version >= l.requires_version
+    WHERE l.state = 'pending' AND l.due_at <= $5 AND l.lane = k.lane"""
 
 # --- signals --------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.port import Planned
+from wakeful.store.port import Planned, TakeNext
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     AttemptView,
@@ -105,6 +105,18 @@ class Leases(Protocol[C]):
         judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]: ...
+
+    async def finish_and_take(
+        self,
+        db: C,
+        events: TransactionEvents,
+        clock: Clock,
+        now_ms: int,
+        worker: str,
+        finished: Sequence[Finished],
+        consequences: Consequences,
+        take_next: TakeNext,
+    ) -> tuple[set[str], list[TakenRun]]: ...
 
     async def release(
         self, db: C, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None

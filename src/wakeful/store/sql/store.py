@@ -23,7 +23,7 @@ from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.migrations import check_schema, schema_error
-from wakeful.store.port import Planned
+from wakeful.store.port import Planned, TakeNext
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.sql import budgets, incidents, queries
@@ -99,6 +99,17 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D]):
         finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
         try:
             return await self._driver.write(finish, self.clock, now_ms, worker, finished, consequences)
+        except self._driver.unstorable as error:
+            raise Unstorable(f"an outcome cannot be stored: {error}") from error
+
+    async def finish_and_take(
+        self, worker: str, finished: Sequence[Finished], consequences: Consequences, take_next: TakeNext
+    ) -> tuple[set[str], list[TakenRun]]:
+        finish, now_ms = self._operations.leases.finish_and_take, self.clock.now_ms()
+        try:
+            return await self._driver.write(
+                finish, self.clock, now_ms, worker, finished, consequences, take_next
+            )
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 

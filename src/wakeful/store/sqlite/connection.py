@@ -227,8 +227,9 @@ class Connection:
                     db.execute("ROLLBACK")
                 raise
             events.log_cancelled()
-            if events.topics and self._listeners:
-                loop.call_soon_threadsafe(self._announce, list(events.topics))
+            topics = events.topics
+            if topics and self._listeners:
+                loop.call_soon_threadsafe(self._announce, topics)
             return result
 
         try:

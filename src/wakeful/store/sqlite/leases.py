@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -12,10 +12,12 @@ from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
+from wakeful.store.mailbox_rules import slots_of_instances
+from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.outcomes import settle
+from wakeful.store.sqlite.outcomes import finish, settle
 from wakeful.store.sqlite.waiting_runs import release_runs
 
 
@@ -39,7 +41,39 @@ async def take(
             rows += db.execute(sql.TAKE, (lane, requires, version, until_ms, count))
             rows.sort(key=_longest_due)
             del rows[count:]
-    due = sorted(chain.from_iterable(found.values()), key=_longest_due)
+    return _mark_taken(db, events, now_ms, worker, chain.from_iterable(found.values()))
+
+
+async def finish_and_take(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    clock: Clock,
+    now_ms: int,
+    worker: str,
+    finished: Sequence[Finished],
+    consequences: Consequences,
+    take_next: TakeNext,
+) -> tuple[set[str], list[TakenRun]]:
+    """Write outcomes, and take the next signals of their instances. See `Store.finish_and_take`."""
+    written = await finish(db, events, clock, now_ms, worker, finished, consequences)
+    lanes = slots_of_instances(finished, written, take_next)
+    if not lanes:
+        return written, []
+    now_ms = max(now_ms, clock.now_ms())
+    given = json.dumps(lanes), json.dumps(dict(take_next.capabilities)), now_ms
+    taken = _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_NEXT, given).fetchall())
+    events.exposed -= len(taken)
+    return written, taken
+
+
+def _mark_taken(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    due: Iterable[tuple[Any, ...]],
+) -> list[TakenRun]:
+    due = sorted(due, key=_longest_due)
     db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
     events.started([row[0] for row in due])
     return [TakenRun(*row[:-2]) for row in due]

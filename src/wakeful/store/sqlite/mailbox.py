@@ -243,5 +243,4 @@ def expose(
     db.executemany(HIDE, hidden)
     db.executemany(EXPOSE, exposed)
     db.executemany(RETRY, again)
-    if exposed or again:
-        events.publish("runs")
+    events.exposed += len(exposed) + len(again)

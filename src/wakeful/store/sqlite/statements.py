@@ -112,6 +112,13 @@ TAKE: Final = f"""
     WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.due_at <= ?
         AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
+#: runs_exposed, once for each instance: the run that follows the one that ended in that lane
+TAKE_NEXT: Final = f"""
+    SELECT {DUE_RUN} FROM json_each(?1) e CROSS JOIN runs r INDEXED BY runs_exposed ON r.instance_id = e.key
+        AND (r.state IN ('running', 'retrying') OR r.state = 'pending' AND r.due_at IS NOT NULL)
+    CROSS JOIN json_each(?2) has ON has.key = r.requires AND has.value >= r.requires_version
+    {OF_DUE_RUN}
+    WHERE r.state = 'pending' AND r.due_at <= ?3 AND r.lane = e.value"""
 #: by rowid
 MARK_TAKEN: Final = """
     UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL, beat_at = NULL
