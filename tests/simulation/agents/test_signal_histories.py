@@ -35,7 +35,7 @@ def test_a_history_of_agents_is_determined_by_its_seed():
 
 
 def test_histories_of_agents_contain_every_kind_of_event():
-    histories = [_history(seed) for seed in range(40, 45)]
+    histories = [_history(seed) for seed in range(40, 46)]
     told = "\n".join(told.what for history in histories for told in history.world.told)
     for word in (
         "starts", "is stopped", "dies before", "dies after", "out of the blue", "is sent again", "hibernates",
