@@ -76,7 +76,9 @@ class DefaultCommandGroup(HelpGroup):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the options; insert `list` if there is no command."""
-        if not ctx.resilient_parsing and (not args or args[0] not in (*self.commands, "--help", "-h")):
+        words = [word for word in args[:2] if not word.startswith("-")]
+        known = args and args[0] in (*self.commands, "--help", "-h")
+        if not ctx.resilient_parsing and not known and len(words) < 2:  # two words: a mistyped command
             args = ["list", *args]
         return super().parse_args(ctx, args)
 

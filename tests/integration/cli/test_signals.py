@@ -115,6 +115,7 @@ def test_what_is_wrong_is_refused_in_one_sentence(machine: Machine):
         (("instances", "start", "report", "Nobody"), 2, "not a slug"),
         (("instances", "start", "report", "--state", "[]"), 2, "--state: give an object"),
         (("instances", "--status", "asleep"), 2, "status"),
+        (("instances", "strat", "report"), 2, "No such command 'strat'"),
         (("instances", "stop", "report"), 3, "no instance 'default'"),
     ):
         refused = machine.wakeful(*arguments)
