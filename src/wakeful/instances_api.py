@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
+from wakeful.errors import InvalidArgument
 from wakeful.instances import DEFAULT_INSTANCE
 from wakeful.instances import InstanceStatus as StatusName
+from wakeful.json_value import shown
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
 
 if TYPE_CHECKING:
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
 EventLike: TypeAlias = "Signal | Mapping[str, object]"
 #: The same, or the text of a type.
 SignalLike: TypeAlias = "Signal | str | Mapping[str, object]"
+
+
+def check_signals(value: object) -> None:
+    """Raise InvalidArgument for what `send` cannot send."""
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise InvalidArgument(
+            f"{shown(value)} is not a signal; give a Signal, the text of its type, a CloudEvent as a "
+            "mapping, or a list of them"
+        )
 
 
 class InstancesApi(Protocol):

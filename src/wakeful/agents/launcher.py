@@ -13,13 +13,14 @@ from typing import Final, NamedTuple
 
 from wakeful.agents.class_registry import ClassRegistry, RegisteredClass
 from wakeful.agents.context import Context
-from wakeful.agents.directives import SetCron
+from wakeful.agents.directives import SetCron, SetState
 from wakeful.agents.effects import Effects, Refused, Returned, effects, read_returned
 from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, InstanceCache
 from wakeful.agents.invocation import Invoker
 from wakeful.agents.memory import Memory
 from wakeful.agents.run_signals import signal_of_run
 from wakeful.agents.state import state_from_text, state_to_text
+from wakeful.agents.unsaved_changes import UnsavedChanges
 from wakeful.clock import Clock
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
@@ -36,6 +37,8 @@ from wakeful.signals import Signal
 UNHANDLED: Final = "unhandled"
 #: The reason of an attempt in a process that does not have the class, or only an older version of it.
 NOT_REGISTERED: Final = "not_registered"
+
+_UNSAVED: Final = "it changed ctx.state, which is a copy, and nothing is stored; return SetState(...)"
 
 log = get_logger("wakeful.agents")
 
@@ -86,6 +89,7 @@ class AgentLauncher:
         #: which class the database knows; None: the one of this process
         self.newest_class = newest_class
         self._invoker = Invoker(threads)
+        self._unsaved = UnsavedChanges()
         #: the objects in memory
         self.cache = InstanceCache(clock, self._invoker, max_instances)
 
@@ -246,6 +250,9 @@ class AgentLauncher:
             return Failed(truncate(error.message), permanent=error.permanent, reason=error.reason)
         except (Exception, SystemExit) as error:
             return _failed(run, error, handler.name)
+        stores = any(isinstance(each, SetState) for each in returned.directives)
+        if not stores and self._unsaved.found(registered, handler.name, state.value, state.text):
+            log.warning("handler.state_unsaved", **run.log_fields, handler=handler.name, error=_UNSAVED)
         if result.volatile:
             if self.keep_delays is None:
                 result.sends += result.volatile

@@ -10,7 +10,7 @@ from wakeful.app.jobs import plain_fields
 from wakeful.errors import FailedPrecondition
 from wakeful.instances import DEFAULT_INSTANCE
 from wakeful.instances import InstanceStatus as StatusName
-from wakeful.instances_api import EventLike, SignalLike
+from wakeful.instances_api import EventLike, SignalLike, check_signals
 from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
 from wakeful.model.from_json import (
     agent_from_json,
@@ -112,6 +112,7 @@ class Agents(AgentsApi):
     ) -> Run | builtins.list[Run]:
         if isinstance(signal, Signal | str | Mapping):
             return (await self._send(name, id, [read_signal(signal)]))[0]
+        check_signals(signal)
         return await self._send(name, id, [read_signal(each) for each in signal])
 
     async def _send(self, name: str, id: str, signals: builtins.list[Signal]) -> builtins.list[Run]:

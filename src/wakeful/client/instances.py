@@ -10,7 +10,7 @@ from wakeful.client.fields import document
 from wakeful.client.rest.instances import RestInstances
 from wakeful.errors import FailedPrecondition, PermissionDenied
 from wakeful.instances import InstanceStatus as StatusName
-from wakeful.instances_api import EventLike, InstancesApi, SignalLike
+from wakeful.instances_api import EventLike, InstancesApi, SignalLike, check_signals
 from wakeful.job import DEFAULT_INSTANCE
 from wakeful.json_value import Json
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
@@ -55,6 +55,7 @@ class Instances(InstancesApi):
     ) -> Run | builtins.list[Run]:
         if isinstance(signal, Signal | str | Mapping):
             return (await self._send(name, id, [signal]))[0]
+        check_signals(signal)
         return await self._send(name, id, signal)
 
     async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:

@@ -626,3 +626,38 @@ async def test_the_last_run_is_of_the_same_type(agents: Fixture):
     await agents.handle(lambda signal, ctx: last.append(ctx.last_run), launch("count.down", memory=memory))
 
     assert last == [None, utc_datetime(NOW), None]
+
+
+# --- changes that are not stored ---------------------------------------------------------------------
+
+
+async def test_a_handler_that_changes_its_copy_of_the_state_is_named_once(
+    agents: Fixture, caplog: pytest.LogCaptureFixture
+):
+    def body(signal: Signal, ctx: Context) -> object:
+        ctx.state["count"] += 1
+        return SetState(count=ctx.state["count"]) if signal.data else None
+
+    launcher = agents.launcher(counter(body))
+    assert handled(await launcher.start(launch(data=True))).data == '{"count":1}'
+    assert "state_unsaved" not in caplog.text
+    for _ in range(3):
+        assert handled(await launcher.start(launch())).data is None
+    (warning,) = [record.getMessage() for record in caplog.records if "state_unsaved" in record.getMessage()]
+    assert "handler=handle" in warning
+    assert "return SetState(...)" in warning
+
+
+async def test_a_handler_that_only_reads_its_state_is_not_named(
+    agents: Fixture, caplog: pytest.LogCaptureFixture
+):
+    @dataclass
+    class Added:
+        count: int = 0
+        new: int = 0  # the stored state does not have it
+
+    launcher = agents.launcher(counter(lambda signal, ctx: str(ctx.state.count), state=Added))
+    outcome = await launcher.start(launch(state='{"count":5}'))
+    assert isinstance(outcome, Succeeded)
+    assert outcome.output == "5"
+    assert "state_unsaved" not in caplog.text

@@ -351,3 +351,13 @@ async def test_a_class_does_not_replace_the_target_of_its_agent(new_app: NewApp)
     async with started(new_app) as app:
         assert (await app.agents.get("counter")).target == {"kind": "echo"}
         assert (await handled(app, "add")).state == "succeeded"
+
+
+@on_one_store
+async def test_what_is_not_a_signal_is_refused(new_app: NewApp):
+    app = new_app()
+    app.agent(counter())
+    async with app:
+        for wrong in (5, None, b"add", object()):
+            with pytest.raises(InvalidArgument, match="is not a signal; give a Signal, the text of its type"):
+                await app.agents.send("counter", "eu", wrong)  # type: ignore[call-overload]
