@@ -83,8 +83,7 @@ class Engine:
             self._budgets,
             config.lanes,
             metrics.record_finished,
-            launchers.prepare_taken,
-            launchers.capabilities,
+            launchers,
             lease_ms=config.lease_ms,
             tracing=tracing,
         )

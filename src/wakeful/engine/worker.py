@@ -16,12 +16,13 @@ from contextvars import copy_context
 from logging import DEBUG
 from typing import Final
 
-from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.in_flight import InFlight
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
+from wakeful.engine.next_signals import NextSignals
 from wakeful.engine.outcome_log import log_outcome
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
@@ -38,8 +39,6 @@ _RUNS_PER_TURN: Final = 50
 _STOP_TIMEOUT_S: Final = 10
 #: Seconds that stopped attempts have to end at shutdown: as long as a command has to exit.
 _DRAIN_STOP_S: Final = 3
-#: How many signals of an instance use a slot one after another before other runs of the lane may have it.
-_MOST_IN_A_ROW: Final = 16
 _PROCESS_ENDED: Final = Failed("its process ended in the middle of it", permanent=True, reason="lost")
 
 log = get_logger("wakeful.worker")
@@ -55,8 +54,7 @@ class Worker:
         budgets: BudgetCache,
         lanes: Mapping[str, int],
         on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
-        prepare: Callable[[TakenRun, Lease], InFlight],
-        capabilities: Callable[[], Capabilities],
+        launchers: LauncherRegistry,
         *,
         lease_ms: int,
         tracing: Tracing | None = None,
@@ -66,23 +64,21 @@ class Worker:
         self._completer = completer
         self._budgets = budgets
         self.lease = Lease(lease_ms)
+        self._next_signals = NextSignals(
+            self.lease, lease_ms, launchers.prepare_taken, launchers.capabilities
+        )
         self._lease_s = lease_ms / 1000
         completer.on_written = self._outcomes_written
         completer.take_next = self._take_next
         completer.on_uncertain = self._set_uncertain
         #: held while outcomes are written and the next signals of their instances are taken
         self.taking = completer.taking
-        self._prepare = prepare
-        self._capabilities = capabilities
-        self._draining = False
         #: called with each batch of written outcomes, the start delays of first attempts in ms, and the
         #: workspace, agent and state of each run
         self._on_finished = on_finished
         self._lanes = dict(lanes)
         self._free = dict(lanes)
         self._claiming = asyncio.Lock()
-        #: when the last transaction began that takes the next signals of instances
-        self._taking_since = 0.0
         self._in_flight: dict[str, InFlight] = {}
         self._ready: deque[InFlight] = deque()
         self._runners: set[asyncio.Task[None]] = set()
@@ -351,40 +347,21 @@ class Worker:
     # --- outcomes and shutdown -------------------------------------------------------------------
 
     def _take_next(self, batch: Sequence[Finished]) -> TakeNext | None:
-        """Return which slots of this batch the next signals of the same instances may use.
-
-        After `_MOST_IN_A_ROW` signals of an instance, other runs of the lane have a chance.
-        """
-        if self._draining or self.claims_uncertain or not self.lease.valid:
-            return None
-        lanes = {}
-        for each in batch:
-            run = self._in_flight.get(each.run_id) if each.instance_id is not None else None
-            if run is not None and run.holds_slot and run.follows < _MOST_IN_A_ROW:
-                lanes[each.run_id] = run.lane
-        if not lanes:
-            return None
-        if not self._claiming.locked():
+        """Return which signals to take with these outcomes."""
+        request = None if self.claims_uncertain else self._next_signals.request(batch, self._in_flight)
+        if request is not None and not self._claiming.locked():
             self._stopped_during_claim.clear()
-        self._taking_since = asyncio.get_running_loop().time()
-        return TakeNext(lanes, self._capabilities())
+        return request
 
     def _set_uncertain(self) -> None:
         self.claims_uncertain = True
 
-    def _follow(self, ended: Mapping[str, InFlight], taken: Sequence[TakenRun]) -> None:
-        """Submit signals that were taken with the outcomes of these runs, by instance; free other slots."""
-        late = asyncio.get_running_loop().time() - self._taking_since >= self._lease_s
-        if taken and late:  # another worker may have them already
-            self.claims_uncertain, taken = True, ()
-        runs = []
-        for each in taken:
-            run = self._prepare(each, self.lease)
-            before = ended[str(each.instance_id)]
-            run.follows = before.follows + 1
-            before.holds_slot = False
-            runs.append(run)
-        for run in ended.values():
+    def _follow(self, ended: Sequence[InFlight], written: set[str], taken: Sequence[TakenRun]) -> None:
+        """Submit the signals that follow those that ended, and free the other slots."""
+        runs = self._next_signals.follow(ended, written, taken) if taken else ()
+        if runs is None:
+            self.claims_uncertain, runs = True, ()
+        for run in ended:
             self._release_slot(run)
         if runs:
             self.submit(runs)
@@ -398,7 +375,7 @@ class Worker:
     def _outcomes_written(
         self, finished: Sequence[Finished], written: set[str], taken: Sequence[TakenRun]
     ) -> None:
-        ended: dict[str, InFlight] = {}
+        ended: list[InFlight] = []
         delays_ms: list[int] = []
         owners: list[tuple[str, str, str]] = []
         logs_all = log.isEnabledFor(DEBUG)
@@ -408,7 +385,7 @@ class Worker:
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
                 if run.holds_slot:
-                    ended[str(run.launch.instance_id)] = run
+                    ended.append(run)
                 if self._tracing is not None:
                     launches.append(run.launch)
                 if each.run_id in written:
@@ -424,16 +401,16 @@ class Worker:
         if len(written) < len(finished):
             finished = [each for each in finished if each.run_id in written]
         if ended:
-            self._follow(ended, taken)
+            self._follow(ended, written, taken)
         self._on_finished(finished, delays_ms, owners)
-        if not taken or len(taken) < len(finished):
+        if not taken or len(taken) < len(finished) or self.claims_uncertain:
             self.on_slot_free()
 
     async def drain(self, grace_ms: int) -> None:
         """Let running attempts end within the grace period, then stop the rest. Submit nothing after this."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_ms / 1000
-        self._draining = True
+        self._next_signals.closed = True
         for run_id in [run.launch.id for runs in self._scheduled.values() for run in runs]:
             self.stop(run_id, "released")
         while self._runners and loop.time() < until:
