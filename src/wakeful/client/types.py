@@ -43,6 +43,9 @@ class JobShape(TypedDict):
     #: role and name of the creator, such as `admin:key:1f`; None: not recorded
     createdBy: str | None
     updatedAt: str
+    #: of a schedule of an instance: `declared` or `dynamic`, and its `job_id`
+    scheduleOrigin: NotRequired[str]
+    scheduleId: NotRequired[str]
     nextTicks: NotRequired[list[TickShape]]
     #: its last runs, newest first; only where one job is read
     lastRuns: NotRequired[list[RunShape]]

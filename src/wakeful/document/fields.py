@@ -236,5 +236,5 @@ OTHER: Final = (
 RESPONSE_ONLY: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
     "createdAt", "createdBy", "updatedAt", "nextTicks", "spent", "pauseNote", "pausedUntil", "lastRuns",
-    "warnings",
+    "warnings", "scheduleOrigin", "scheduleId",
 )  # fmt: skip

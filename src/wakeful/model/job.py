@@ -132,6 +132,9 @@ class Job:
     workflow_id: str | None = None
     version: int | None = None
     user_id: str | None = None
+    #: of a schedule of an instance: `declared` or `dynamic`, and its `job_id`
+    schedule_origin: str | None = None
+    schedule_id: str | None = None
 
     #: its next 5 ticks; not in lists
     next_ticks: tuple[datetime, ...] = field(default=(), compare=False)

@@ -71,6 +71,8 @@ def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
         **dict(zip(_OWN, _own_values(job), strict=True)),
         payload=job.definition.work.payload,
         next_ticks=_next_ticks(job.ticks, job.next_ms) if ticks else (),
+        schedule_origin=job.schedule_key.origin if job.schedule_key else None,
+        schedule_id=job.schedule_key.schedule_id if job.schedule_key else None,
         **extra,
     )
 
@@ -94,6 +96,9 @@ def job_from_saved(saved: SaveResult) -> Job:
     )
     for assign, value in zip(_ASSIGN_OWN, own + rest, strict=True):
         assign(job, value)
+    if row.schedule_id is not None:
+        _ASSIGN["schedule_origin"](job, row.schedule_origin)
+        _ASSIGN["schedule_id"](job, row.schedule_id)
     return job
 
 

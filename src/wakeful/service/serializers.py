@@ -68,6 +68,9 @@ def serialize_job(
         "createdBy": job.created_by or None,
         "updatedAt": instant(job.updated_ms),
     }
+    if job.schedule_key is not None:
+        content["scheduleOrigin"] = job.schedule_key.origin
+        content["scheduleId"] = job.schedule_key.schedule_id
     if ticks and now_ms is not None:
         content["nextTicks"] = list(next_ticks(job, now_ms, ticks))
     return content

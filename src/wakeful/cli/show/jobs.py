@@ -56,6 +56,9 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "when": job["explain"],
             "next": next_at(job, now_ms),
             "target": target(job),
+            "schedule": f"{job.get('scheduleOrigin')}, id {job['scheduleId']}"
+            if "scheduleId" in job
+            else None,
             "message": job["message"],
             "payload": None if job["payload"] is None else compact(job["payload"]),
             "description": job["description"],
@@ -117,6 +120,8 @@ def target(job: JobShape) -> str:
     target = job["target"]
     if target is None:
         return "agent's target"
+    if target.get("kind") == "agent" and target.get("signal"):
+        return f"agent {target['signal']} → {target.get('instance') or 'default'}"
     argv = target.get("argv")
     program = argv[0] if isinstance(argv, list) and argv else None
     detail = target.get("url") or target.get("name") or target.get("workflowId") or program

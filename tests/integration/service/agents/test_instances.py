@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.agents import busy, counter, handled, has_schedules, schedules
+from tests.support.api_client import served
 from tests.support.waiting import eventually, in_state, over
 from wakeful import (
     FailedPrecondition,
@@ -337,3 +338,20 @@ async def test_an_agent_is_deleted_when_its_instances_are_stopped(new_app: NewAp
     async with started(new_app) as app:
         await app.agents.start("counter", "eu")
         assert (await app.agents.state("counter", "eu"))["count"] == 0
+
+
+@on_one_store
+async def test_the_job_of_a_schedule_names_its_origin_and_id(new_app: NewApp):
+    async with started(new_app) as app, served(app) as ask:
+        await app.agents.start("counter", "eu")
+        await handled(app, "cron.set")
+        expected = {("declared", "daily"), ("dynamic", "mine")}
+        instance = await app.agents.instance("counter", "eu")
+        assert {(job.schedule_origin, job.schedule_id) for job in instance.schedules} == expected
+        jobs = app.jobs.of("counter")
+        assert {(job.schedule_origin, job.schedule_id) for job in await jobs.list()} == expected
+        read = (await ask("GET", "/agents/counter/jobs")).body["jobs"]
+        assert {(job["scheduleOrigin"], job["scheduleId"]) for job in read} == expected
+        (plain,) = [await jobs.create("plain", schedule="@daily")]
+        assert (plain.schedule_origin, plain.schedule_id) == (None, None)
+        assert "scheduleId" not in (await ask("GET", "/agents/counter/jobs/plain")).body

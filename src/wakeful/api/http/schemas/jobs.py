@@ -177,8 +177,14 @@ _JOB: Final[dict[str, Schema]] = {
     "createdAt": INSTANT,
     "createdBy": or_null(TEXT),
     "updatedAt": INSTANT,
+    "scheduleOrigin": {
+        "enum": ["declared", "dynamic"],
+        "description": "Of a schedule of an instance: whether its class declares it or a handler set it.",
+    },
+    "scheduleId": {"type": "string", "description": "Of a schedule of an instance: its `job_id`."},
 }
-_WORKFLOW_ONLY: Final = tuple(field.name for field in WORKFLOW)
+#: what only workflow jobs and schedules of instances have
+_SOME_ONLY: Final = (*(field.name for field in WORKFLOW), "scheduleOrigin", "scheduleId")
 _TICKS: Final[Schema] = list_of(
     response(
         {"at": {"type": "string", "format": "date-time"}, "atMs": WHOLE}, about="A tick, in the job's zone."
@@ -211,17 +217,17 @@ _SELECTION: Final[dict[str, Schema]] = {
 _REF: Final[dict[str, Schema]] = {"id": ID, "agentId": SLUG, "name": SLUG}
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Job": response(_JOB, *_WORKFLOW_ONLY, about="A job."),
+    "Job": response(_JOB, *_SOME_ONLY, about="A job."),
     "JobWithTicks": response(
         {**_JOB, "nextTicks": _TICKS, "spent": SPENT, "lastRuns": list_of(ref("Run"))},
-        *_WORKFLOW_ONLY,
+        *_SOME_ONLY,
         "spent",
         "lastRuns",
         about="A job with its next 5 ticks; when it is read, with its last 5 runs, newest first.",
     ),
     "SkippedTick": response(
         {**_JOB, "nextTicks": _TICKS, "skipped": ref("Run")},
-        *_WORKFLOW_ONLY,
+        *_SOME_ONLY,
         about="A job after its next tick was skipped, and the run that records that tick.",
     ),
     "Pause": request(_PAUSE),
@@ -239,7 +245,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "SavedJob": response(
         {**_JOB, "nextTicks": _TICKS, "secret": SECRET, "warnings": WARNINGS},
-        *_WORKFLOW_ONLY,
+        *_SOME_ONLY,
         "secret",
         "warnings",
         about="A saved job.",
