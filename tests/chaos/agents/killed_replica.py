@@ -15,6 +15,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NoReturn
+from zlib import crc32
 
 from wakeful import (
     Agent,
@@ -42,6 +43,10 @@ STAGES = ("taken", "handler", "returned", "halfway", "written", "committed")
 #: The signal whose first attempt is killed.
 FATAL = 2
 SINK = "sink"
+RELAY = "relay"
+#: How many instances relay signals, and the length of the longest path of a signal.
+RELAYS = 6
+LONGEST = 4
 
 #: What handlers do before they return.
 InHandler = Callable[[Signal, Context], Awaitable[None]]
@@ -106,6 +111,30 @@ def counter(agent: str, in_handler: InHandler = nothing) -> type[Agent]:
             return SetState(later=[*ctx.state["later"], signal.data["number"]])
 
     return Counter
+
+
+class Relay(Agent):
+    """Sends each signal on to three instances, until it has travelled far enough."""
+
+    name = RELAY
+    state = {"log": []}
+    backoff = {"base": "20ms", "max": "50ms"}
+
+    @on("relay")
+    async def relay(self, signal: Signal, ctx: Context) -> list[Directive]:
+        """Record the path of the signal, and send it on."""
+        assert isinstance(signal.data, dict)
+        path = str(signal.data["path"])
+        paths = [f"{path}{number}" for number in range(3)] if len(path) < LONGEST else []
+        return [
+            SetState(log=[*ctx.state["log"], path]),
+            *(Emit(Signal("relay", {"path": each}), to=(RELAY, place(each))) for each in paths),
+        ]
+
+
+def place(path: str) -> str:
+    """Return the instance that receives the signal of this path."""
+    return f"r{crc32(path.encode()) % RELAYS}"
 
 
 class Sink(Agent):
@@ -200,8 +229,11 @@ async def main(url: str, agent: str, stage: str, file: Path) -> None:
         await asyncio.sleep(0.001)
         journal.write("end", ctx.run_id)
 
-    app.agent(counter(agent, in_handler))
-    death.arrange(app)
+    if agent == RELAY:
+        app.agent(Relay)
+    else:
+        app.agent(counter(agent, in_handler))
+        death.arrange(app)
     async with app:
         await app.serve_forever()
 

@@ -10,18 +10,33 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.chaos.agents.killed_replica import FATAL, PACE, SINK, STAGES, Sink, counter
+from tests.chaos.agents.killed_replica import (
+    FATAL,
+    LONGEST,
+    PACE,
+    RELAY,
+    RELAYS,
+    SINK,
+    STAGES,
+    Relay,
+    Sink,
+    counter,
+    place,
+)  # fmt: skip
 from tests.support import prefork
 from tests.support.postgres_server import fresh_database
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Agent, Signal, Wakeful
 from wakeful.agents.class_registry import ClassRegistry
 from wakeful.instances import instance_id
+from wakeful.store.instances import InstanceFilter
 from wakeful.store.rows import RunFilter, RunView
 
 INSTANCE = "a"
@@ -64,6 +79,10 @@ class Children:
             else:
                 calls[-1] = calls[-1]._replace(ended=int(at))
         return calls
+
+    def logs(self) -> str:
+        """Return what all replicas have logged."""
+        return "".join(log.read_text() for log in self._folder.glob("*.log"))
 
     def _journal(self, number: int) -> Path:
         return self._folder / f"{number}.journal"
@@ -222,6 +241,40 @@ async def state_of(app: Wakeful, agent: str, instance: str = INSTANCE) -> Any:
     found = await app.store.instance("default", agent, instance)
     assert found is not None
     return json.loads(found.row.data or "{}")
+
+
+async def test_signals_between_instances_arrive_once_while_replicas_are_killed(url: str, children: Children):
+    """Outcomes of several instances that send to each other are written at once, in several processes."""
+    async with running(url) as app:
+        await put_class(app, Relay)
+        replicas = [children.start(RELAY, "none") for _ in range(2)]
+        for root in "abc":
+            await app.agents.send(RELAY, place(root), Signal("relay", {"path": root}))
+        paths = {root + "".join(rest) for root in "abc" for rest in _paths(LONGEST - 1)}
+        for number in replicas:
+            await eventually(partial(_more_than, app, len(paths) // 4 * (number + 1)))
+            children.kill(number)
+            children.start(RELAY, "none")
+        await eventually(partial(_more_than, app, len(paths) - 1))
+
+        found: list[str] = []
+        for number in range(RELAYS):
+            assert await is_idle(app, RELAY, f"r{number}")
+            log = (await state_of(app, RELAY, f"r{number}"))["log"]
+            assert {place(path) for path in log} == {f"r{number}"}
+            found += log
+        assert Counter(found) == dict.fromkeys(paths, 1)
+        assert "deadlock" not in children.logs()
+
+
+def _paths(longest: int) -> list[tuple[str, ...]]:
+    return [path for length in range(longest + 1) for path in product("012", repeat=length)]
+
+
+async def _more_than(app: Wakeful, count: int) -> bool:
+    """Whether more signals than this were handled."""
+    views = await app.store.instances(InstanceFilter("default", RELAY))
+    return sum(len(json.loads(view.row.data or '{"log":[]}')["log"]) for view in views) > count
 
 
 async def test_a_handler_that_ends_its_process_becomes_a_dead_letter_and_the_next_signal_runs(
