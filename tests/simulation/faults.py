@@ -45,7 +45,7 @@ class Odds:
 
 
 CALM = Odds()
-_WEIGHTY = ("plan", "take", "finish", "rescue", "release", "beat", "send")
+_WEIGHTY = ("plan", "take", "finish", "finish_and_take", "rescue", "release", "beat", "send")
 
 
 class CrashingStore:
@@ -95,7 +95,7 @@ class CrashingStore:
             raise Unavailable(f"{name}: no connection")
         answer = await call(*args, **kwargs)
         now_us = self._store.clock.now_us()  # type: ignore[attr-defined]
-        if self._matters(answer):
+        if self._matters(name, answer):
             after = self._fate("crash", "doubt", "stall")
         if after == "crash":
             self._die(f"after {name}")
@@ -105,6 +105,8 @@ class CrashingStore:
         if after == "doubt":
             self.on_trouble(30)
             raise Unavailable(f"{name}: no answer")
+        if name == "finish_and_take":
+            return sorted(answer[0]), answer[1]
         return sorted(answer) if isinstance(answer, set) else answer
 
     def _fates(self, name: str) -> tuple[str | None, str | None]:
@@ -122,13 +124,11 @@ class CrashingStore:
         return None
 
     @staticmethod
-    def _matters(answer: object) -> bool:
+    def _matters(name: str, answer: Any) -> bool:
         """Whether the call changed something."""
-        return (
-            bool(answer.runs)
-            if isinstance(answer, Planned)
-            else isinstance(answer, set | list) and bool(answer)
-        )
+        if isinstance(answer, Planned):
+            return bool(answer.runs)
+        return any(answer) if name == "finish_and_take" else isinstance(answer, set | list) and bool(answer)
 
     async def _way(self, fate: str | None) -> None:
         if fate == "stall":

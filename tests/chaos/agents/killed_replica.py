@@ -38,7 +38,7 @@ from wakeful.store.changelog import TransactionEvents
 
 #: Where a process is killed: before the handler starts; in the handler; after it returned and before the
 #: outcome is written; in the transaction, after the run is written and before the directives are; after all
-#: is written and before the commit; after the commit and before the next run is taken.
+#: is written and before the commit; after the commit and before the next handler starts.
 STAGES = ("taken", "handler", "returned", "halfway", "written", "committed")
 #: The signal whose first attempt is killed.
 FATAL = 2
@@ -168,18 +168,8 @@ class Death:
             return await start(launcher, run)
 
         AgentLauncher.start = start_or_die  # type: ignore[method-assign, assignment]
-        finish = app.store.finish
-
-        async def finish_or_die(worker: str, finished: Any, *rest: Any) -> set[str]:
-            fatal = self._run in {each.run_id for each in finished}
-            if fatal:
-                self._reach("returned")
-            written = await finish(worker, finished, *rest)
-            if fatal:
-                self._reach("committed")
-            return written
-
-        app.store.finish = finish_or_die  # type: ignore[method-assign, assignment]
+        for name in ("finish", "finish_and_take"):
+            setattr(app.store, name, self._around(getattr(app.store, name)))
         log = TransactionEvents.log
 
         def log_or_die(events: TransactionEvents) -> Any:
@@ -198,6 +188,18 @@ class Death:
                 return effects(outcomes, *rest)
 
             module.signal_effects = effects_or_die
+
+    def _around(self, finish: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def finish_or_die(worker: str, finished: Any, *rest: Any) -> Any:
+            fatal = self._run in {each.run_id for each in finished}
+            if fatal:
+                self._reach("returned")
+            answer = await finish(worker, finished, *rest)
+            if fatal:
+                self._reach("committed")
+            return answer
+
+        return finish_or_die
 
     def in_handler(self, signal: Signal, ctx: Context) -> None:
         """Die in the handler, if that is the stage."""

@@ -24,6 +24,7 @@ from wakeful.agents.context import Context, InstanceContext
 from wakeful.agents.declared_schedules import read_declared
 from wakeful.agents.directives import Directive
 from wakeful.agents.launcher import AgentLauncher
+from wakeful.consequences import Consequences
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import Unavailable
@@ -33,6 +34,8 @@ from wakeful.outcome import Finished
 from wakeful.service.agents import instance_rules
 from wakeful.signal_rules import signal_run
 from wakeful.store.instances import InstanceRule
+from wakeful.store.port import TakeNext
+from wakeful.store.rows import TakenRun
 
 AGENTS = ("alpha", "beta")
 
@@ -87,17 +90,29 @@ class AgentWorld(World):
         for name in self.agents:
             classes.register(self._class(name, replica))
         launcher = self.launchers[replica] = AgentLauncher(classes, replica.store.clock)
-        real = replica._inner.finish
+        store = replica._inner
+        finish, finish_and_take = store.finish, store.finish_and_take
 
-        async def finish(worker: str, finished: Sequence[Finished], *rest: Any) -> set[str]:
-            written = await real(worker, finished, *rest)
-            for each in finished:
-                if each.run_id in written:
-                    self.signals.written_ms[each.run_id, each.attempt] = self.clock.now_ms()
+        async def recorded(worker: str, finished: Sequence[Finished], rest: Consequences) -> set[str]:
+            written = await finish(worker, finished, rest)
+            self._written(finished, written)
             return written
 
-        replica._inner.finish = finish  # type: ignore[method-assign, assignment]
+        async def recorded_and_taken(
+            worker: str, finished: Sequence[Finished], rest: Consequences, take_next: TakeNext
+        ) -> tuple[set[str], list[TakenRun]]:
+            written, taken = await finish_and_take(worker, finished, rest, take_next)
+            self._written(finished, written)
+            return written, taken
+
+        store.finish, store.finish_and_take = recorded, recorded_and_taken  # type: ignore[method-assign, assignment]
         return LauncherRegistry([FunctionLauncher(), launcher])
+
+    def _written(self, finished: Sequence[Finished], written: set[str]) -> None:
+        """Record when these outcomes were written."""
+        for each in finished:
+            if each.run_id in written:
+                self.signals.written_ms[each.run_id, each.attempt] = self.clock.now_ms()
 
     def _class(self, agent: str, replica: Replica | None) -> type[Agent]:
         """Return the class of an agent, as one process has it."""
