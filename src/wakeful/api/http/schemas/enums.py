@@ -10,7 +10,7 @@ from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
 from wakeful.incident_rules import INCIDENT_STATES
 from wakeful.instances import InstanceStatus
-from wakeful.job import ChainOn
+from wakeful.job import ChainOn, ScheduleOrigin
 from wakeful.model import DeliveryState
 from wakeful.run import RunState, TriggerName
 from wakeful.service.admin.diagnosis import CheckState
@@ -33,6 +33,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "DeliveryState": one_of(*(state.value for state in DeliveryState)),
     "IncidentState": one_of(*INCIDENT_STATES),
     "InstanceStatus": one_of(*get_args(InstanceStatus)),
+    "ScheduleOrigin": one_of(*get_args(ScheduleOrigin)),
     "QueueMode": one_of(*get_args(Mode)),
     "QueueDrop": one_of(*get_args(Drop)),
     "MessageState": one_of("waiting", "started", "dropped", "stopped"),

@@ -177,10 +177,7 @@ _JOB: Final[dict[str, Schema]] = {
     "createdAt": INSTANT,
     "createdBy": or_null(TEXT),
     "updatedAt": INSTANT,
-    "scheduleOrigin": {
-        "enum": ["declared", "dynamic"],
-        "description": "Of a schedule of an instance: whether its class declares it or a handler set it.",
-    },
+    "scheduleOrigin": ref("ScheduleOrigin"),
     "scheduleId": {"type": "string", "description": "Of a schedule of an instance: its `job_id`."},
 }
 #: what only workflow jobs and schedules of instances have
