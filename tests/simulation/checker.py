@@ -132,11 +132,13 @@ def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
     last: dict[str, Step] = {}
     live: dict[str, set[str]] = defaultdict(set)
     begun: dict[str, int] = {}
-    # A planning pass may insert the runs that it skips before those that wait in a mailbox.
+    # A planning pass inserts the runs that it skips before those that enter a mailbox, or find it closed.
     waiting: dict[tuple[str | None, int], set[str]] = defaultdict(set)
     for step in records.steps:
         added = runs.get(step.run_id)
-        if step.was is None and step.state == "pending" and added is not None and added.created_ms:
+        if step.was is not None or added is None or not added.created_ms:
+            continue
+        if step.state == "pending" or added.reason in ("mailbox_full", "stopped"):
             waiting[added.job_id, added.created_ms].add(added.id)
     for step in records.steps:
         run, before = runs.get(step.run_id), last.get(step.run_id)
