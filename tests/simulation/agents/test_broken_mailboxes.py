@@ -22,10 +22,12 @@ from tests.simulation.virtual_loop import Stuck, run_virtually
 from tests.simulation.world import Replica
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import WakefulError
+from wakeful.engine.worker import Worker
+from wakeful.errors import Unavailable, WakefulError
 from wakeful.launch.port import Launch
 from wakeful.outcome import Finished, Outcome, Succeeded
 from wakeful.signal_rules import SignalEffects, signal_effects, signal_run
+from wakeful.store import mailbox_rules
 from wakeful.store.sqlite import mailbox as sqlite_mailbox
 from wakeful.store.sqlite import outcomes as sqlite_outcomes
 from wakeful.store.sqlite import signal_outcomes as sqlite_signal_outcomes
@@ -292,3 +294,54 @@ def test_a_replica_that_takes_signals_of_other_classes_is_detected(monkeypatch: 
     all_classes = {f"agent:default/{agent}": 9 for agent in AGENTS}
     monkeypatch.setattr(LauncherRegistry, "capabilities", lambda self: {"": 0, **all_classes})
     assert complains_that("was taken by a process without its class")
+
+
+def test_a_paused_instance_that_is_exposed_is_detected(monkeypatch: pytest.MonkeyPatch):
+    active = sqlite_mailbox.NEXT.replace("SELECT i.status", "SELECT 'active'")
+    assert active != sqlite_mailbox.NEXT
+    monkeypatch.setattr(sqlite_mailbox, "NEXT", active)
+    assert complains_that("started though the instance was paused")
+
+
+def test_a_stopped_instance_that_accepts_signals_is_detected(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mailbox_rules, "_refusal", lambda mailbox, added: None)
+    assert complains_that("was accepted though the instance is stopped", stopping)
+
+
+def test_a_stop_without_effect_is_detected(monkeypatch: pytest.MonkeyPatch):
+    def without_status(effects: SignalEffects) -> SignalEffects:
+        return effects._replace(instances=[each._replace(status=None) for each in effects.instances])
+
+    with_effects(monkeypatch, without_status)
+    assert complains_that("did not stop the instance", stopping)
+
+
+def test_a_signal_taken_with_an_outcome_whose_answer_is_lost_is_given_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    async def story(folder: Path) -> None:
+        async with AgentWorld(folder) as world:
+            for signal_id in ("1", "2"):
+                await world.send("alpha", "a", signal_id)
+            replica = await world.start()
+            real, lost = replica.store._call, 0
+
+            async def call(name: str, *rest: Any) -> Any:
+                nonlocal lost
+                answer = await real(name, *rest)
+                if name == "finish_and_take" and not lost:
+                    lost += 1
+                    raise Unavailable("no answer")
+                return answer
+
+            replica.store._call = call  # type: ignore[method-assign, assignment]
+            await world.sleep(60)
+            assert lost
+            world.check(over=True)
+
+    for name in ("unbroken", "broken"):
+        (tmp_path / name).mkdir()
+    run_virtually(story(tmp_path / "unbroken"))
+    monkeypatch.setattr(Worker, "_set_uncertain", lambda self: None)
+    with pytest.raises(AssertionError, match="is running for ever"):
+        run_virtually(story(tmp_path / "broken"))
