@@ -11,12 +11,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from wakeful.capabilities import agent_requirement
+from wakeful.errors import FailedPrecondition
 from wakeful.ids import new_id
+from wakeful.instance_schedules import CANCELLED_BY_AGENT, one_time_ms, schedule_job
 from wakeful.instances import (
     MAX_SCHEDULES,
+    STOPPED,
     AgentClass,
     Handled,
     InstanceStatus,
@@ -24,14 +27,11 @@ from wakeful.instances import (
     Send,
     instance_id,
 )
-from wakeful.job import Definition, JobRecord, ScheduleKey, anchor_of
-from wakeful.job_transitions import disabled, edited
+from wakeful.job import JobRecord, ScheduleKey
+from wakeful.job_transitions import disabled
 from wakeful.outcome import Finished
-from wakeful.planning import begin
 from wakeful.run import NewRun
-
-#: The reason why a declared schedule is disabled that its agent cancelled.
-CANCELLED_BY_AGENT: Final = "cancelled_by_agent"
+from wakeful.run_factory import skipped
 
 
 class InstanceFacts(NamedTuple):
@@ -59,6 +59,8 @@ class SignalFacts(NamedTuple):
     job_ids: Mapping[ScheduleKey, str] = {}
     #: the signals of the batch (instance, source, id) that arrived before
     duplicates: frozenset[tuple[str, str, str]] = frozenset()
+    #: by (workspace, agent): the agents of these schedules that are not active
+    inactive: frozenset[tuple[str, str]] = frozenset()
 
 
 class Arrival(NamedTuple):
@@ -213,6 +215,11 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
                 arrivals.append(arrival)
         if handled.emitted is not None:
             emitted.append((outcome.run_id, handled.emitted))
+    if stopped:  # whichever came first, no signal waits in a mailbox that is closed
+        arrivals = [
+            each._replace(run=skipped(each.run, STOPPED, now_ms)) if each.run.instance_id in stopped else each
+            for each in arrivals
+        ]
     return SignalEffects(instances, list(created.values()), changed, deleted, arrivals, stopped, emitted)
 
 
@@ -269,44 +276,6 @@ def signal_run(
     return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
 
 
-def schedule_job(
-    key: ScheduleKey,
-    workspace: str,
-    agent: str,
-    definition: Definition,
-    old: JobRecord | None,
-    now_ms: int,
-    created_by: str,
-) -> JobRecord | None:
-    """Return the job of a schedule that is set: a new one, or the old one with this definition.
-
-    None if nothing changes. A schedule that a person paused stays paused; one that is disabled for another
-    reason is enabled again.
-    """
-    if old is None:
-        job_id = new_id(now_ms)
-        anchor_ms = anchor_of(definition, now_ms)
-        next_ms, wake_ms = begin(job_id, definition, anchor_ms, now_ms)
-        return JobRecord(
-            id=job_id,
-            workspace=workspace,
-            agent=agent,
-            definition=definition,
-            enabled=True,
-            anchor_ms=anchor_ms,
-            next_ms=next_ms,
-            wake_ms=wake_ms,
-            created_ms=now_ms,
-            updated_ms=now_ms,
-            created_by=created_by,
-            schedule_key=key,
-        )
-    enable = True if not old.enabled and old.disabled_reason != "paused" else None
-    if old.definition == definition and enable is None:
-        return None
-    return edited(old, definition, now_ms, enable)
-
-
 def _refusal(
     handled: Handled, facts: SignalFacts, added: Counter[str], known: set[tuple[str, str, str]]
 ) -> tuple[str | None, Counter[str]]:
@@ -330,12 +299,14 @@ def _refusal(
         if waiting >= agent_class.mailbox:
             return f"Emit: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent
         sent[recipient] += 1
-    new = sum(
-        1
-        for change in _last_changes(handled)
-        if change.definition is not None and _key(handled, change) not in facts.job_ids
-    )
-    if own.schedules + new > MAX_SCHEDULES:
+    new = 0
+    for change in _last_changes(handled):
+        exists = _key(handled, change) in facts.job_ids
+        if change.definition is not None:
+            new += not exists
+        elif exists and not change.declared:
+            new -= 1
+    if new > 0 and own.schedules + new > MAX_SCHEDULES:
         return f"SetCron: an instance has at most {MAX_SCHEDULES} schedules; cancel some", sent
     return None, sent
 
@@ -361,14 +332,22 @@ def _apply(
         else:
             deleted[job_id] = now_ms
         return
-    if job_id is not None and old is None:  # it cannot be read: replace it
+    owner, made_by = (handled.workspace, handled.agent), f"agent:{handled.agent}/{handled.instance}"
+    active, at_ms = owner not in facts.inactive, one_time_ms(change.definition)
+    if old is not None and (at_ms is None or at_ms > now_ms or old.disabled_reason == "paused"):
+        try:
+            job = schedule_job(key, *owner, change.definition, old, now_ms, made_by, active=active)
+        except FailedPrecondition:  # it is over: it begins anew
+            pass
+        else:
+            if job is not None:
+                changed.append(job)
+            return
+    if job_id is not None:  # it is over, or cannot be read: replace it
         deleted[job_id] = now_ms
-    made_by = f"agent:{handled.agent}/{handled.instance}"
-    job = schedule_job(key, handled.workspace, handled.agent, change.definition, old, now_ms, made_by)
-    if job is not None and old is None:
+    job = schedule_job(key, *owner, change.definition, None, now_ms, made_by, active=active)
+    if job is not None:
         created[job.id] = job
-    elif job is not None:
-        changed.append(job)
 
 
 def _arrival(handled: Handled, send: Send, facts: SignalFacts, now_ms: int, run_id: str) -> Arrival:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
-from tests.support.factories import NOW, FalseClock, alone, look
+import pytest
+
+from tests.support.factories import NOW, FalseClock, alone, job, look
 from tests.support.instances import agent_class, done, given_sent, taken, view
+from wakeful.document import Defaults, read_definition
 from wakeful.engine.completer import Completer
-from wakeful.instances import Send
+from wakeful.instances import ScheduleChange, Send, schedule_job_name
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
 
@@ -67,3 +71,31 @@ async def test_a_refused_outcome_is_reported_as_the_failed_attempt_that_was_writ
         store, [done(good, data="{}"), done(refused, sends=(Send("nobody", "x", "x", "{}"),))]
     )
     assert states == {good.id: "succeeded", refused.id: "retrying"}
+
+
+async def test_a_schedule_whose_job_name_is_taken_is_a_failed_attempt_and_delays_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put_class(agent_class(), NOW)
+    await given_sent(store, "a", "b")
+    bad, good = await taken(store)
+    name = schedule_job_name("a", "dynamic", "daily")
+    document = {"name": name, "schedule": "@daily", "target": {"kind": "agent", "instance": "a"}}
+    definition = read_definition(document, now_ms=NOW, defaults=Defaults())
+    await store.create_jobs([job(name, agent="report")])
+    writes = 0
+    finish = store.finish
+
+    async def counted(*args: Any) -> set[str]:
+        nonlocal writes
+        writes += 1
+        return await finish(*args)
+
+    monkeypatch.setattr(store, "finish", counted)
+    change = ScheduleChange("daily", definition)
+    states = await _complete(store, [done(bad, schedules=(change,)), done(good, data='{"n":1}')])
+    assert states == {bad.id: "retrying", good.id: "succeeded"}
+    assert writes == 4, "of both, of the first, of its refusal, and of the other"
+    error = (await look(store, bad)).error
+    assert error is not None
+    assert name in error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wakeful.document import Defaults, read_definition
+from wakeful.instance_schedules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.instances import (
     DIRECTIVE_REFUSED,
     MAX_SCHEDULES,
@@ -19,12 +20,10 @@ from wakeful.job_transitions import disabled, paused
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.signal_rules import (
-    CANCELLED_BY_AGENT,
     InstanceFacts,
     SignalFacts,
     instances_of,
     refuse,
-    schedule_job,
     signal_effects,
     signal_run,
 )

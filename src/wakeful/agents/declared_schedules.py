@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from wakeful.agents.schedules import read_schedule
 from wakeful.document import Defaults
 from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.instance_schedules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.instances import AgentClass, schedule_job_name
-from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey
-from wakeful.job_transitions import edited, paused
+from wakeful.job import Definition, JobRecord, ScheduleKey
+from wakeful.job_transitions import edited
 from wakeful.logs import get_logger
-from wakeful.signal_rules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobRow
@@ -141,11 +141,12 @@ def converge(
 
 def _created(key: ScheduleKey, declared: DeclaredSchedules, definition: Definition, now_ms: int) -> JobRecord:
     agent_class = declared.agent_class
-    job = schedule_job(key, agent_class.workspace, agent_class.agent, definition, None, now_ms, CREATED_BY)
+    job = schedule_job(
+        key, agent_class.workspace, agent_class.agent, definition, None, now_ms, CREATED_BY,
+        active=declared.active,
+    )  # fmt: skip
     assert job is not None
-    if declared.active:
-        return job
-    return replace(paused(job, now_ms), disabled_reason=AGENT_INACTIVE)
+    return job
 
 
 def _changed(

@@ -1,10 +1,11 @@
 """The completer: writes the outcomes of attempts in batches, each of what arrived during the last write.
 
 An outcome that cannot be written is retried: it is lost only if the process dies, and then the rescuer takes
-the run. If the database refuses a value, the batch is divided to find the outcome, which is written without
-its output. Any other error is taken for a temporary one: the batch is retried several times, then divided to
-find the outcome that causes it. That one is retried after the others, and at last without its output. The
-outcome of a signal whose directives cannot be written becomes a failed attempt instead.
+the run. If the database refuses a value, or a schedule has the name of another job, the batch is divided to
+find the outcome, which is written without its output. Any other error is taken for a temporary one: the batch
+is retried several times, then divided to find the outcome that causes it. That one is retried after the
+others, and at last without its output. The outcome of a signal whose directives cannot be written becomes a
+failed attempt instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from wakeful.consequences import Consequences
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.tracing import Tracing
-from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
+from wakeful.errors import AlreadyExists, DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished
 from wakeful.store.port import Store, TakeNext
@@ -89,7 +90,7 @@ class Completer(Loop):
                 self.began_ns = self.tracing.now_ns()
             try:
                 written, taken = await self._write(batch)
-            except InvalidArgument as error:
+            except (AlreadyExists, InvalidArgument) as error:
                 if not self._halve(batch):
                     self._drop_output(batch[0], error)
                 continue
@@ -164,8 +165,8 @@ class Completer(Loop):
             self._finished.append(self._finished.pop(0))
             raise error
         if one.handled is not None and one.handled.refusal is not None:
-            message = f"{_REFUSED} ({type(error).__name__})"
-            self._finished[0] = one.handled.refusal._replace(error=message)
+            why = error.message if isinstance(error, AlreadyExists) else type(error).__name__
+            self._finished[0] = one.handled.refusal._replace(error=f"{_REFUSED} ({why})")
             return
         message = f"{_UNSTORABLE} ({type(error).__name__})"
         self._finished[0] = one._replace(output=None, usage=None, error=message, reason=_REASON)

@@ -376,6 +376,7 @@ class Worker:
         self, finished: Sequence[Finished], written: set[str], taken: Sequence[TakenRun]
     ) -> None:
         ended: list[InFlight] = []
+        reported = len(finished)
         delays_ms: list[int] = []
         owners: list[tuple[str, str, str]] = []
         logs_all = log.isEnabledFor(DEBUG)
@@ -403,7 +404,7 @@ class Worker:
         if ended:
             self._follow(ended, written, taken)
         self._on_finished(finished, delays_ms, owners)
-        if not taken or len(taken) < len(finished) or self.claims_uncertain:
+        if len(taken) < reported or self.claims_uncertain:
             self.on_slot_free()
 
     async def drain(self, grace_ms: int) -> None:

@@ -51,10 +51,15 @@ async def schedule_ids(db: Db, instance_ids: Sequence[str]) -> set[str]:
     return {row[0] for row in await db.fetch(SCHEDULE_IDS, list(instance_ids))}
 
 
-async def hold_agents(db: Db, owners: Sequence[QuotaOwner]) -> None:
-    """Lock these agents against changes, as far as they exist: agents are locked before jobs."""
-    if owners:
-        await db.execute(HOLD_EXISTING, [owner[0] for owner in owners], [owner[1] for owner in owners])
+async def hold_agents(db: Db, owners: Sequence[QuotaOwner]) -> frozenset[QuotaOwner]:
+    """Lock these agents against changes, as far as they exist: agents are locked before jobs.
+
+    Returns those that are not active.
+    """
+    if not owners:
+        return frozenset()
+    rows = await db.fetch(HOLD_EXISTING, [owner[0] for owner in owners], [owner[1] for owner in owners])
+    return frozenset((row["workspace"], row["name"]) for row in rows if not row["active"])
 
 
 async def lock_schedules(db: Db, job_ids: Sequence[str]) -> dict[str, JobRow]:

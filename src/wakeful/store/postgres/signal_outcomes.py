@@ -80,7 +80,7 @@ async def open_mailboxes(
     scheduling = [each for each in handled if each.schedules or each.stop]
     owners = sorted({(each.workspace, each.agent) for each in scheduling})
     own = [each.instance_id for each in scheduling]
-    await hold_agents(db, owners)
+    inactive = await hold_agents(db, owners)
     schedules = await schedule_ids(db, own)
     has_next = await _lock_jobs(db, finished, handled, schedules)
     jobs = await lock_schedules(db, list(schedules))
@@ -89,7 +89,7 @@ async def open_mailboxes(
     rows = await db.fetch(mail.LOCK_INSTANCES, locked)
     if schedules or own:
         await check_unchanged(db, own, schedules)
-    facts = await _facts(db, now_ms, handled, rows, jobs)
+    facts = (await _facts(db, now_ms, handled, rows, jobs))._replace(inactive=inactive)
     return refuse(finished, facts), Opened(locked, added, facts, jobs, has_next)
 
 

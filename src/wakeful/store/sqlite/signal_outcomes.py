@@ -43,12 +43,15 @@ INSTANCES: Final = """
 CLASSES: Final = f"""
     SELECT {CLASS_COLUMNS} FROM json_each(?) e CROSS JOIN agent_classes
     WHERE workspace = json_extract(e.value, '$[0]') AND agent = json_extract(e.value, '$[1]')"""
+#: the primary key, once for each
+INACTIVE: Final = """
+    SELECT workspace, name FROM json_each(?) e CROSS JOIN agents
+    WHERE workspace = json_extract(e.value, '$[0]') AND name = json_extract(e.value, '$[1]') AND NOT active"""
 #: the primary key
 UPDATE_INSTANCE: Final = """
     UPDATE instances SET data = coalesce(?3, data), version = iif(?3 IS NULL, version, ?4),
         revision = revision + (?3 IS NOT NULL), memory = coalesce(?5, memory), status = coalesce(?6, status),
-        note = iif(?6 IS NULL, note, ?7), handled_at = ?2, updated_at = ?2,
-        hibernated_at = NULL
+        note = iif(?6 IS NULL, note, ?7), handled_at = ?2, updated_at = ?8
     WHERE id = ?1"""
 #: runs_mailbox: a range of it
 PENDING: Final = """
@@ -83,6 +86,7 @@ def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]
         )
     }
     keys = [key for each in handlers for key in signal_keys(each)]
+    owners = {(each.workspace, each.agent) for each in handlers if each.schedules}
     return StoredFacts(
         SignalFacts(
             instances,
@@ -90,6 +94,7 @@ def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]
             stored_schedules(jobs, {key for each in handlers for key in schedule_keys(each)}),
             {key: row.id for row in jobs if (key := schedule_key(row)) is not None},
             frozenset(known_signals(db, now_ms, keys)),
+            frozenset(db.execute(INACTIVE, (json.dumps(list(owners)),))) if owners else frozenset(),
         ),
         jobs,
     )
@@ -109,6 +114,7 @@ async def write_directives(
     stored: StoredFacts,
 ) -> list[str]:
     """Write what the handlers returned, for outcomes that are written. Returns the runs that emitted."""
+    now_ms = max(now_ms, clock.now_ms())  # a delay counts from the commit, not from the wait for the lock
     effects = signal_effects(outcomes, stored.facts, now_ms)
     updates = [
         (
@@ -119,6 +125,7 @@ async def write_directives(
             each.memory,
             each.status,
             None if each.note is None else cleaned(each.note),
+            now_ms,
         )
         for each in effects.instances
     ]
