@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from typing import TypeVar, cast
 
 from wakeful.agents.agent import Agent
-from wakeful.agents.class_registry import ClassRegistry
+from wakeful.agents.class_registry import ClassRegistry, RegisteredClass, read_class
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.agents.memory_delays import MemoryDelays
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
 from wakeful.agents.state import StateObject, StateType
 from wakeful.document import Defaults
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
 
@@ -40,41 +41,79 @@ class AgentRuntime:
             keep_delays=self._delays.keep,
             newest_class=self._store.agent_class,
         )
+        self._sync: ScheduleSync | None = None
+        #: the event loop while the app runs
+        self._loop: asyncio.AbstractEventLoop | None = None
+        #: the classes that are not written to the database yet
+        self._unwritten: list[RegisteredClass] = []
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         services.instances.state_types = _StateTypes(self.classes)
+        services.agent_classes.before_read = self._write
 
     def register(self, cls: A) -> A:
-        """Add a class to those of this process."""
-        registered = self.classes.register(cls, self._workspace)
-        if registered.lane not in self._lanes:
+        """Add a class to those of this process. While the app runs, it is written to the database at once."""
+        lane = read_class(cls, self._workspace).lane
+        if lane not in self._lanes:
             raise InvalidArgument(
-                f"class {cls.__name__}: lane: there is no lane '{registered.lane}', only "
+                f"class {cls.__name__}: lane: there is no lane '{lane}', only "
                 f"{', '.join(sorted(self._lanes))}"
             )
+        self._unwritten.append(self.classes.register(cls, self._workspace))
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._start_writing)
         return cls
 
     async def start(self) -> None:
         """Write the classes to the database, and make them the target of their agents."""
-        for registered in self.classes:
-            where = registered.workspace, registered.agent
-            known = await self._store.put_class(registered.agent_class, self._store.clock.now_ms())
-            if known.version > registered.version:
-                log.warning(
-                    "agent.older_version", workspace=where[0], agent=where[1], version=registered.version,
-                    newest=known.version,
-                )  # fmt: skip
-            await self._services.agents.give_class_target(*where)
-        self._services.agent_classes.forget()
+        self._unwritten = list(self.classes)
+        await self._write()
+        self._loop = asyncio.get_running_loop()
         self._store.listen(self._notified)
 
     def loops(self) -> list[ScheduleSync]:
         """Return the loops of the engine that classes need."""
-        if not len(self.classes):
-            return []
-        return [ScheduleSync(self._store, self._store.clock, self.classes, self._settings)]
+        self._sync = ScheduleSync(self._store, self._store.clock, self.classes, self._settings)
+        return [self._sync]
 
     async def stop(self) -> None:
         """Drop the delays that are in memory."""
+        self._loop = None
+        await asyncio.gather(*self._tasks)
         await self._delays.close()
+
+    def _start_writing(self) -> None:
+        task = asyncio.create_task(self._write_later(), name="wakeful-agent-classes")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _write_later(self) -> None:
+        try:
+            await self._write()
+        except WakefulError as error:  # the next use of a class tries it again
+            log.warning("agent.class_not_written", error=error.message)
+
+    async def _write(self) -> None:
+        """Write the classes to the database that are not written yet."""
+        if not self._unwritten:
+            return
+        async with self._writing:
+            while self._unwritten:
+                await self._write_one(self._unwritten[0])
+                del self._unwritten[0]
+        self._services.agent_classes.forget()
+        if self._sync is not None:
+            self._sync.wake()
+
+    async def _write_one(self, registered: RegisteredClass) -> None:
+        where = registered.workspace, registered.agent
+        known = await self._store.put_class(registered.agent_class, self._store.clock.now_ms())
+        if known.version > registered.version:
+            log.warning(
+                "agent.older_version", workspace=where[0], agent=where[1], version=registered.version,
+                newest=known.version,
+            )  # fmt: skip
+        await self._services.agents.give_class_target(*where)
 
     async def _defaults(self, workspace: str, agent: str) -> Defaults:
         return (await self._services.accounts.context(workspace, agent)).defaults
@@ -98,6 +137,11 @@ class _StateTypes:
         """Return the type of the state of a class."""
         registered = self._classes.get(workspace, agent)
         return registered.state if registered else None
+
+    def version(self, workspace: str, agent: str) -> int:
+        """Return the version of a class."""
+        registered = self._classes.get(workspace, agent)
+        return registered.version if registered else 0
 
     def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
         """Return what people may see of a state."""

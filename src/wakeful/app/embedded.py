@@ -213,13 +213,11 @@ class Wakeful:
         return register
 
     def agent(self, cls: A) -> A:
-        """Register an agent class, before the start: `app.agent(DailyReport)`, or as a decorator.
+        """Register an agent class: `app.agent(DailyReport)`, or as a decorator.
 
         Its `name` is the agent. Signals to its instances are handled by this process, and by every other one
-        that registers the class.
+        that registers the class. Register it before the start, or later.
         """
-        if self._engine is not None:
-            raise FailedPrecondition("register agent classes before the app starts")
         return self._agent_runtime.register(cls)
 
     def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -34,6 +34,9 @@ def no_class(agent: str) -> FailedPrecondition:
     )
 
 
+async def _nothing() -> None: ...
+
+
 class AgentClasses:
     """Reads the classes of agents, with a cache."""
 
@@ -41,9 +44,12 @@ class AgentClasses:
         self._store = store
         self._accounts = accounts
         self._known: BoundedCache[tuple[str, str], tuple[int, AgentClass]] = BoundedCache(4 * MB)
+        #: writes classes that this process has registered a moment ago
+        self.before_read: Callable[[], Awaitable[None]] = _nothing
 
     async def get(self, workspace: str, agent: str) -> AgentClass:
         """Return the class of an agent. NotFound: there is no agent; FailedPrecondition: it has no class."""
+        await self.before_read()
         now_ms = self._store.clock.now_ms()
         known = self._known.get((workspace, agent))
         if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
