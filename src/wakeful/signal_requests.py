@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from wakeful.errors import InvalidArgument
 from wakeful.json_value import shown
-from wakeful.signals import Signal, load_json
+from wakeful.signals import NotJson, Signal, load_json
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -19,6 +19,9 @@ MAX_BATCH: Final = 1_000
 
 #: Content types of plain JSON; `curl -d` sends the last one.
 _PLAIN: Final = ("", "application/json", "application/x-www-form-urlencoded")
+#: A header value as a quoted string of HTTP, and a character in it that is quoted with a backslash.
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED_PAIR: Final = re.compile(r"\\(.)")
 _JSON_TYPE: Final = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 
 
@@ -50,6 +53,8 @@ def read_request(headers: Mapping[str, str], body: bytes, *, source: str | None 
             f"the request is no CloudEvent: its content type is {shown(kind)}; send {STRUCTURED}, {BATCH}, "
             "or ce- headers with any body"
         )
+    if not body:
+        raise NotJson("the body is empty; send a CloudEvent as JSON, or its attributes as ce- headers")
     value = load_json(body, "the body")
     if kind == BATCH and not isinstance(value, list):
         raise InvalidArgument("the body is no batch: send a list of events, or use the content type of one")
@@ -69,7 +74,7 @@ def _of_batch(index: int, event: object, source: str | None) -> Signal:
 
 def _binary(headers: Mapping[str, str], content_type: str, body: bytes, source: str | None) -> Signal:
     event: dict[str, object] = {
-        name.removeprefix("ce-"): unquote(value.strip())
+        name.removeprefix("ce-"): _header_value(value)
         for name, value in headers.items()
         if name.startswith("ce-")
     }
@@ -81,6 +86,18 @@ def _binary(headers: Mapping[str, str], content_type: str, body: bytes, source: 
     if body:
         event |= _body(body, content_type)
     return Signal.from_json(event, source=source)
+
+
+def _header_value(value: str) -> str:
+    r"""Return the value of an attribute: without quotes and backslashes, then percent-decoded.
+
+    >>> _header_value('"Euro \\"%E2%82%AC\\""')
+    'Euro "€"'
+    """
+    value = value.strip()
+    if _QUOTED.fullmatch(value):
+        value = _QUOTED_PAIR.sub(r"\1", value[1:-1])
+    return unquote(value)
 
 
 def _body(body: bytes, content_type: str) -> dict[str, object]:

@@ -287,17 +287,18 @@ def _refusal(
     for send in handled.sends:
         agent_class = facts.classes.get((handled.workspace, send.agent))
         to = f"instance '{send.instance}' of agent '{send.agent}'"
+        what = "Delay" if send.delay_ms else "Emit"
         if agent_class is None:
-            return f"Emit: agent '{send.agent}' has no class in this workspace; register one", sent
+            return f"{what}: agent '{send.agent}' has no class in this workspace; register one", sent
         recipient = instance_id(handled.workspace, send.agent, send.instance)
         there = facts.instances.get(recipient)
         if there is not None and there.status == "stopped":
-            return f"Emit: {to} is stopped; start it", sent
+            return f"{what}: {to} is stopped; start it", sent
         if send.id is not None and (recipient, send.source, send.id) in known:
             continue
         waiting = (there.waiting if there else 0) + added[recipient] + sent[recipient]
         if waiting >= agent_class.mailbox:
-            return f"Emit: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent
+            return f"{what}: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent
         sent[recipient] += 1
     new = 0
     for change in _last_changes(handled):

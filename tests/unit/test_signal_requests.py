@@ -80,6 +80,22 @@ def test_headers_of_binary_mode_are_percent_decoded_and_may_be_extensions():
     assert (signal.subject, signal.extensions, signal.data) == ("Euro €", {"traceparent": "00-ab-cd-01"}, 1)
 
 
+@pytest.mark.parametrize(
+    ("header", "subject"),
+    [
+        ('"Euro %E2%82%AC"', "Euro €"),
+        (r'"say \"hi\" \\ there"', 'say "hi" \\ there'),
+        ('a "quoted" word', 'a "quoted" word'),
+        ('"open', '"open'),
+        ("%22kept%22", '"kept"'),
+    ],
+)
+def test_quoted_strings_in_headers_are_unquoted_before_they_are_decoded(header: str, subject: str):
+    (signal,) = read_request({**BINARY, "ce-subject": header}, b"").signals
+
+    assert signal.subject == subject
+
+
 def test_the_source_of_the_sender_is_used_if_the_event_has_none():
     without = {key: value for key, value in EVENT.items() if key != "source"}
     headers = {key: value for key, value in BINARY.items() if key != "ce-source"}

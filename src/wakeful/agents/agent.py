@@ -31,7 +31,8 @@ from wakeful.signal_patterns import check_pattern, matches, specificity
 if TYPE_CHECKING:
     from wakeful.agents.context import InstanceContext
 
-_PATTERNS: Final = "__wakeful_patterns__"
+#: The attribute of a handler that has its patterns.
+PATTERNS: Final = "__wakeful_patterns__"
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 #: How many types of signals a class remembers the handler of.
 _MAX_TYPES: Final = 1_000
@@ -106,7 +107,7 @@ def on(*patterns: str) -> Callable[[H], H]:
     def decorate(function: H) -> H:
         if not callable(function):
             raise InvalidArgument(f"@on{patterns} decorates {function!r}; it is for methods")
-        setattr(function, _PATTERNS, (*getattr(function, _PATTERNS, ()), *checked))
+        setattr(function, PATTERNS, (*getattr(function, PATTERNS, ()), *checked))
         return function
 
     return decorate
@@ -162,6 +163,10 @@ def handlers_of(cls: type[Agent]) -> Handlers:
         patterns = next((found for base in cls.__mro__ if (found := _patterns(base, name))), ())
         if not patterns:
             continue
+        if hasattr(Agent, name) or name == "name":
+            raise InvalidArgument(
+                f"class {cls.__name__}: the handler '{name}' has the name of an attribute of Agent; rename it"
+            )
         handler = _handler(cls, name, inspect.getattr_static(cls, name))
         for pattern in patterns:
             other = by_pattern.setdefault(pattern, handler)
@@ -195,7 +200,7 @@ class NotHere:
 
 
 def _patterns(base: type, name: str) -> tuple[str, ...]:
-    found = getattr(vars(base).get(name), _PATTERNS, ())
+    found = getattr(vars(base).get(name), PATTERNS, ())
     return found if isinstance(found, tuple) else ()
 
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Final
 
 from wakeful.agents.agent import Agent, Handlers, handlers_of
+from wakeful.agents.attribute_names import misspelled_attributes
 from wakeful.agents.schedules import Schedule, check_document
 from wakeful.agents.state import StateType, state_to_text, state_type
 from wakeful.capabilities import agent_requirement
@@ -98,6 +99,11 @@ class ClassRegistry:
             )
         for warning in registered.warnings:
             log.warning("agent.schedule_invalid", agent=registered.agent, workspace=workspace, error=warning)
+        for warning in misspelled_attributes(cls):
+            log.warning(
+                "agent.attribute_unknown", agent=registered.agent, workspace=workspace,
+                error=f"class {cls.__name__}: {warning}",
+            )  # fmt: skip
         self._classes[workspace, registered.agent] = registered
         self.on_registered()
         return registered
@@ -140,7 +146,7 @@ def read_class(cls: object, workspace: str = "default") -> RegisteredClass:
         if not handlers.patterns:
             raise InvalidArgument('it has no handler; decorate a method with @on("report.generate"), or "*"')
         policy, lane = _policy(cls)
-        state = state_type(cls.state)
+        state = _state(cls)
         schedules, warnings = _schedules(cls, handlers, _options(policy, lane))
         return RegisteredClass(
             cls=cls,
@@ -160,6 +166,13 @@ def read_class(cls: object, workspace: str = "default") -> RegisteredClass:
         )
     except InvalidArgument as error:
         raise InvalidArgument(f"class {cls.__name__}: {error.message}") from None
+
+
+def _state(cls: type[Agent]) -> StateType:
+    try:
+        return state_type(cls.state)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"state: {error.message.removeprefix('state: ')}") from None
 
 
 def _policy(cls: type[Agent]) -> tuple[Policy, str]:
@@ -205,6 +218,11 @@ def _schedules(
 ) -> tuple[tuple[DeclaredSchedule, ...], tuple[str, ...]]:
     declared: dict[str, DeclaredSchedule] = {}
     warnings = []
+    if not isinstance(cls.schedules, list | tuple):
+        raise InvalidArgument(
+            f"schedules: {shown(cls.schedules)} is not a list; write "
+            '[Schedule("0 6 * * *", "report.generate")]'
+        )
     for each in cls.schedules:
         if not isinstance(each, Schedule):
             raise InvalidArgument(

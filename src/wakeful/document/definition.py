@@ -36,6 +36,8 @@ _FOREIGN_NAMES: Final = {
     **dict.fromkeys(("retries", "maxRetries"), "maxAttempts"),
     **dict.fromkeys(("holidays", "calendar", "calendars"), "exclude"),
     "dependsOn": "after",
+    "overlap": "overlapPolicy",
+    "catchup": "catchupPolicy",
     "tags": "labels",
 }
 _JOB_NAME: Final = slug("name")

@@ -103,7 +103,7 @@ def test_instances_are_started_shown_paused_and_stopped(machine: Machine):
 
 def test_what_is_wrong_is_refused_in_one_sentence(machine: Machine):
     for arguments, code, said in (
-        (("signal", "report", "report.*"), 2, "type: 'report.*' is a pattern"),
+        (("signal", "report", "report.*"), 2, "wakeful: type: 'report.*' is a pattern"),
         (("signal", "report", "x", "--data", "{"), 2, "--data: it is not JSON"),
         (("signal", "report", "x", "--data", "1", "--data-file", "f"), 2, "give the data once"),
         (("signal", "report", "x", "--data-file", "/no/file"), 2, "it cannot be read"),

@@ -122,8 +122,12 @@ def test_the_hash_changes_with_the_schedules_only():
         ({"hibernate_after": "soon"}, "hibernate_after: 'soon' is not a duration"),
         ({"lane": "My Lane"}, "lane: 'My Lane' is not a slug"),
         ({"state": 5}, "state: 5 cannot be a state"),
-        ({"state": {"tags": {1}}}, "tags: set is not JSON"),
+        ({"state": {"tags": {1}}}, "class Changed: state: tags: set is not JSON"),
         ({"schedules": [("0 6 * * *", "report.generate")]}, "is not a schedule; write Schedule"),
+        ({"schedules": Schedule("@daily", "report.a")}, r"is not a list; write \[Schedule"),
+        ({"schedules": None}, "schedules: null is not a list"),
+        ({"timeout": on("timeout")(lambda self: None)}, "the handler 'timeout' has the name of an attribute"),
+        ({"name": on("name")(lambda self: None)}, "the handler 'name' has the name of an attribute"),
         (
             {"schedules": [Schedule("@daily", "report.a", "x"), Schedule("@hourly", "report.b", "x")]},
             "schedules: 'x' is declared twice",
@@ -193,6 +197,42 @@ def test_one_invalid_schedule_is_reported_and_the_others_work(caplog: pytest.Log
             continue
         readable.append(each.schedule_id)
     assert readable == ["good"]
+
+
+def test_a_misspelled_attribute_is_reported_with_the_name_that_is_meant(caplog: pytest.LogCaptureFixture):
+    class Base(changed(max_attempt=3, mail_box=5, hibernate="1m")):  # type: ignore[misc]
+        def on_hibernated(self) -> None: ...
+
+    class Derived(Base):
+        schedule = (Schedule("@daily", "report.a"),)
+
+    with caplog.at_level(logging.WARNING, "wakeful.agents"):
+        ClassRegistry().register(Derived)
+
+    found = [record.getMessage() for record in caplog.records]
+    for wrong, meant in {
+        "max_attempt": "max_attempts", "mail_box": "mailbox", "hibernate": "hibernate_after",
+        "on_hibernated": "on_hibernate", "schedule": "schedules",
+    }.items():  # fmt: skip
+        assert any(f"'{wrong}' is not a" in text and f"did you mean '{meant}'" in text for text in found)
+    assert len(found) == 5
+
+
+def test_attributes_of_the_user_are_not_reported(caplog: pytest.LogCaptureFixture):
+    class Own(changed(regions=("eu",), TIMEOUT=5, _timeouts={}, client=object(), url="https://example.com")):  # type: ignore[misc]
+        def schedule(self) -> None: ...
+        def timeouts(self) -> None: ...
+
+        @property
+        def session(self) -> None: ...
+
+        @on("report.states")
+        def states(self) -> None: ...
+
+    with caplog.at_level(logging.WARNING, "wakeful.agents"):
+        ClassRegistry().register(Own)
+
+    assert caplog.records == []
 
 
 def test_classes_are_found_by_workspace_and_agent():

@@ -57,9 +57,12 @@ class RestInstances(RestPart):
         self, agent: str, id: str, events: Sequence[Mapping[str, Json]]
     ) -> builtins.list[RunShape]:
         """Send CloudEvents to an instance, all or none; return their runs."""
-        body: Json = [dict(event) for event in events]
+        batch = len(events) != 1
+        body: Json = [dict(event) for event in events] if batch else dict(events[0])
         where = path(self._workspace, "agents", agent, "signals")
         reply = await self._connection.request("POST", where, body=body, query={"instance": id})
+        if not batch:
+            return [cast(RunShape, reply)]
         return cast(builtins.list[RunShape], cast(dict[str, Json], reply)["runs"])
 
     async def _act(self, agent: str, id: str, action: str, body: Json = None) -> InstanceShape:

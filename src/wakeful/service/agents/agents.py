@@ -44,6 +44,8 @@ _OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
 _INTERNAL_JOBS: Final = 3
 #: The workspace and the agent that exist from the start.
 DEFAULT: Final = "default"
+#: The target of an agent that has a class and no other target, as it is stored.
+_CLASS_TARGET: Final = compact({"kind": AGENT_KIND})
 _REQUIRED_OF_JOB: Final = {"name": "agent", "schedule": "@daily"}
 
 
@@ -97,13 +99,16 @@ class AgentService:
 
         In the same transaction, its jobs without a target of their own get the new target, and its jobs are
         paused if it becomes inactive, or resumed if it becomes active. An agent with a new webhook gets a
-        secret. Its alert jobs and its heartbeat are changed afterwards.
+        secret. The target of an agent with a class is that class, unless the document has another one. Its
+        alert jobs and its heartbeat are changed afterwards.
         """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
         shared = _read(document, self._accounts.defaults)
         self._launchers.check(shared.work.target)
         target = payload_to_text(dict(shared.work.target)) if shared.work.target else None
+        if target is None and await self._store.agent_class(workspace, name) is not None:
+            target = _CLASS_TARGET
         active = document.get("active", True)
         if not isinstance(active, bool):
             raise InvalidArgument("active: write true or false")
@@ -183,12 +188,11 @@ class AgentService:
         So its jobs without a target, its wakes and its messages become signals.
         """
         now_ms = self._store.clock.now_ms()
-        target = compact({"kind": AGENT_KIND})
 
         def targeted(old: AgentRow | None) -> AgentRow | None:
             if old is None or old.target is not None:
                 return None
-            return old._replace(target=target, updated_ms=now_ms)
+            return old._replace(target=_CLASS_TARGET, updated_ms=now_ms)
 
         row = await self._store.agent(workspace, name)
         if row is not None and row.target is None:

@@ -23,18 +23,20 @@ def no_instance(agent: str, name: str) -> NotFound:
     )
 
 
-def start(name: str, declared: DeclaredSchedules, data: str | None, now_ms: int) -> InstanceRule:
+def start(
+    name: str, declared: DeclaredSchedules, data: str | None, now_ms: int, version: int = 0
+) -> InstanceRule:
     """Return the rule that starts an instance. A new one, or one that was stopped, begins anew.
 
-    `data` is its initial state; None: that of the class. An instance that is not stopped keeps its state, and
-    its declared schedules converge: those that the agent cancelled are enabled again.
+    `data` is its initial state, in the form of this `version` of the class; None: that of the class. An
+    instance that is not stopped keeps its state, and its declared schedules converge: those that the agent
+    cancelled are enabled again.
     """
     agent_class = declared.agent_class
 
     def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
         own = instance_id(agent_class.workspace, agent_class.agent, name)
         diff = converge(own, name, jobs, declared, now_ms, enable_cancelled=True)
-        version = 0 if data is None else agent_class.version
         if row is None:
             new = InstanceRow(
                 id=own,

@@ -15,6 +15,7 @@ from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.instances import InstanceStatus
 from wakeful.job import JobRecord, Json, check_slug
+from wakeful.json_value import json_value
 from wakeful.logs import get_logger
 from wakeful.service.agents import instance_rules
 from wakeful.service.agents.signals import AgentClasses
@@ -39,6 +40,10 @@ class StateTypes(Protocol):
         """Return the type of the state of a class; None if this process does not have the class."""
         ...
 
+    def version(self, workspace: str, agent: str) -> int:
+        """Return the version of a class; 0 if this process does not have the class."""
+        ...
+
     def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
         """Return what people may see of a state, by `Agent.redact`."""
         ...
@@ -50,6 +55,10 @@ class NoClasses:
     def state_type(self, workspace: str, agent: str) -> StateType | None:
         """Return None: the class is not registered here."""
         return None
+
+    def version(self, workspace: str, agent: str) -> int:
+        """Return 0: the class is not registered here."""
+        return 0
 
     def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
         """Return the state as it is."""
@@ -107,7 +116,9 @@ class InstanceService:
         data = None if state is None else self._initial(workspace, agent, state)
         declared = await self.declared(workspace, agent)
         log_invalid(declared)
-        rule = instance_rules.start(name, declared, data, self._now_ms())
+        # A newer version may be registered elsewhere: it migrates what the class of this process wrote.
+        version = 0 if data is None else self.state_types.version(workspace, agent)
+        rule = instance_rules.start(name, declared, data, self._now_ms(), version)
         return await self._change(principal, workspace, agent, name, "start", rule)
 
     async def stop(
@@ -259,11 +270,11 @@ class InstanceService:
         if principal is LOCAL:
             return state, None
         try:
-            state = self.state_types.redact(row.workspace, row.agent, state)
+            shown = json_value(self.state_types.redact(row.workspace, row.agent, state), None)
         except Exception:  # the code of the class failed: show nothing rather than too much
             log.exception("instance.redact_failed", workspace=row.workspace, agent=row.agent)
             return None, "the method redact of the class failed"
-        return cast(StateObject, masked(state)), None
+        return cast(StateObject, masked(shown)), None
 
     def _now_ms(self) -> int:
         return self._store.clock.now_ms()

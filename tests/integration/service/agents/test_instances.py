@@ -64,6 +64,24 @@ async def test_an_instance_can_start_with_another_state(new_app: NewApp):
         assert (await app.agents.state("counter", "us"))["count"] == 8
 
 
+@on_one_store
+async def test_a_state_that_an_older_class_starts_with_is_migrated_by_the_newer_one(new_app: NewApp):
+    def migrate(self: object, state: dict[str, Any], from_version: int) -> dict[str, Any]:
+        return {"count": state["count"] * 100, "seen": [from_version], "token": "abc"}
+
+    async with (
+        started(new_app, counter(version=2, migrate=migrate)) as newer,
+        started(new_app) as older,
+    ):
+        info = await older.agents.start("counter", "eu", state={"count": 7})
+        assert info.version == 1
+        await older.agents.pause("counter", "eu")
+        await older.stop()
+        await newer.agents.resume("counter", "eu")
+        assert (await handled(newer, "add")).state == "succeeded"
+        assert await newer.agents.state("counter", "eu") == {"count": 701, "seen": [1], "token": "abc"}
+
+
 async def test_stopping_cancels_all_runs_and_a_start_begins_anew(new_app: NewApp):
     cls = counter()
     async with started(new_app, cls) as app:
@@ -164,6 +182,14 @@ async def test_only_an_admin_sees_the_state_and_not_all_of_it(new_app: NewApp):
             assert "state" not in shown
             assert shown["status"] == "active"
         assert (await app.agents.state("counter", "eu"))["token"] == "abc"
+
+
+@on_one_store
+async def test_a_failed_redaction_shows_no_state(new_app: NewApp):
+    async with started(new_app, counter(redact=classmethod(lambda cls, state: {"seen": {1}}))) as app:
+        await handled(app, "add")
+        details = await app.services.instances.get(ADMIN, "default", "counter", "eu")
+        assert (details.state, details.state_error) == (None, "the method redact of the class failed")
 
 
 @on_one_store

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.support.agents import busy, counter, handled
+from tests.support.agents import busy, counter, handled, has_schedules
 from tests.support.api_client import served
 from tests.support.waiting import eventually, over
 from wakeful import (
+    AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -209,7 +210,8 @@ async def test_jobs_wakes_messages_and_heartbeats_arrive_as_signals(new_app: New
         await over(app, (await runs.wake({"w": 1})).id)
         await app.agents.say("counter", "good morning")
         await eventually(lambda: arrived(4))
-        await app.agents.put("counter", {"target": {"kind": "agent"}, "heartbeat": {"every": "24h"}})
+        await app.agents.put("counter", {"heartbeat": {"every": "24h"}})  # its class stays the target
+        assert (await app.agents.get("counter")).target == {"kind": "agent"}
         await over(app, (await jobs.run("heartbeat")).id)
         found = await seen(app)
         assert found[:3] == [
@@ -325,7 +327,7 @@ async def test_emitted_signals_are_recorded_and_published(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_class_is_registered_before_the_start(new_app: NewApp):
+async def test_a_class_is_registered_before_or_after_the_start(new_app: NewApp):
     app = new_app()
 
     @app.agent
@@ -339,9 +341,21 @@ async def test_a_class_is_registered_before_the_start(new_app: NewApp):
     with pytest.raises(InvalidArgument, match="there is no lane 'fast'"):
         app.agent(counter(lane="fast"))
     async with app:
-        with pytest.raises(FailedPrecondition, match="before the app starts"):
-            app.agent(counter())
         await over(app, (await app.agents.send("other", "default", "any")).id)
+        app.agent(counter())
+        await app.agents.start("counter", id="eu")
+        assert (await handled(app, "add")).state == "succeeded"
+        await has_schedules(app, {"0 6 * * *": True})
+
+
+async def test_a_class_registered_in_an_app_without_classes_gets_its_signals_and_schedules(new_app: NewApp):
+    async with new_app() as app:
+        app.agent(counter(version=1))
+        assert (await handled(app, "add")).state == "succeeded"
+        await has_schedules(app, {"0 6 * * *": True})
+        assert (await app.agents.get("counter")).target == {"kind": "agent"}
+        with pytest.raises(AlreadyExists, match="the agent 'counter' has the class Counter already"):
+            app.agent(counter(version=2))
 
 
 @on_one_store

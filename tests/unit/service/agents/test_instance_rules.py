@@ -13,8 +13,8 @@ from wakeful.store.instances import InstanceChange, InstanceRule
 DECLARED = read(DAILY, HOURLY, version=2)
 
 
-def start(data: str | None = None) -> InstanceRule:
-    return instance_rules.start("eu", DECLARED, data, LATER)
+def start(data: str | None = None, version: int = 0) -> InstanceRule:
+    return instance_rules.start("eu", DECLARED, data, LATER, version)
 
 
 def made(change: InstanceChange | None) -> InstanceChange:
@@ -32,9 +32,9 @@ def test_a_new_instance_is_active_with_its_initial_state_and_declared_schedules(
     assert [job.schedule_id for job in change.created] == ["daily", "hourly"]
 
 
-def test_a_given_state_is_of_the_version_of_the_class():
-    row = made(start('{"count":7}')(None, [])).row
-    assert (row.data, row.version) == ('{"count":7}', 2)
+def test_a_given_state_is_of_the_version_that_wrote_it():
+    row = made(start('{"count":7}', 1)(None, [])).row
+    assert (row.data, row.version) == ('{"count":7}', 1)
 
 
 def test_starting_an_active_instance_again_changes_nothing():
