@@ -13,6 +13,8 @@ from wakeful.schedule import At
 
 #: The reason why a declared schedule is disabled that its agent cancelled.
 CANCELLED_BY_AGENT: Final = "cancelled_by_agent"
+#: Who creates the jobs of declared schedules. Keys of the role `agent` may not change them.
+WAKEFUL: Final = "admin:wakeful"
 
 
 def schedule_job(

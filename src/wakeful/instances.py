@@ -122,7 +122,8 @@ class ScheduleChange(NamedTuple):
 
     schedule_id: str
     definition: Definition | None = None
-    #: cancel the declared schedule of this id, not the dynamic one
+    #: cancel the declared schedule of this id, not the dynamic one. Its definition is used if the instance
+    #: does not have the schedule yet
     declared: bool = False
 
 

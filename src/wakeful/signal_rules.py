@@ -16,7 +16,7 @@ from typing import NamedTuple
 from wakeful.capabilities import agent_requirement
 from wakeful.errors import FailedPrecondition
 from wakeful.ids import new_id
-from wakeful.instance_schedules import CANCELLED_BY_AGENT, one_time_ms, schedule_job
+from wakeful.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, one_time_ms, schedule_job
 from wakeful.instances import (
     MAX_SCHEDULES,
     STOPPED,
@@ -303,9 +303,11 @@ def _refusal(
     new = 0
     for change in _last_changes(handled):
         exists = _key(handled, change) in facts.job_ids
+        if change.declared:
+            continue
         if change.definition is not None:
             new += not exists
-        elif exists and not change.declared:
+        elif exists:
             new -= 1
     if new > 0 and own.schedules + new > MAX_SCHEDULES:
         return f"SetCron: an instance has at most {MAX_SCHEDULES} schedules; cancel some", sent
@@ -324,13 +326,20 @@ def _apply(
     """Add what one change of a schedule does."""
     key = _key(handled, change)
     job_id, old = facts.job_ids.get(key), facts.schedules.get(key)
+    if change.declared:
+        job = old
+        if job_id is None and change.definition is not None:  # a new instance gets its schedules later
+            owner = handled.workspace, handled.agent
+            job = schedule_job(key, *owner, change.definition, None, now_ms, WAKEFUL)
+        if job is not None and job.enabled:
+            job = disabled(job, now_ms, CANCELLED_BY_AGENT)
+            if job_id is None:
+                created[job.id] = job
+            else:
+                changed.append(job)
+        return
     if change.definition is None:
-        if job_id is None:
-            return
-        if change.declared:
-            if old is not None and old.enabled:
-                changed.append(disabled(old, now_ms, CANCELLED_BY_AGENT))
-        else:
+        if job_id is not None:
             deleted[job_id] = now_ms
         return
     owner, made_by = (handled.workspace, handled.agent), f"agent:{handled.agent}/{handled.instance}"

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.conftest import on_one_store
 from tests.support.agent_world import AgentWorld, ended, handled, has_state, runs_of, schedules, utc
 from tests.support.scheduled_agent import FIVE_MINUTES, NEW_YORK, TEN_MINUTES, MyAgent, cron_cancel, cron_set
-from tests.support.waiting import over
+from tests.support.waiting import eventually, over
 from wakeful import (
     SELF,
     Agent,
@@ -27,6 +27,7 @@ from wakeful import (
     SetCron,
     SetState,
     Signal,
+    Wakeful,
     on,
 )
 from wakeful.model import Run
@@ -324,6 +325,18 @@ async def test_a_declared_schedule_that_was_cancelled_returns_with_the_next_star
         assert not (await schedules(app, "my-agent"))["declared", "heartbeat"].enabled
         await app.agents.start("my-agent")
         assert (await schedules(app, "my-agent"))["declared", "heartbeat"].enabled
+
+
+async def test_the_first_signal_of_an_instance_can_cancel_a_declared_schedule(world: AgentWorld):
+    async with world.process(MyAgent) as app:
+        await cron_cancel(app, "heartbeat", declared=True)
+        await eventually(lambda: both_schedules(app))
+        assert not (await schedules(app, "my-agent"))["declared", "heartbeat"].enabled
+
+
+async def both_schedules(app: Wakeful) -> bool:
+    """Return whether the instance has both declared schedules."""
+    return len(await schedules(app, "my-agent")) == 2
 
 
 # --- idempotency patterns --------------------------------------------------------------------------------

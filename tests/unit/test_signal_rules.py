@@ -232,6 +232,12 @@ class TestSchedules:
         (job,) = signal_effects([outcome_of(HANDLED._replace(schedules=(change,)))], facts, NOW_MS).changed
         assert (job.enabled, job.disabled_reason, job.next_ms) == (False, CANCELLED_BY_AGENT, None)
 
+    def test_a_declared_schedule_that_the_instance_does_not_have_yet_is_created_disabled(self) -> None:
+        change = ScheduleChange("daily", definition_of(), declared=True)
+        (job,) = signal_effects([outcome_of(HANDLED._replace(schedules=(change,)))], FACTS, NOW_MS).created
+        assert job.schedule_key == ScheduleKey(OWN, "declared", "daily")
+        assert (job.enabled, job.disabled_reason) == (False, CANCELLED_BY_AGENT)
+
     def test_a_schedule_that_cannot_be_read_is_replaced(self) -> None:
         facts = FACTS._replace(schedules={self.KEY: None}, job_ids={self.KEY: "j1"})
         outcome = outcome_of(HANDLED._replace(schedules=(ScheduleChange("daily", definition_of()),)))

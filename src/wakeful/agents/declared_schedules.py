@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from wakeful.agents.schedules import read_schedule
 from wakeful.document import Defaults
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.instance_schedules import CANCELLED_BY_AGENT, schedule_job
+from wakeful.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, schedule_job
 from wakeful.instances import AgentClass, schedule_job_name
 from wakeful.job import Definition, JobRecord, ScheduleKey
 from wakeful.job_transitions import edited
@@ -23,8 +23,6 @@ from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobRow
 
-#: Who creates the jobs of declared schedules. Keys of the role `agent` may not change them.
-CREATED_BY: Final = "admin:wakeful"
 #: Any valid name: an instance has its own.
 _ANY_NAME: Final = "schedule"
 
@@ -142,7 +140,7 @@ def converge(
 def _created(key: ScheduleKey, declared: DeclaredSchedules, definition: Definition, now_ms: int) -> JobRecord:
     agent_class = declared.agent_class
     job = schedule_job(
-        key, agent_class.workspace, agent_class.agent, definition, None, now_ms, CREATED_BY,
+        key, agent_class.workspace, agent_class.agent, definition, None, now_ms, WAKEFUL,
         active=declared.active,
     )  # fmt: skip
     assert job is not None

@@ -5,6 +5,7 @@ All validation is here: a `Refused` says why the outcome is a failed attempt ins
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -137,7 +138,7 @@ def effects(
                 result.schedules[False, each.job_id] = change
             case CancelCron():
                 key = each.declared, each.job_id
-                result.schedules[key] = ScheduleChange(each.job_id, None, each.declared)
+                result.schedules[key] = _cancel_cron(registered, instance, each, now_ms, defaults)
             case Stop():
                 result.stop = True
             case _:
@@ -221,6 +222,20 @@ def _set_cron(
             DIRECTIVE_REFUSED,
         )
     return ScheduleChange(cron.job_id, definition)
+
+
+def _cancel_cron(
+    registered: RegisteredClass, instance: str, cron: CancelCron, now_ms: int, defaults: Defaults | None
+) -> ScheduleChange:
+    document = dict(registered.schedules).get(cron.job_id) if cron.declared else None
+    definition = None
+    if document is not None:
+        name = schedule_job_name(instance, "declared", cron.job_id)
+        with contextlib.suppress(InvalidArgument):  # one that cannot be read has no job to cancel
+            definition = read_schedule(
+                document, name, instance, now_ms=now_ms, defaults=defaults or Defaults()
+            )
+    return ScheduleChange(cron.job_id, definition, cron.declared)
 
 
 def _unknown(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from wakeful.agents.class_registry import ClassRegistry, RegisteredClass
 from wakeful.agents.context import Context
-from wakeful.agents.directives import SetCron, SetState
+from wakeful.agents.directives import CancelCron, SetCron, SetState
 from wakeful.agents.effects import Effects, Refused, Returned, effects, read_returned
 from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, InstanceCache
 from wakeful.agents.invocation import Invoker
@@ -279,7 +279,9 @@ class AgentLauncher:
         self, registered: RegisteredClass, instance: str, returned: Returned, state: _State
     ) -> Effects:
         defaults = None
-        if self.defaults_of is not None and any(isinstance(each, SetCron) for each in returned.directives):
+        if self.defaults_of is not None and any(
+            isinstance(each, SetCron | CancelCron) for each in returned.directives
+        ):
             defaults = await self.defaults_of(registered.workspace, registered.agent)
         now_ms = self._clock.now_ms()
         return effects(returned.directives, registered, instance, state.text, now_ms, defaults)
