@@ -13,7 +13,7 @@ from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument
 from wakeful.job import NO_WORK, Json, Work
-from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher
+from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
 from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
@@ -151,7 +151,8 @@ def build_launch(
     job: DueJob | TakenRun | None,
 ) -> Launch:
     """Return what a launcher gets of this attempt. `job` supplies the schedule and the webhook secrets."""
-    launch = Launch(
+    signal = isinstance(run, TakenRun) and run.instance_id is not None
+    launch = (SignalLaunch if signal else Launch)(
         run.id, run.job_name, run.job_id, run.workspace, run.agent,
         payload if payload is not None or work.message is None else _message_payload(work.message),
         run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, work.target or {},
@@ -163,10 +164,10 @@ def build_launch(
         None if job is None else job.anchor_ms,
         run.missed if isinstance(run, TakenRun) else 0,
     )  # fmt: skip
-    if isinstance(run, TakenRun) and run.instance_id is not None:
-        launch.instance, launch.instance_id, launch.signal = run.instance, run.instance_id, run.signal
-        launch.state_text, launch.state_version = run.data, run.state_version
-        launch.revision, launch.memory = run.revision, run.memory
+    if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
+        launch.of_instance(
+            run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision, run.memory
+        )
     return launch
 
 

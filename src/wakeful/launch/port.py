@@ -65,6 +65,16 @@ class Launch:
     ('hello', '2025-03-08T00:00:00+00:00', 1)
     """
 
+    #: of a signal run (`SignalLaunch`): the name and the id of its instance, the type of the signal, and the
+    #: state as it was when the run was taken
+    instance: str | None = None
+    instance_id: str | None = None
+    signal: str | None = None
+    state_text: str | None = None
+    state_version: int = 0
+    revision: int = 0
+    memory: str | None = None
+
     __slots__ = (
         "_payload",
         "agent",
@@ -73,19 +83,12 @@ class Launch:
         "fire_ms",
         "id",
         "idempotency_key",
-        "instance",
-        "instance_id",
         "job",
         "job_id",
-        "memory",
         "missed",
         "payload_text",
-        "revision",
         "scheduled_ms",
         "secrets",
-        "signal",
-        "state_text",
-        "state_version",
         "stateless",
         "target",
         "timeout_ms",
@@ -148,14 +151,6 @@ class Launch:
         self.missed = missed
         #: with tracing: the W3C trace context of its launch span, which receivers continue
         self.traceparent: str | None = None
-        #: of a signal run: the instance, its id, the type of the signal, and the state as it was taken
-        self.instance: str | None = None
-        self.instance_id: str | None = None
-        self.signal: str | None = None
-        self.state_text: str | None = None
-        self.state_version = 0
-        self.revision = 0
-        self.memory: str | None = None
         self._payload: Json | object = _UNREAD
 
     @property
@@ -230,6 +225,40 @@ class Launch:
 
     def __repr__(self) -> str:
         return f"<Launch {self.id} of {self.job or self.agent}, attempt {self.attempt}>"
+
+
+class SignalLaunch(Launch):
+    """One attempt of a signal run. It is a class of its own, so that other launches stay small."""
+
+    __slots__ = (
+        "instance",
+        "instance_id",
+        "memory",
+        "revision",
+        "signal",
+        "state_text",
+        "state_version",
+    )
+
+    def of_instance(
+        self,
+        instance: str | None,
+        instance_id: str | None,
+        signal: str | None,
+        state_text: str | None = None,
+        state_version: int = 0,
+        revision: int = 0,
+        memory: str | None = None,
+    ) -> SignalLaunch:
+        """Set the instance and its state. Returns the launch."""
+        self.instance = instance
+        self.instance_id = instance_id
+        self.signal = signal
+        self.state_text = state_text
+        self.state_version = state_version
+        self.revision = revision
+        self.memory = memory
+        return self
 
 
 class Launcher(Protocol):

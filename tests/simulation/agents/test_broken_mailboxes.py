@@ -24,7 +24,7 @@ from wakeful.agents.launcher import AgentLauncher
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable, WakefulError
-from wakeful.launch.port import Launch
+from wakeful.launch.port import Launch, SignalLaunch
 from wakeful.outcome import Finished, Outcome, Succeeded
 from wakeful.signal_rules import SignalEffects, signal_effects, signal_run
 from wakeful.store import mailbox_rules
@@ -228,6 +228,7 @@ def test_a_cached_state_of_another_process_is_detected(monkeypatch: pytest.Monke
 
     async def start(launcher: AgentLauncher, run: Launch) -> Outcome:
         """Use the state that this process wrote last."""
+        assert isinstance(run, SignalLaunch)
         key = id(launcher), str(run.instance_id)
         run.state_text = states.get(key, run.state_text)
         outcome = await real(launcher, run)

@@ -20,7 +20,7 @@ from wakeful.errors import Permanent, Unavailable
 from wakeful.instances import AgentClass, Handled, ScheduleChange, Send, instance_id
 from wakeful.instants import utc_datetime
 from wakeful.job import Json
-from wakeful.launch.port import Launch
+from wakeful.launch.port import Launch, SignalLaunch
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.schedule import CronSchedule
 
@@ -92,13 +92,11 @@ def launch(
 ) -> Launch:
     """Return a run of a signal that was sent."""
     text = Signal(type, data, id=id, source="/sender").to_text()
-    run = Launch(
+    run = SignalLaunch(
         "r1", None, None, "default", "counter", text, NOW, NOW, attempt, "signal", "key-1", target or {}
     )
-    run.instance, run.instance_id = instance, instance_id("default", "counter", instance)
-    run.signal, run.state_text, run.revision, run.memory = type, state, revision, memory
-    run.state_version = 0 if state is None else version
-    return run
+    own = instance_id("default", "counter", instance)
+    return run.of_instance(instance, own, type, state, 0 if state is None else version, revision, memory)
 
 
 def handled(outcome: Outcome) -> Handled:
@@ -218,10 +216,10 @@ async def test_the_run_of_a_job_is_a_signal_with_its_payload(
         async def handle(self, signal: Signal) -> None:
             seen.append(signal)
 
-    run = Launch(
+    run = SignalLaunch(
         "r1", "eu-daily", "j1", "default", "counter", '{"n":1}', NOW, NOW, 1, "schedule", "key-1", target
     )
-    run.signal, run.instance, run.instance_id = signal, "eu", instance_id("default", "counter", "eu")
+    run.of_instance("eu", instance_id("default", "counter", "eu"), signal)
     await agents.launcher(All).start(run)
 
     (one,) = seen
@@ -492,6 +490,7 @@ async def test_a_payload_that_is_no_signal_is_a_permanent_error(agents: Fixture)
 async def test_a_run_without_an_instance_does_not_reach_a_handler(agents: Fixture):
     calls: list[object] = []
     run = launch()
+    assert isinstance(run, SignalLaunch)
     run.instance = None
     outcome = failed(await agents.handle(lambda signal, ctx: calls.append(1), run))
 
