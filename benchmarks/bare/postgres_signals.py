@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.bare.signal_floors import NO_SCHEDULES, WORKER, arrivals, id_row, memory, state
+from benchmarks.bare.signal_floors import WORKER, arrivals, id_row, memory, state
 from wakeful.instances import instance_id
 from wakeful.signal_rules import Arrival
 from wakeful.store.postgres.connection import Pool
@@ -44,7 +44,7 @@ _STATE = """
 
 _HIBERNATE = """
     UPDATE instances SET data = $1, version = 1, revision = 1, memory = $2, handled_at = $3,
-        hibernated_at = $3, schedules_hash = $4, schedules_version = 1"""
+        hibernated_at = $3"""
 
 
 async def postgres_floor(
@@ -99,7 +99,7 @@ async def add_instances(url: str, ids: Sequence[str], names: Sequence[str], now_
 
     async def add(db: Any, tell: object) -> None:
         await db.execute(_ADD_INSTANCES, ids, names, now_ms)
-        await db.execute(_HIBERNATE, state(1), memory(now_ms), now_ms, NO_SCHEDULES)
+        await db.execute(_HIBERNATE, state(1), memory(now_ms), now_ms)
 
     try:
         await pool.write(add)

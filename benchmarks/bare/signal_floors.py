@@ -8,7 +8,6 @@ next one of its instance, as the store does. There is no lock, no fence, no rule
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import sqlite3
 import time
@@ -42,10 +41,7 @@ _STATE = """
         updated_at = ? WHERE id = ?"""
 
 _HIBERNATE = """
-    UPDATE instances SET data = ?, version = 1, revision = 1, memory = ?, handled_at = ?, hibernated_at = ?,
-        schedules_hash = ?, schedules_version = 1"""
-#: of a class without schedules
-NO_SCHEDULES = hashlib.sha256(b"[]").hexdigest()[:32]
+    UPDATE instances SET data = ?, version = 1, revision = 1, memory = ?, handled_at = ?, hibernated_at = ?"""
 
 
 def arrivals(names: Sequence[str], signals: int, batch: int) -> Iterator[list[Arrival]]:
@@ -156,6 +152,6 @@ async def add_hibernated(url: str, count: int) -> None:
     db = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     db.executemany(_ADD_INSTANCE, [(*each, now_ms, now_ms) for each in zip(ids, names, strict=True)])
-    db.execute(_HIBERNATE, (state(1), memory(now_ms), now_ms, now_ms, NO_SCHEDULES))
+    db.execute(_HIBERNATE, (state(1), memory(now_ms), now_ms, now_ms))
     db.execute("COMMIT")
     db.close()

@@ -246,6 +246,9 @@ def _schedules(
 
 
 def _hash(schedules: tuple[DeclaredSchedule, ...]) -> str:
+    """Return the hash of declared schedules. A class without any has that of a new instance."""
+    if not schedules:
+        return ""
     text = compact([[each.schedule_id, dict(each.document)] for each in schedules], sort=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
