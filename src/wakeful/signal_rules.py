@@ -159,10 +159,12 @@ def refuse(outcomes: Sequence[Finished], facts: SignalFacts) -> Sequence[Finishe
         if handled is None or handled.block is not None or handled.refusal is None:
             checked.append(outcome)
             continue
-        error, sent = _refusal(handled, facts, added, known)
+        own = outcome.instance_id or handled.instance_id
+        error, sent = _refusal(handled, own, facts, added, known)
         if error is None:
-            added.update(sent)
-            known.update(signal_keys(handled))
+            if sent:
+                added.update(sent)
+                known.update(signal_keys(handled))
             checked.append(outcome)
         else:
             checked.append(handled.refusal._replace(error=error))
@@ -183,7 +185,7 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
         handled = outcome.handled
         if handled is None:
             continue
-        own = handled.instance_id
+        own = outcome.instance_id or handled.instance_id
         if handled.block is not None:
             instances.append(InstanceUpdate(own, now_ms, None, 0, None, "blocked", handled.block))
             continue
@@ -202,7 +204,7 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
         if handled.stop:
             stopped.append(own)
             deleted |= {job_id: now_ms for key, job_id in facts.job_ids.items() if key.instance_id == own}
-        else:
+        elif handled.schedules:
             for change in _last_changes(handled):
                 _apply(handled, change, facts, now_ms, created, changed, deleted)
         for send in handled.sends:
@@ -277,13 +279,19 @@ def signal_run(
 
 
 def _refusal(
-    handled: Handled, facts: SignalFacts, added: Counter[str], known: set[tuple[str, str, str]]
-) -> tuple[str | None, Counter[str]]:
+    handled: Handled,
+    own_id: str,
+    facts: SignalFacts,
+    added: Counter[str],
+    known: set[tuple[str, str, str]],
+) -> tuple[str | None, Mapping[str, int]]:
     """Return why the directives cannot be stored, or None and how many signals each mailbox gets."""
-    sent: Counter[str] = Counter()
-    own = facts.instances.get(handled.instance_id)
+    own = facts.instances.get(own_id)
     if own is None or own.revision != handled.revision:
-        return "the state of the instance was changed while the handler ran", sent
+        return "the state of the instance was changed while the handler ran", {}
+    if not handled.sends and not handled.schedules:
+        return None, {}
+    sent: Counter[str] = Counter()
     for send in handled.sends:
         agent_class = facts.classes.get((handled.workspace, send.agent))
         to = f"instance '{send.instance}' of agent '{send.agent}'"
