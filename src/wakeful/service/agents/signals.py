@@ -10,6 +10,7 @@ from wakeful.instances import AgentClass
 from wakeful.instants import utc_datetime
 from wakeful.job import check_slug
 from wakeful.service.admin.budgets import Budgets
+from wakeful.service.agents.send_batcher import SendBatcher
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.signal_requests import MAX_BATCH
@@ -83,6 +84,7 @@ class SignalService:
         self._budgets = budgets
         self._classes = classes
         self._limits = limits
+        self._batcher = SendBatcher(store, budgets, limits)
         #: called with each run that a request has created
         self.on_triggered: Callable[[RunView], None] = lambda run: None
 
@@ -112,10 +114,13 @@ class SignalService:
         agent_class = await self._classes.get(workspace, agent)
         if not (await self._accounts.context(workspace, agent)).active:
             raise FailedPrecondition(f"agent '{agent}' is not active; activate it to send signals")
-        await self._budgets.check(BudgetOwner(workspace, agent))
         now_ms = self._store.clock.now_ms()
         arrivals = [_arrival(principal, agent_class, instance, signal, now_ms) for signal in signals]
-        received = await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)
+        if keyed is None:
+            received = await self._batcher.add(arrivals, agent_class.mailbox)
+        else:
+            await self._budgets.check(BudgetOwner(workspace, agent))
+            received = await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)
         for each in received:
             if not each.duplicate:
                 self.on_triggered(each.run)

@@ -1,0 +1,83 @@
+"""Signals sent concurrently share a commit, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tests.integration.conftest import NewApp
+from tests.support.agents import counter
+from wakeful import FailedPrecondition, ResourceExhausted, Run, Signal, Wakeful
+from wakeful.signal_rules import Arrival
+
+
+async def _paused(app: Wakeful, *instances: str) -> None:
+    for each in instances:
+        await app.agents.start("counter", each)
+        await app.agents.pause("counter", each)
+
+
+async def test_a_refused_send_does_not_fail_concurrent_ones(new_app: NewApp):
+    app = new_app()
+    app.agent(counter(mailbox=3))
+    async with app:
+        await _paused(app, "a", "b", "full")
+        await app.agents.start("counter", "stopped")
+        await app.agents.stop("counter", "stopped")
+        await app.agents.send("counter", "full", [Signal("add")] * 3)
+        names = ["a", "full", "b", "stopped", "a", "b"]
+        answers = await asyncio.gather(
+            *[app.agents.send("counter", name, Signal("add", number)) for number, name in enumerate(names)],
+            return_exceptions=True,
+        )
+        kinds = [type(each) for each in answers]
+        assert kinds == [Run, ResourceExhausted, Run, FailedPrecondition, Run, Run]
+        assert "instance 'full'" in str(answers[1])
+        assert "instance 'stopped'" in str(answers[3])
+        waiting = [(await app.agents.instance("counter", name)).waiting for name in ("a", "b", "full")]
+        assert waiting == [2, 2, 3]
+
+
+async def test_concurrent_duplicates_have_one_run(new_app: NewApp):
+    app = new_app()
+    app.agent(counter())
+    async with app:
+        await _paused(app, "a")
+        signal = Signal("add", id="1", source="/bank")
+        runs = await asyncio.gather(*[app.agents.send("counter", "a", signal) for _ in range(5)])
+        assert len({run.id for run in runs}) == 1
+        assert [run.duplicate for run in runs] == [False, True, True, True, True]
+
+
+async def test_sends_during_a_transaction_share_the_next_one_in_their_order(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    app.agent(counter())
+    batches: list[list[str | None]] = []
+    real = app.store.send
+
+    async def send(arrivals: Sequence[Arrival], *args: object) -> object:
+        batches.append([each.run.instance for each in arrivals])
+        return await real(arrivals, *args)  # type: ignore[arg-type]
+
+    async with app:
+        await _paused(app, "a", "b")
+        monkeypatch.setattr(app.store, "send", send)
+        await asyncio.gather(*[app.agents.send("counter", name, Signal("add")) for name in "abab"])
+    assert [name for batch in batches for name in batch] == ["a", "b", "a", "b"]
+    assert len(batches) < 4
+
+
+async def test_a_send_whose_caller_is_cancelled_does_not_fail_others(new_app: NewApp):
+    app = new_app()
+    app.agent(counter())
+    async with app:
+        await _paused(app, "a")
+        tasks = [asyncio.create_task(app.agents.send("counter", "a", Signal("add"))) for _ in range(4)]
+        await asyncio.sleep(0)
+        tasks[2].cancel()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [isinstance(each, Run) for each in answers] == [True, True, False, True]
