@@ -29,6 +29,14 @@ def check_signals(value: object) -> None:
         )
 
 
+def check_state(value: object) -> None:
+    """Raise InvalidArgument for what `start` cannot use as a state."""
+    if not isinstance(value, Mapping | None):
+        raise InvalidArgument(
+            f"state: {shown(value)} is not a mapping; give the keys of the initial state to change"
+        )
+
+
 class InstancesApi(Protocol):
     """The instances of agents. `name` is the agent, `id` the name of an instance."""
 

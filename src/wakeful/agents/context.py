@@ -20,6 +20,23 @@ from wakeful.signals import Signal
 _log = get_logger("wakeful.agent")
 
 
+class ContextClock:
+    """The clock of the database, for handlers."""
+
+    __slots__ = ("_clock",)
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        """Return the current time in epoch milliseconds."""
+        return self._clock.now_ms()
+
+    def now(self) -> datetime:
+        """Return the current time in UTC."""
+        return utc_datetime(self._clock.now_ms())
+
+
 class InstanceContext:
     """The instance of an agent object: what `on_thaw` and `on_hibernate` get."""
 
@@ -30,8 +47,7 @@ class InstanceContext:
         self.agent = agent
         #: the name of the instance
         self.instance = instance
-        #: the clock of the database
-        self.clock = clock
+        self._clock = clock
         self._read_state = read_state
         self._state: Any = None
         self._has_state = False
@@ -50,9 +66,14 @@ class InstanceContext:
     def state(self, value: object) -> None:
         raise AttributeError("ctx.state cannot be set; return SetState(...) from the handler")
 
+    @property
+    def clock(self) -> ContextClock:
+        """The clock of the database: `now()`, and `now_ms()` in epoch milliseconds."""
+        return ContextClock(self._clock)
+
     def now(self) -> datetime:
         """Return the current time in UTC, by the clock of the database."""
-        return utc_datetime(self.clock.now_ms())
+        return utc_datetime(self._clock.now_ms())
 
     @property
     def log(self) -> BoundLogger:
@@ -115,7 +136,7 @@ class Context(InstanceContext):
         """
         if isinstance(key, bool) or not isinstance(key, str | int):
             raise InvalidArgument(f"ctx.seen: {shown(key)} is not a key; give text or a whole number")
-        return self._memory.see(str(key), self.clock.now_ms(), self._dedupe_ms)
+        return self._memory.see(str(key), self._clock.now_ms(), self._dedupe_ms)
 
     def _log_fields(self) -> dict[str, object]:
         return {**self._run.log_fields, "instance": self.instance, "signal": self.signal.type}

@@ -10,7 +10,7 @@ from wakeful.app.jobs import plain_fields
 from wakeful.errors import FailedPrecondition
 from wakeful.instances import DEFAULT_INSTANCE
 from wakeful.instances import InstanceStatus as StatusName
-from wakeful.instances_api import EventLike, SignalLike, check_signals
+from wakeful.instances_api import EventLike, SignalLike, check_signals, check_state
 from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
 from wakeful.model.from_json import (
     agent_from_json,
@@ -89,6 +89,7 @@ class Agents(AgentsApi):
     async def start(
         self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
     ) -> InstanceInfo:
+        check_state(state)
         return _instance(await self._services.instances.start(*self._at(name, id), state=state))
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:

@@ -10,7 +10,7 @@ from wakeful.client.fields import document
 from wakeful.client.rest.instances import RestInstances
 from wakeful.errors import FailedPrecondition, PermissionDenied
 from wakeful.instances import InstanceStatus as StatusName
-from wakeful.instances_api import EventLike, InstancesApi, SignalLike, check_signals
+from wakeful.instances_api import EventLike, InstancesApi, SignalLike, check_signals, check_state
 from wakeful.job import DEFAULT_INSTANCE
 from wakeful.json_value import Json
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
@@ -31,6 +31,7 @@ class Instances(InstancesApi):
     async def start(
         self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
     ) -> InstanceInfo:
+        check_state(state)
         given = None if state is None else document(state)
         return instance_from_json(await self._instances.start(name, id, state=given))
 

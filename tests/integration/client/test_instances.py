@@ -118,6 +118,7 @@ async def test_errors_are_the_same_through_both(pair: Pair):
         (InvalidArgument, lambda agents: agents.send("report", "eu", {"type": "x"})),
         (InvalidArgument, lambda agents: agents.send("report", "eu", [])),
         (InvalidArgument, lambda agents: agents.start("report", "eu", state={"count": object()})),
+        (InvalidArgument, lambda agents: agents.start("report", "eu", state=5)),  # type: ignore[arg-type]
     ]
     for kind, call in calls:
         messages = []

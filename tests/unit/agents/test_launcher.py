@@ -119,6 +119,7 @@ async def test_a_handler_gets_its_signal_and_its_context(agents: Fixture):
     def body(signal: Signal, ctx: Context) -> None:
         seen.append((signal.type, signal.data, signal.source, signal.id))
         seen.append((ctx.state, ctx.key, ctx.attempt, ctx.run_id, ctx.agent, ctx.instance, ctx.workspace))
+        assert ctx.clock.now() == ctx.now()
         seen.append((ctx.now(), ctx.clock.now_ms(), ctx.scheduled_at, ctx.last_run, ctx.signal is signal))
         ctx.log.info("done")
 
