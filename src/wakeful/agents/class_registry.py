@@ -231,8 +231,8 @@ def _schedules(
         if each.job_id in declared:
             raise InvalidArgument(f"schedules: '{each.job_id}' is declared twice; give each another job_id")
         if handlers.find(each.signal) is None:
-            raise InvalidArgument(
-                f"schedules: '{each.job_id}' sends '{each.signal}', which no handler handles; add "
+            warnings.append(
+                f"schedule '{each.job_id}': it sends '{each.signal}', which no handler handles; add "
                 f'@on("{each.signal}")'
             )
         document: dict[str, Json] = {}

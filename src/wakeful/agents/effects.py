@@ -41,12 +41,14 @@ INVALID_STATE: Final = "invalid_state"
 class Refused(Exception):
     """What a handler returned cannot be written."""
 
-    def __init__(self, message: str, reason: str, *, permanent: bool = True) -> None:
+    def __init__(self, message: str, reason: str, *, permanent: bool = True, counted: bool = True) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason
         #: whether a retry cannot succeed
         self.permanent = permanent
+        #: whether the attempt counts as a failed one
+        self.counted = counted
 
 
 @dataclass(slots=True)
@@ -216,11 +218,6 @@ def _set_cron(
         # A retry may succeed: the time zone database may be back, or the operator may allow the zone.
         message = f"SetCron '{cron.job_id}': {error.message}"
         raise Refused(message, DIRECTIVE_REFUSED, permanent=False) from None
-    if registered.handlers.find(cron.signal) is None:
-        raise Refused(
-            f"SetCron '{cron.job_id}': no handler of {registered.cls.__name__} handles '{cron.signal}'",
-            DIRECTIVE_REFUSED,
-        )
     return ScheduleChange(cron.job_id, definition)
 
 

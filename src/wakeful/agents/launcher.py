@@ -24,7 +24,7 @@ from wakeful.agents.unsaved_changes import UnsavedChanges
 from wakeful.clock import Clock
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
-from wakeful.instances import BLOCKED, AgentClass, Handled, Send
+from wakeful.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, Send
 from wakeful.json_value import Json
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
@@ -247,12 +247,21 @@ class AgentLauncher:
             return Failed(truncate(error.message), permanent=True, reason="permanent")
         except Refused as error:
             log.warning("handler.refused", **run.log_fields, handler=handler.name, error=error.message)
-            return Failed(truncate(error.message), permanent=error.permanent, reason=error.reason)
+            return Failed(
+                truncate(error.message), permanent=error.permanent, reason=error.reason, counted=error.counted
+            )
         except (Exception, SystemExit) as error:
             return _failed(run, error, handler.name)
         stores = any(isinstance(each, SetState) for each in returned.directives)
         if not stores and self._unsaved.found(registered, handler.name, state.value, state.text):
             log.warning("handler.state_unsaved", **run.log_fields, handler=handler.name, error=_UNSAVED)
+        for each in returned.directives:
+            if isinstance(each, SetCron) and registered.handlers.find(each.signal) is None:
+                log.warning(
+                    "handler.schedule_unhandled", **run.log_fields, handler=handler.name,
+                    error=f"SetCron '{each.job_id}': {registered.cls.__name__} has no handler for "
+                    f"'{each.signal}'",
+                )  # fmt: skip
         if result.volatile:
             if self.keep_delays is None:
                 result.sends += result.volatile
@@ -282,7 +291,11 @@ class AgentLauncher:
         if self.defaults_of is not None and any(
             isinstance(each, SetCron | CancelCron) for each in returned.directives
         ):
-            defaults = await self.defaults_of(registered.workspace, registered.agent)
+            try:
+                defaults = await self.defaults_of(registered.workspace, registered.agent)
+            except Unavailable as error:  # not an error of the handler
+                message = f"SetCron: {error.message}"
+                raise Refused(message, DIRECTIVE_REFUSED, permanent=False, counted=False) from None
         now_ms = self._clock.now_ms()
         return effects(returned.directives, registered, instance, state.text, now_ms, defaults)
 

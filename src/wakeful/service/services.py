@@ -97,6 +97,7 @@ class Services:
             store, accounts, self.budgets, launchers, keyring, alert_jobs, heartbeats, warnings
         )
         self.agent_classes = AgentClasses(store, accounts)
+        self.agents.on_deleted = self.agent_classes.forget
         limits = instance_limits(settings)
         self.instances = InstanceService(store, accounts, self.agent_classes, limits)
         self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)

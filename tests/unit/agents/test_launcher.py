@@ -392,9 +392,25 @@ async def test_a_schedule_that_cannot_be_stored_is_a_failed_attempt(agents: Fixt
     assert "SetCron 'x': tz: 'Asia/Tokyo' is not allowed" in outcome.error
     assert (outcome.permanent, outcome.reason) == (False, "directive_refused")
 
-    unheard = failed(await agents.handle(lambda signal, ctx: SetCron("@daily", "unheard", "x")))
-    assert "no handler of Counter handles 'unheard'" in unheard.error
-    assert unheard.reason == "directive_refused"
+
+async def test_a_database_that_is_unavailable_does_not_count_as_a_failure_of_the_handler(agents: Fixture):
+    async def defaults_of(workspace: str, agent: str) -> Defaults:
+        raise Unavailable("the database does not respond")
+
+    cls = counter(lambda signal, ctx: SetCron("@daily", "count.a", "x"))
+    outcome = failed(await agents.launcher(cls, defaults_of=defaults_of).start(launch()))
+
+    assert (outcome.error, outcome.counted) == ("SetCron: the database does not respond", False)
+    assert (outcome.permanent, outcome.reason) == (False, "directive_refused")
+
+
+async def test_a_schedule_whose_signal_no_handler_handles_is_set_and_reported(
+    agents: Fixture, caplog: pytest.LogCaptureFixture
+):
+    (change,) = handled(await agents.handle(lambda signal, ctx: SetCron("@daily", "later", "x"))).schedules
+
+    assert change.schedule_id == "x"
+    assert "SetCron 'x': Counter has no handler for 'later'" in caplog.text
 
 
 async def test_too_many_directives_and_too_large_signals_are_refused(agents: Fixture):

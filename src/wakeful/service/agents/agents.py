@@ -80,6 +80,8 @@ class AgentService:
         self._heartbeats = heartbeats
         self._budgets = budgets
         self._warnings = warnings
+        #: called when an agent was deleted
+        self.on_deleted: Callable[[], None] = lambda: None
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
         """Return the agent, or raise NotFound."""
@@ -252,6 +254,7 @@ class AgentService:
         ):
             raise no_agent(name)
         self._accounts.forget(workspace, name)
+        self.on_deleted()
 
     async def _has_only_internal_jobs(self, workspace: str, name: str) -> bool:
         jobs = await self._store.jobs(JobFilter(workspace, name, limit=_INTERNAL_JOBS + 1))

@@ -63,7 +63,7 @@ class AgentClasses:
         return found
 
     def forget(self) -> None:
-        """Drop the cache: a class was registered."""
+        """Drop the cache: a class was registered, or an agent deleted."""
         for key in self._known:
             self._known.drop(key)
 

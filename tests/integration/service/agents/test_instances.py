@@ -361,6 +361,8 @@ async def test_an_agent_is_deleted_when_its_instances_are_stopped(new_app: NewAp
         await app.agents.delete("counter")
         with pytest.raises(NotFound, match="no agent 'counter'"):
             await app.agents.list("counter")
+        with pytest.raises(NotFound, match="no agent 'counter'"):
+            await app.agents.send("counter", "eu", "add")
     async with started(new_app) as app:
         await app.agents.start("counter", "eu")
         assert (await app.agents.state("counter", "eu"))["count"] == 0
