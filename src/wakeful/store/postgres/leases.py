@@ -14,7 +14,7 @@ from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import TakeNext
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
-from wakeful.store.postgres.mailbox_statements import PICK_NEXT
+from wakeful.store.postgres.mailbox_statements import START_NEXT
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import TakenRun, UnfinishedRun
@@ -80,15 +80,20 @@ async def finish_and_take(
     take_next: TakeNext,
 ) -> tuple[set[str], list[TakenRun]]:
     """Write outcomes, and take the next signals of their instances. See `Store.finish_and_take`."""
-    written = await finish(db, events, clock, now_ms, worker, finished, consequences)
+    idle: set[str] = set()
+    written = await finish(db, events, clock, now_ms, worker, finished, consequences, idle)
+    taken: list[TakenRun] = []
     lanes = slots_of_instances(finished, written, take_next)
-    if not lanes:
-        return written, []
-    now_ms = max(now_ms, clock.now_ms())
-    names, versions = list(take_next.capabilities), list(take_next.capabilities.values())
-    picked = await db.fetch(PICK_NEXT, list(lanes), list(lanes.values()), names, versions, now_ms)
-    taken = await start(db, events, now_ms, worker, picked, signals=True)
-    events.exposed -= len(taken)
+    if lanes:
+        names, versions = list(take_next.capabilities), list(take_next.capabilities.values())
+        started_ms = max(now_ms, clock.now_ms())
+        rows = await db.fetch(
+            START_NEXT, list(lanes), list(lanes.values()), names, versions, started_ms, worker
+        )
+        taken = [TakenRun(*row) for row in rows]
+        events.started([run.id for run in taken])
+        idle.difference_update(str(run.instance_id) for run in taken)
+    await expose(db, events, now_ms, idle)
     return written, taken
 
 

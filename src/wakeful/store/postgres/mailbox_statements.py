@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.mailbox_rules import USUAL_MAILBOX
-from wakeful.store.postgres.statements import BIRTH
+from wakeful.store.postgres.statements import BIRTH, OF_SIGNALS, taken_runs
 from wakeful.store.sql.instances import CLASS_COLUMNS
 
 #: the jobs' primary key, and job_incidents_cause once for each. Jobs are locked before instances: these are
@@ -180,16 +180,32 @@ SET_SIGNAL: Final = """
         WHERE l.job_id = t.job_id AND l.instance_id = t.instance_id
             AND l.state IN ('pending', 'retrying') OFFSET 0) l
     WHERE r.id = l.run_id AND CASE WHEN l.run_id IS NOT NULL THEN r.state IN ('pending', 'retrying') END"""
-#: live_runs_exposed, once for each instance: the run that follows the one that ended in that lane. This
-#: transaction exposed it, so no other one can have locked it
-PICK_NEXT: Final = """
-    SELECT l.run_id::text, l.job_id::text, false FROM unnest($1::uuid[], $2::text[]) k (id, lane)
-    CROSS JOIN LATERAL (
-        SELECT l.* FROM live_runs l
-        WHERE l.instance_id = k.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL) OFFSET 0) l
-    JOIN unnest($3::text[], $4::integer[]) c (name, version)
-        ON c.name = l.requires AND c.version >= l.requires_version
-    WHERE l.state = 'pending' AND l.due_at <= $5 AND l.lane = k.lane"""
+
+#: the primary key of instances, the first entry of live_runs_mailbox, and live_runs_exposed, once for each
+#: instance: start the run that follows the one that ended in that lane. It need not be exposed: the instance
+#: is locked, so no other transaction can start it. Then the primary keys of runs,
+#: live_runs, jobs and agent_classes
+START_NEXT: Final = f"""
+    WITH next AS (
+        SELECT n.run_id, i.version FROM unnest($1::uuid[], $2::text[]) k (id, lane)
+        JOIN instances i ON i.id = k.id AND i.status = 'active'
+        CROSS JOIN LATERAL (
+            SELECT l.run_id, l.lane, l.requires, l.fire_at FROM live_runs l
+            WHERE l.instance_id = k.id AND l.state = 'pending' ORDER BY l.fire_at, l.sequence LIMIT 1) n
+        JOIN unnest($3::text[], $4::integer[]) c (name, version)
+            ON c.name = n.requires AND c.version >= i.version
+        WHERE n.fire_at <= $5 AND n.lane = k.lane AND NOT EXISTS (
+            SELECT FROM live_runs o WHERE o.instance_id = k.id
+                AND (o.state <> 'pending' OR o.due_at IS NOT NULL) AND o.run_id <> n.run_id)),
+    started AS (
+        UPDATE runs r SET state = 'running', worker = $6, started_at = $5, due_at = NULL, beat_at = NULL,
+            requires_version = n.version
+        FROM next n WHERE r.id = n.run_id AND CASE WHEN n.run_id IS NOT NULL THEN r.state = 'pending' END
+        RETURNING r.*, r.fire_at AS was_due_at),
+    marked AS (
+        UPDATE live_runs l SET state = 'running', worker = $6, due_at = NULL, requires_version = n.version
+        FROM next n WHERE l.run_id = n.run_id)
+    {taken_runs(*OF_SIGNALS)}"""
 
 # --- signals --------------------------------------------------------------------------------------------
 

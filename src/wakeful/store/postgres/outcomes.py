@@ -61,8 +61,12 @@ async def finish(
     worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
+    idle: set[str] | None = None,
 ) -> set[str]:
-    """Write the outcomes of the runs that the worker still holds. See `Store.finish`."""
+    """Write the outcomes of the runs that the worker still holds. See `Store.finish`.
+
+    The next runs of their instances are exposed. With `idle`, the instances are added to it instead.
+    """
     if not finished:
         return set()
     finished = first_of_each_run(finished)
@@ -93,7 +97,9 @@ async def finish(
     await _apply(db, events, clock, now_ms, worker, effects)
     if emitted:
         await add_emitted(db, events, now_ms, emitted)
-    if mailboxes is not None:
+    if mailboxes is not None and idle is not None:
+        idle.update(mailboxes.instances)
+    elif mailboxes is not None:
         await expose(db, events, now_ms, mailboxes.instances)
     if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
         events.publish("runs")

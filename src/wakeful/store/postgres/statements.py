@@ -140,6 +140,16 @@ LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
 
 
+def taken_runs(policy: str, more: str, joined: str) -> str:
+    """Return the end of a statement that has `started` runs: their columns as `TakenRun`."""
+    return f"""
+    SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
+        s.attempt, s.lane, s.idempotency_key, coalesce({policy}, '{{}}'), coalesce(j.work, '{{}}'),
+        coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
+        j.old_secret_until_at, s.missed, j.timing, j.anchor_at {more}
+    FROM started s LEFT JOIN jobs j ON j.id = s.job_id {joined} ORDER BY s.was_due_at, s.id"""
+
+
 def _start(policy: str, more: str, joined: str) -> str:
     return f"""
     WITH started AS (
@@ -153,18 +163,14 @@ def _start(policy: str, more: str, joined: str) -> str:
     marked AS (
         UPDATE live_runs SET state = 'running', worker = $4, due_at = NULL
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
-    SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
-        s.attempt, s.lane, s.idempotency_key, coalesce({policy}, '{{}}'), coalesce(j.work, '{{}}'),
-        coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
-        j.old_secret_until_at, s.missed, j.timing, j.anchor_at {more}
-    FROM started s LEFT JOIN jobs j ON j.id = s.job_id {joined} ORDER BY s.was_due_at, s.id"""
+    {taken_runs(policy, more, joined)}"""
 
 
 #: the primary keys of live_runs, runs and jobs, and for a serial run live_runs_of_job once more: whether it
 #: may start is checked again under the lock
 START: Final = _start("j.policy", "", "")
-#: the same, and for a signal run the primary keys of instances and agent_classes
-START_SIGNALS: Final = _start(
+#: the arguments of `taken_runs` for signal runs
+OF_SIGNALS: Final = (
     "j.policy, i.policy",
     """, s.instance_id::text, s.instance, s.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
         i.memory""",
@@ -174,6 +180,8 @@ START_SIGNALS: Final = _start(
         LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent
         WHERE i.id = s.instance_id) i ON s.instance_id IS NOT NULL""",
 )
+#: the same, and for a signal run the primary keys of instances and agent_classes
+START_SIGNALS: Final = _start(*OF_SIGNALS)
 #: live_runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
     SELECT min(d.due_at)

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
@@ -17,8 +17,11 @@ from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
 from wakeful.store.sqlite.waiting_runs import release_runs
+
+_STATE_VERSION: Final = TakenRun._fields.index("state_version")
 
 
 async def take(
@@ -55,14 +58,19 @@ async def finish_and_take(
     take_next: TakeNext,
 ) -> tuple[set[str], list[TakenRun]]:
     """Write outcomes, and take the next signals of their instances. See `Store.finish_and_take`."""
-    written = await finish(db, events, clock, now_ms, worker, finished, consequences)
+    idle: set[str] = set()
+    written = await finish(db, events, clock, now_ms, worker, finished, consequences, idle)
+    taken: list[TakenRun] = []
     lanes = slots_of_instances(finished, written, take_next)
-    if not lanes:
-        return written, []
-    now_ms = max(now_ms, clock.now_ms())
-    given = json.dumps(lanes), json.dumps(dict(take_next.capabilities)), now_ms
-    taken = _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_NEXT, given).fetchall())
-    events.exposed -= len(taken)
+    if lanes:
+        started_ms = max(now_ms, clock.now_ms())
+        given = json.dumps(lanes), json.dumps(dict(take_next.capabilities)), started_ms
+        due = db.execute(sql.TAKE_NEXT, given).fetchall()
+        rows = [(worker, started_ms, row[_STATE_VERSION], row[-1]) for row in due]
+        db.executemany(sql.MARK_NEXT_TAKEN, rows)
+        taken = _taken(events, due)
+        idle.difference_update(str(run.instance_id) for run in taken)
+    expose(db, events, now_ms, idle)
     return written, taken
 
 
@@ -75,8 +83,13 @@ def _mark_taken(
 ) -> list[TakenRun]:
     due = sorted(due, key=_longest_due)
     db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
-    events.started([row[0] for row in due])
-    return [TakenRun(*row[:-2]) for row in due]
+    return _taken(events, due)
+
+
+def _taken(events: TransactionEvents, rows: Iterable[tuple[Any, ...]]) -> list[TakenRun]:
+    taken = [TakenRun(*row[:-2]) for row in rows]
+    events.started([run.id for run in taken])
+    return taken
 
 
 def _longest_due(row: tuple[Any, ...]) -> tuple[Any, ...]:

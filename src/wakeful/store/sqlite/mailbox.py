@@ -112,7 +112,8 @@ def add_signals(
     if not runs:
         return []
     admission = _admission(db, events, now_ms, runs, strict, limit)
-    db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
+    if admission.hidden:
+        db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
     rows = [
         (*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms, sequence)
         for run, sequence in admission.runs
@@ -240,7 +241,7 @@ def expose(
                 exposed.append((version, first))
         elif state == "retrying" and due_ms is None:  # it was hidden when the instance was paused or blocked
             again.append((now_ms, version, held))
-    db.executemany(HIDE, hidden)
-    db.executemany(EXPOSE, exposed)
-    db.executemany(RETRY, again)
+    for statement, given in ((HIDE, hidden), (EXPOSE, exposed), (RETRY, again)):
+        if given:
+            db.executemany(statement, given)
     events.exposed += len(exposed) + len(again)

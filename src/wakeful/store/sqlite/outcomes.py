@@ -46,15 +46,19 @@ async def finish(
     worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
+    idle: set[str] | None = None,
 ) -> set[str]:
-    """Write the outcomes of the runs that the worker still holds. See `Store.finish`."""
+    """Write the outcomes of the runs that the worker still holds. See `Store.finish`.
+
+    The next runs of their instances are exposed. With `idle`, their instances are added to it instead.
+    """
     directives = read_facts(db, now_ms, finished)
     checked = finished if directives is None else refuse(finished, directives.facts)
     if _write(db, worker, checked) < len(checked):
         db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
-        return await settle(db, events, clock, now_ms, worker, finished, consequences)
-    await _follow_up(db, events, clock, now_ms, worker, checked, consequences, directives)
+        return await settle(db, events, clock, now_ms, worker, finished, consequences, idle)
+    await _follow_up(db, events, clock, now_ms, worker, checked, consequences, directives, idle)
     return {outcome.run_id for outcome in finished}
 
 
@@ -66,6 +70,7 @@ async def settle(
     worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
+    idle: set[str] | None = None,
 ) -> set[str]:
     """As `finish`, but look first: for a transaction that has written something else already."""
     held: Sequence[Finished] = _held(db, worker, first_of_each_run(finished))
@@ -73,7 +78,7 @@ async def settle(
     if directives is not None:
         held = refuse(held, directives.facts)
     _write(db, worker, held)
-    await _follow_up(db, events, clock, now_ms, worker, held, consequences, directives)
+    await _follow_up(db, events, clock, now_ms, worker, held, consequences, directives, idle)
     return {outcome.run_id for outcome in held}
 
 
@@ -128,6 +133,7 @@ async def _follow_up(
     finished: Sequence[Finished],
     consequences: Consequences,
     directives: StoredFacts | None,
+    idle: set[str] | None,
 ) -> None:
     """Write what follows from these outcomes, which are written."""
     emitted: list[str] = []
@@ -139,7 +145,11 @@ async def _follow_up(
     await _apply(db, events, clock, now_ms, worker, effects)
     if emitted:
         add_emitted(db, events, now_ms, emitted)
-    expose(db, events, now_ms, {each.instance_id for each in finished if each.instance_id is not None})
+    instances = {each.instance_id for each in finished if each.instance_id is not None}
+    if idle is None:
+        expose(db, events, now_ms, instances)
+    else:
+        idle |= instances
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
         if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:

@@ -25,7 +25,8 @@ SCHEDULES: Final = f"""
 
 def schedules_of(db: sqlite3.Connection, instances: Iterable[str]) -> list[JobRow]:
     """Return the jobs of the schedules of these instances, by origin and id."""
-    return [job_row(row) for row in db.execute(SCHEDULES, (json.dumps(list(instances)),))]
+    given = list(instances)
+    return [job_row(row) for row in db.execute(SCHEDULES, (json.dumps(given),))] if given else []
 
 
 async def change_schedules(

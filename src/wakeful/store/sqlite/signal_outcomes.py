@@ -144,6 +144,8 @@ async def write_directives(
         sent = add_signals(db, events, now_ms, [each.run for each in effects.arrivals], strict=False)
         events.inserted(sent)
         remember(db, effects.arrivals)
+    if not effects.emitted:
+        return []
     db.executemany(SET_EMITTED, [(text, run_id) for run_id, text in effects.emitted])
     emitted = [run_id for run_id, _ in effects.emitted]
     events.emitted(emitted)

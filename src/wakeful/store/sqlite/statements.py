@@ -112,13 +112,23 @@ TAKE: Final = f"""
     WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.due_at <= ?
         AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
-#: runs_exposed, once for each instance: the run that follows the one that ended in that lane
+#: the primary key of instances, the beginning of a range of runs_mailbox, and runs_exposed, once for each
+#: instance: the run that follows the one that ended in that lane. It need not be exposed
 TAKE_NEXT: Final = f"""
-    SELECT {DUE_RUN} FROM json_each(?1) e CROSS JOIN runs r INDEXED BY runs_exposed ON r.instance_id = e.key
-        AND (r.state IN ('running', 'retrying') OR r.state = 'pending' AND r.due_at IS NOT NULL)
-    CROSS JOIN json_each(?2) has ON has.key = r.requires AND has.value >= r.requires_version
+    SELECT {DUE_RUN} FROM json_each(?1) e CROSS JOIN instances n ON n.id = e.key AND n.status = 'active'
+    CROSS JOIN runs r ON r.rowid = (SELECT rowid FROM runs INDEXED BY runs_mailbox
+        WHERE instance_id = e.key AND state = 'pending' ORDER BY fire_at, sequence LIMIT 1)
+    CROSS JOIN json_each(?2) has ON has.key = r.requires AND has.value >= n.version
     {OF_DUE_RUN}
-    WHERE r.state = 'pending' AND r.due_at <= ?3 AND r.lane = e.value"""
+    WHERE r.fire_at <= ?3 AND r.lane = e.value
+        AND NOT EXISTS (SELECT 1 FROM runs x INDEXED BY runs_exposed WHERE x.instance_id = e.key
+            AND (x.state IN ('running', 'retrying') OR x.state = 'pending' AND x.due_at IS NOT NULL)
+            AND x.rowid <> r.rowid)"""
+#: by rowid
+MARK_NEXT_TAKEN: Final = """
+    UPDATE runs SET state = 'running', worker = ?, started_at = ?, due_at = NULL, beat_at = NULL,
+        requires_version = ?
+    WHERE rowid = ?"""
 #: by rowid
 MARK_TAKEN: Final = """
     UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL, beat_at = NULL
