@@ -102,6 +102,13 @@ class AgentClass(NamedTuple):
     hash: str = ""
 
 
+class InstanceLimits(NamedTuple):
+    """How many instances may exist; None is no limit. A limit in the table `quotas` takes precedence."""
+
+    per_workspace: int | None = None
+    per_agent: int | None = None
+
+
 class Send(NamedTuple):
     """A signal to an instance of the same workspace: from `Emit` with a recipient, or from `Delay`."""
 
@@ -150,6 +157,8 @@ class Handled(NamedTuple):
     block: str | None = None
     #: the outcome to write if the directives cannot be stored; `signal_rules` sets its error
     refusal: Finished | None = None
+    #: how many instances may exist: a signal to another one that does not exist would add it
+    limits: InstanceLimits = InstanceLimits()
 
     @property
     def instance_id(self) -> str:

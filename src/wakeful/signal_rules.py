@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from wakeful.capabilities import agent_requirement
@@ -30,6 +30,7 @@ from wakeful.instances import (
 from wakeful.job import JobRecord, ScheduleKey
 from wakeful.job_transitions import disabled
 from wakeful.outcome import Finished
+from wakeful.plural import plural
 from wakeful.run import NewRun
 from wakeful.run_factory import skipped
 
@@ -61,6 +62,10 @@ class SignalFacts(NamedTuple):
     duplicates: frozenset[tuple[str, str, str]] = frozenset()
     #: by (workspace, agent): the agents of these schedules that are not active
     inactive: frozenset[tuple[str, str]] = frozenset()
+    #: the recipients that do not exist
+    new: frozenset[str] = frozenset()
+    #: by (workspace, agent), and (workspace, ''): how many instances may be added. Absent: no limit
+    room: Mapping[tuple[str, str], int] = {}
 
 
 class Arrival(NamedTuple):
@@ -132,6 +137,15 @@ def recipients(handled: Handled) -> dict[str, tuple[str, str, str]]:
     }
 
 
+def new_of_agents(handled: Iterable[Handled], new: Collection[str]) -> dict[str, Counter[str]]:
+    """Return how many of the recipients are new, by workspace and agent."""
+    found: dict[str, Counter[str]] = {}
+    names = {key: name for one in handled for key, name in recipients(one).items() if key in new}
+    for workspace, agent, _ in names.values():
+        found.setdefault(workspace, Counter())[agent] += 1
+    return found
+
+
 def schedule_keys(handled: Handled) -> list[ScheduleKey]:
     """Return the schedules that the handler sets or cancels. If it stops, all schedules are needed."""
     return [_key(handled, change) for change in _last_changes(handled)]
@@ -151,20 +165,20 @@ def refuse(outcomes: Sequence[Finished], facts: SignalFacts) -> Sequence[Finishe
 
     Each outcome is checked after those before it: two that each fill half of a mailbox may not both fit.
     """
-    added: Counter[str] = Counter()
-    known = set(facts.duplicates)
+    taken = _Taken(Counter(), set(facts.duplicates), set(), Counter())
     checked: list[Finished] = []
     for outcome in outcomes:
         handled = outcome.handled
         if handled is None or handled.block is not None or handled.refusal is None:
             checked.append(outcome)
             continue
-        own = outcome.instance_id or handled.instance_id
-        error, sent = _refusal(handled, own, facts, added, known)
+        error, sent, new = _refusal(handled, outcome.instance_id or handled.instance_id, facts, taken)
         if error is None:
             if sent:
-                added.update(sent)
-                known.update(signal_keys(handled))
+                taken.signals.update(sent)
+                taken.known.update(signal_keys(handled))
+                taken.instances.update(new)
+                taken.totals.update(_count(new))
             checked.append(outcome)
         else:
             checked.append(handled.refusal._replace(error=error))
@@ -278,48 +292,73 @@ def signal_run(
     return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
 
 
+class _Taken(NamedTuple):
+    """What the outcomes of a batch take that are not refused."""
+
+    #: how many signals each mailbox gets
+    signals: Counter[str]
+    known: set[tuple[str, str, str]]
+    #: the instances that they add, and how many these are by the keys of `SignalFacts.room`
+    instances: set[str]
+    totals: Counter[tuple[str, str]]
+
+
 def _refusal(
     handled: Handled,
     own_id: str,
     facts: SignalFacts,
-    added: Counter[str],
-    known: set[tuple[str, str, str]],
-) -> tuple[str | None, Mapping[str, int]]:
-    """Return why the directives cannot be stored, or None and how many signals each mailbox gets."""
+    taken: _Taken,
+) -> tuple[str | None, Mapping[str, int], Mapping[str, tuple[str, str]]]:
+    """Return why the directives cannot be stored; else None, and what they take: signals and instances."""
     own = facts.instances.get(own_id)
     if own is None or own.revision != handled.revision:
-        return "the state of the instance was changed while the handler ran", {}
+        return "the state of the instance was changed while the handler ran", {}, {}
     if not handled.sends and not handled.schedules:
-        return None, {}
+        return None, {}, {}
     sent: Counter[str] = Counter()
+    new: dict[str, tuple[str, str]] = {}
     for send in handled.sends:
         agent_class = facts.classes.get((handled.workspace, send.agent))
         to = f"instance '{send.instance}' of agent '{send.agent}'"
         what = "Delay" if send.delay_ms else "Emit"
         if agent_class is None:
-            return f"{what}: agent '{send.agent}' has no class in this workspace; register one", sent
+            return f"{what}: agent '{send.agent}' has no class in this workspace; register one", sent, new
         recipient = instance_id(handled.workspace, send.agent, send.instance)
         there = facts.instances.get(recipient)
         if there is not None and there.status == "stopped":
-            return f"{what}: {to} is stopped; start it", sent
-        if send.id is not None and (recipient, send.source, send.id) in known:
+            return f"{what}: {to} is stopped; start it", sent, new
+        if send.id is not None and (recipient, send.source, send.id) in taken.known:
             continue
-        waiting = (there.waiting if there else 0) + added[recipient] + sent[recipient]
+        waiting = (there.waiting if there else 0) + taken.signals[recipient] + sent[recipient]
         if waiting >= agent_class.mailbox:
-            return f"{what}: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent
+            return f"{what}: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent, new
         sent[recipient] += 1
-    new = 0
+        if recipient in facts.new and recipient not in taken.instances:
+            new[recipient] = handled.workspace, send.agent
+    if new and not _has_room(facts, taken.totals + _count(new)):
+        names = plural(len(new), "recipient")
+        return f"Emit: {names} would have to be added, and the quota of instances is used up", sent, new
+    more = 0
     for change in _last_changes(handled):
         exists = _key(handled, change) in facts.job_ids
         if change.declared:
             continue
         if change.definition is not None:
-            new += not exists
+            more += not exists
         elif exists:
-            new -= 1
-    if new > 0 and own.schedules + new > MAX_SCHEDULES:
-        return f"SetCron: an instance has at most {MAX_SCHEDULES} schedules; cancel some", sent
-    return None, sent
+            more -= 1
+    if more > 0 and own.schedules + more > MAX_SCHEDULES:
+        return f"SetCron: an instance has at most {MAX_SCHEDULES} schedules; cancel some", sent, new
+    return None, sent, new
+
+
+def _count(new: Mapping[str, tuple[str, str]]) -> Counter[tuple[str, str]]:
+    """Return how many instances these are, by the keys of `SignalFacts.room`."""
+    return Counter(new.values()) + Counter((workspace, "") for workspace, _ in new.values())
+
+
+def _has_room(facts: SignalFacts, count: Counter[tuple[str, str]]) -> bool:
+    return all(count[owner] <= room for owner, room in facts.room.items())
 
 
 def _apply(

@@ -7,9 +7,12 @@ from typing import Any
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, look
 from tests.support.instances import agent_class, done, given_sent, key_of, taken, view
 from wakeful.document import Defaults, read_definition
-from wakeful.instances import MAX_SCHEDULES, ScheduleChange, Send, schedule_job_name
+from wakeful.instances import MAX_SCHEDULES, InstanceLimits, ScheduleChange, Send, schedule_job_name
+from wakeful.outcome import Finished
 from wakeful.store.accounts import AgentRow
+from wakeful.store.instances import InstanceFilter
 from wakeful.store.port import Store
+from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobChange, RunFilter, RunView, TakenRun
 
 
@@ -101,6 +104,41 @@ async def test_a_schedule_may_take_the_place_of_one_that_is_cancelled_with_it(st
     (run,) = await _running(store, "eu")
     seen = await _handle(store, run, schedules=(ScheduleChange("s1"), _set("new")))
     assert (seen.state, len(await store.schedules(key_of()))) == ("succeeded", MAX_SCHEDULES)
+
+
+async def test_signals_to_new_instances_beyond_the_quota_refuse_their_outcome_and_no_other(
+    store: Store,
+) -> None:
+    one, two, three = await _running(store, "a", "b", "c")
+    limits = InstanceLimits(per_workspace=50, per_agent=4)
+
+    def sends(run: TakenRun, *names: str) -> Finished:
+        to = [Send("report", name, "report.ready", '{"type":"report.ready"}') for name in names]
+        return done(run, sends=tuple(to), limits=limits)
+
+    batch = [sends(one, "d", "e"), sends(two, "d", "d"), sends(three, "a", "f")]
+    assert await store.finish("w1", batch, alone) == {one.id, two.id, three.id}
+    seen = [await look(store, run) for run in (one, two, three)]
+    assert [(run.state, run.reason) for run in seen] == [
+        ("retrying", "directive_refused"), ("succeeded", None), ("retrying", "directive_refused"),
+    ]  # fmt: skip
+    error = "Emit: 2 recipients would have to be added, and the quota of instances is used up"
+    assert seen[0].error == error
+    names = [each.row.name for each in await store.instances(InstanceFilter("default", "report"))]
+    assert names == ["a", "b", "c", "d"]
+
+
+async def test_a_quota_of_the_workspace_holds_for_signals_to_new_instances(store: Store) -> None:
+    (run,) = await _running(store, "a")
+    await store.set_quota("default", "", INSTANCES, 1)
+    to_new, to_itself = (Send("report", name, "x", '{"type":"x"}') for name in "ba")
+    assert (await _handle(store, run, sends=(to_new,))).reason == "directive_refused"
+    assert await store.instance("default", "report", "b") is None
+    (run,) = await taken(store, now_ms=NOW + MINUTE)
+    assert (await _handle(store, run, sends=(to_itself,))).state == "succeeded"
+    await store.set_quota("default", "", INSTANCES, 2)
+    (run,) = await taken(store)
+    assert (await _handle(store, run, sends=(to_new,))).state == "succeeded"
 
 
 async def test_handling_a_signal_keeps_when_the_instance_was_hibernated(store: Store) -> None:

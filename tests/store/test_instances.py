@@ -23,11 +23,19 @@ from tests.support.notifications import NotificationRecorder
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import ResourceExhausted
 from wakeful.instance_schedules import schedule_job
-from wakeful.instances import DeclaredSchedule, schedule_job_name
+from wakeful.instances import (
+    DeclaredSchedule,
+    InstanceLimits,
+    schedule_job_name,
+)
 from wakeful.job import ScheduleKey
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
-from wakeful.store.instances import InstanceChange, InstanceFilter, InstanceLimits, InstanceRow
+from wakeful.store.instances import (
+    InstanceChange,
+    InstanceFilter,
+    InstanceRow,
+)
 from wakeful.store.port import Store
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.row_mapping import row_of

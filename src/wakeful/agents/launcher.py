@@ -24,7 +24,7 @@ from wakeful.agents.unsaved_changes import UnsavedChanges
 from wakeful.clock import Clock
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
-from wakeful.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, Send
+from wakeful.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, InstanceLimits, Send
 from wakeful.json_value import Json
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
@@ -77,6 +77,7 @@ class AgentLauncher:
         defaults_of: DefaultsOf | None = None,
         keep_delays: KeepDelays | None = None,
         newest_class: NewestClass | None = None,
+        limits: InstanceLimits | None = None,
         threads: int = DEFAULT_THREADS,
         max_instances: int = MAX_INSTANCES,
     ) -> None:
@@ -88,6 +89,7 @@ class AgentLauncher:
         self.keep_delays = keep_delays
         #: which class the database knows; None: the one of this process
         self.newest_class = newest_class
+        self._limits = limits or InstanceLimits()
         self._invoker = Invoker(threads)
         self._unsaved = UnsavedChanges()
         #: the objects in memory
@@ -280,6 +282,7 @@ class AgentLauncher:
             schedules=tuple(result.schedules.values()),
             stop=result.stop,
             emitted=f"[{','.join(result.emitted)}]" if result.emitted else None,
+            limits=self._limits,
         )
         output = None if returned.output is None else truncate(returned.output)
         return Succeeded(output, handled=handled)

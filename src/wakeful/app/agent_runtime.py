@@ -40,6 +40,7 @@ class AgentRuntime:
             defaults_of=self._defaults,
             keep_delays=self._delays.keep,
             newest_class=self._store.agent_class,
+            limits=services.instance_limits,
         )
         self._sync: ScheduleSync | None = None
         #: the event loop while the app runs

@@ -9,6 +9,7 @@ from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
+from wakeful.instances import InstanceLimits
 from wakeful.launch.secrets import Keyring
 from wakeful.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
@@ -42,7 +43,6 @@ from wakeful.service.runs.replicas import Replicas
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.settings import Settings
-from wakeful.store.instances import InstanceLimits
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import RunView
@@ -98,7 +98,7 @@ class Services:
         )
         self.agent_classes = AgentClasses(store, accounts)
         self.agents.on_deleted = self.agent_classes.forget
-        limits = instance_limits(settings)
+        limits = self.instance_limits = instance_limits(settings)
         self.instances = InstanceService(store, accounts, self.agent_classes, limits)
         self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)
         self.workspaces = WorkspaceService(store, accounts, self.budgets, alert_jobs)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from wakeful.instances import AgentClass, InstanceStatus
+from wakeful.instances import AgentClass, InstanceLimits, InstanceStatus
 from wakeful.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
@@ -70,13 +70,6 @@ class InstanceFilter(NamedTuple):
     #: only instances that come after this (agent, name)
     after: tuple[str, str] | None = None
     limit: int = 50
-
-
-class InstanceLimits(NamedTuple):
-    """How many instances may exist; None is no limit. A limit in the table `quotas` takes precedence."""
-
-    per_workspace: int | None = None
-    per_agent: int | None = None
 
 
 class InstanceChange(NamedTuple):

@@ -24,6 +24,7 @@ from wakeful import (
     Wakeful,
     on,
 )
+from wakeful.settings import Settings
 
 
 @dataclass
@@ -64,6 +65,19 @@ class Shop(Agent):
     @on("order.wrong")
     def wrong(self) -> object:
         return SetState(total="much")
+
+
+class Opener(Agent):
+    name = "opener"
+    max_attempts = 1
+
+    @on("open")
+    def open(self, signal: Signal) -> object:
+        return Emit(Signal("opened"), to=("opener", str(signal.data)))
+
+    @on("opened")
+    def opened(self) -> None:
+        pass
 
 
 def shop(**attributes: Any) -> type[Agent]:
@@ -227,3 +241,15 @@ async def test_a_stopped_instance_refuses_signals(new_app: NewApp):
             await app.agents.send("shop", "eu", paid("b"))
         await app.agents.start("shop", id="eu")
         assert (await handled(app, paid("a"))).output == "paid"
+
+
+async def test_a_handler_cannot_add_more_instances_than_the_quota_allows(new_app: NewApp):
+    app = new_app(settings=Settings(quota_instances_per_agent=2))
+    app.agent(Opener)
+    async with app:
+        states = []
+        for name in ("us", "asia", "us"):
+            run = await app.agents.send("opener", "eu", Signal("open", name))
+            seen = await app.runs.wait(run.id)
+            states.append((seen.state, seen.reason))
+    assert states == [("succeeded", None), ("failed", "directive_refused"), ("succeeded", None)]

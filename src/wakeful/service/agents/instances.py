@@ -13,7 +13,10 @@ from wakeful.agents.state import StateObject, StateType, state_from_text, state_
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.instances import InstanceStatus
+from wakeful.instances import (
+    InstanceLimits,
+    InstanceStatus,
+)
 from wakeful.job import JobRecord, Json, check_slug
 from wakeful.json_value import json_value
 from wakeful.logs import get_logger
@@ -23,7 +26,12 @@ from wakeful.service.auth.access import LOCAL, MAY, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.pauses import read_note
-from wakeful.store.instances import InstanceFilter, InstanceLimits, InstanceRow, InstanceRule, InstanceView
+from wakeful.store.instances import (
+    InstanceFilter,
+    InstanceRow,
+    InstanceRule,
+    InstanceView,
+)
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from wakeful.instances import InstanceLimits
 from wakeful.service.admin.budgets import Budgets
 from wakeful.signal_rules import Arrival
 from wakeful.start_rules import BudgetOwner
-from wakeful.store.instances import InstanceLimits, Received
+from wakeful.store.instances import Received
 from wakeful.store.port import Store
 
 #: how many signals a batch has, at most; a larger send is a batch of its own

@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.instances import AgentClass
+from wakeful.instances import (
+    AgentClass,
+    InstanceLimits,
+)
 from wakeful.instants import utc_datetime
 from wakeful.job import check_slug
 from wakeful.service.admin.budgets import Budgets
@@ -18,7 +21,9 @@ from wakeful.signal_rules import Arrival, signal_run
 from wakeful.signals import Signal
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
-from wakeful.store.instances import InstanceLimits, Received
+from wakeful.store.instances import (
+    Received,
+)
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Final
 from asyncpg import SerializationError
 
 from wakeful.clock import Clock
-from wakeful.instances import instance_id
+from wakeful.instances import (
+    InstanceLimits,
+    instance_id,
+)
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import (
     InstanceFilter,
-    InstanceLimits,
     InstanceRow,
     InstanceRule,
     InstanceView,
@@ -27,6 +29,7 @@ from wakeful.store.postgres.mailbox import (
     expose,
     known_signals,
     lock_and_number,
+    lock_limits,
     remember,
 )
 from wakeful.store.postgres.runs import runs_by_ids
@@ -62,8 +65,6 @@ LIVE_OF_INSTANCE: Final = """
     SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
     UNION SELECT run_id::text FROM live_runs
     WHERE instance_id = $1 AND (state <> 'pending' OR due_at IS NOT NULL) AND ($2 OR state <> 'running')"""
-#: Instances of one workspace are added one after the other if their number is limited.
-LOCK_LIMITS: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful instances ' || $1, 0))"
 
 
 async def send(
@@ -112,8 +113,9 @@ def _key(arrival: Arrival) -> SignalKey:
 
 
 async def _check_limits(db: Db, workspace: str, agent: str, limits: InstanceLimits) -> None:
-    await db.execute(LOCK_LIMITS, workspace)
-    await shared.check_limits(PostgresSession(db), workspace, agent, limits)
+    await shared.check_limits(
+        PostgresSession(db), workspace, await lock_limits(db, workspace, [agent], limits)
+    )
 
 
 async def change_instance(

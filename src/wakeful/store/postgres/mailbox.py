@@ -9,14 +9,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from wakeful.instances import InstanceStatus
+from wakeful.instances import InstanceLimits, InstanceStatus
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import Mailbox, admit
 from wakeful.store.postgres import mailbox_statements as sql
+from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.statements import numbers
 from wakeful.store.rows import Move
+from wakeful.store.sql.instances import limits_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -37,6 +39,16 @@ class Numbered(NamedTuple):
 async def lock(db: Db, instance_ids: Iterable[str]) -> None:
     """Lock these instances, as far as they exist."""
     await db.execute(sql.LOCK_INSTANCES, sorted(instance_ids))
+
+
+async def lock_limits(
+    db: Db, workspace: str, agents: Collection[str], limits: InstanceLimits
+) -> dict[str, int]:
+    """Return `limits_of` these agents. If there are any, no other transaction adds instances meanwhile."""
+    found = await limits_of(PostgresSession(db), workspace, agents, limits)
+    if found:
+        await db.execute(sql.LOCK_LIMITS, workspace)
+    return found
 
 
 async def lock_of_runs(db: Db, run_ids: Sequence[str]) -> list[str]:

@@ -37,6 +37,8 @@ ADD_MISSING: Final = """
     SELECT k.id, k.workspace, k.agent, k.name, 'active', $5, $5
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) k (id, workspace, agent, name)
     ON CONFLICT (id) DO NOTHING RETURNING id::text"""
+#: Instances of one workspace are added one after the other if their number is limited.
+LOCK_LIMITS: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful instances ' || $1, 0))"
 #: the primary key
 DELETE_INSTANCES: Final = "DELETE FROM instances WHERE id = ANY($1::uuid[])"
 #: the primary key

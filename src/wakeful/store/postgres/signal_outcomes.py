@@ -20,6 +20,7 @@ from wakeful.signal_rules import (
     InstanceFacts,
     SignalFacts,
     instances_of,
+    new_of_agents,
     recipients,
     refuse,
     signal_effects,
@@ -30,7 +31,7 @@ from wakeful.store.job_changes import stored_schedules
 from wakeful.store.postgres import mailbox_statements as mail
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
-from wakeful.store.postgres.mailbox import known_signals, remember, write_signals
+from wakeful.store.postgres.mailbox import known_signals, lock_limits, remember, write_signals
 from wakeful.store.postgres.schedules import (
     change_schedules,
     check_unchanged,
@@ -38,9 +39,11 @@ from wakeful.store.postgres.schedules import (
     lock_schedules,
     schedule_ids,
 )
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.quotas import QuotaOwner
 from wakeful.store.row_mapping import changed_row, row_of, schedule_key
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.instances import class_of
+from wakeful.store.sql.instances import class_of, room
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
@@ -89,7 +92,9 @@ async def open_mailboxes(
     rows = await db.fetch(mail.LOCK_INSTANCES, locked)
     if schedules or own:
         await check_unchanged(db, own, schedules)
-    facts = (await _facts(db, now_ms, handled, rows, jobs))._replace(inactive=inactive)
+    facts = (await _facts(db, now_ms, handled, rows, jobs))._replace(
+        inactive=inactive, new=frozenset(added), room=await _room(db, added, handled) if added else {}
+    )
     return refuse(finished, facts), Opened(locked, added, facts, jobs, has_next)
 
 
@@ -114,6 +119,16 @@ async def _add_recipients(db: Db, now_ms: int, handled: Sequence[Handled]) -> se
     ids = sorted(names)
     columns = map(list, zip(*(names[key] for key in ids), strict=True))
     return {row[0] for row in await db.fetch(mail.ADD_MISSING, ids, *columns, now_ms)}
+
+
+async def _room(db: Db, added: Collection[str], handled: Sequence[Handled]) -> dict[QuotaOwner, int]:
+    """Return how many instances may be added. These recipients have been added; they do not count."""
+    found: dict[QuotaOwner, int] = {}
+    limits = handled[0].limits  # one process has one limit
+    for workspace, count in sorted(new_of_agents(handled, added).items()):
+        most = await lock_limits(db, workspace, count, limits)
+        found |= await room(PostgresSession(db), workspace, most, count)
+    return found
 
 
 async def _facts(

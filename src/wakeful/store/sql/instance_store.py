@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from wakeful.instances import AgentClass
+from wakeful.instances import (
+    AgentClass,
+    InstanceLimits,
+)
 from wakeful.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.instances import (
     InstanceFilter,
-    InstanceLimits,
     InstanceRow,
     InstanceRule,
     InstanceView,

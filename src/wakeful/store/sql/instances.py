@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Final
 
-from wakeful.instances import AgentClass, DeclaredSchedule
+from wakeful.instances import (
+    AgentClass,
+    DeclaredSchedule,
+    InstanceLimits,
+)
 from wakeful.json_value import Json
 from wakeful.store.accounts import AgentRow
-from wakeful.store.instances import InstanceFilter, InstanceLimits, InstanceRow, InstanceView
+from wakeful.store.instances import (
+    InstanceFilter,
+    InstanceRow,
+    InstanceView,
+)
 from wakeful.store.mailbox_rules import check_instances
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.sql.accounts import ADD_AGENT
@@ -182,14 +191,42 @@ async def prune_signal_ids(session: Session, now_ms: int, limit: int) -> int:
     return await session.execute(PRUNE_SIGNAL_IDS, now_ms, limit)
 
 
-async def check_limits(session: Session, workspace: str, agent: str, limits: InstanceLimits) -> None:
-    """Raise ResourceExhausted if there are more instances than the limits allow, new ones included."""
-    stored = {row[0]: row[1] for row in await session.rows(LIMITS, workspace, ["", agent], INSTANCES)}
-    of_agent = stored.get(agent, limits.per_agent)
-    if of_agent is not None:
-        row = await session.row(COUNT_OF_AGENT, workspace, agent, of_agent + 1)
-        check_instances(f"agent '{agent}' of workspace '{workspace}'", row[0] if row else 0, of_agent)
-    of_workspace = stored.get("", limits.per_workspace)
-    if of_workspace is not None:
-        row = await session.row(COUNT_OF_WORKSPACE, workspace, of_workspace + 1)
-        check_instances(f"workspace '{workspace}'", row[0] if row else 0, of_workspace)
+async def limits_of(
+    session: Session, workspace: str, agents: Collection[str], limits: InstanceLimits
+) -> dict[str, int]:
+    """Return how many instances these agents may have, and the workspace (''). Absent: no limit."""
+    rows = await session.rows(LIMITS, workspace, ["", *agents], INSTANCES)
+    found = {**dict.fromkeys(agents, limits.per_agent), "": limits.per_workspace}
+    found |= {row[0]: row[1] for row in rows}
+    return {agent: most for agent, most in found.items() if most is not None}
+
+
+async def check_limits(session: Session, workspace: str, limits: Mapping[str, int]) -> None:
+    """Raise ResourceExhausted if there are more instances than `limits_of` allows, new ones included."""
+    for agent, most in limits.items():
+        of_agent = f"agent '{agent}' of " if agent else ""
+        check_instances(
+            f"{of_agent}workspace '{workspace}'", await _count(session, workspace, agent, most + 1), most
+        )
+
+
+async def room(
+    session: Session, workspace: str, limits: Mapping[str, int], added: Counter[str]
+) -> dict[tuple[str, str], int]:
+    """Return how many instances may be added under each of these limits, by (workspace, agent).
+
+    `added` is how many of the instances of each agent this transaction has added already: they do not count.
+    """
+    added = added + Counter({"": added.total()})
+    return {
+        (workspace, agent): most
+        - (await _count(session, workspace, agent, most + added[agent]) - added[agent])
+        for agent, most in limits.items()
+    }
+
+
+async def _count(session: Session, workspace: str, agent: str, most: int) -> int:
+    """Return how many instances there are that are not stopped, up to `most`."""
+    of_agent = (COUNT_OF_AGENT, workspace, agent, most)
+    row = await session.row(*of_agent) if agent else await session.row(COUNT_OF_WORKSPACE, workspace, most)
+    return int(row[0]) if row else 0

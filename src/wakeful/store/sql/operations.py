@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
+from wakeful.instances import InstanceLimits
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
@@ -23,7 +24,6 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.instances import (
     InstanceFilter,
-    InstanceLimits,
     InstanceRow,
     InstanceRule,
     InstanceView,

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.instances import instance_id
+from wakeful.instances import (
+    InstanceLimits,
+    instance_id,
+)
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import (
     InstanceFilter,
-    InstanceLimits,
     InstanceRow,
     InstanceRule,
     InstanceView,
@@ -67,7 +69,7 @@ async def send(
     stored = add_signals(db, events, now_ms, [each.run for each in new], strict=True, limit=mailbox)
     remember(db, new)
     if owner and limits is not None and grows:
-        await shared.check_limits(SqliteSession(db), *owner, limits)
+        await _check_limits(db, *owner, limits)
     views = {run.id: view_of(run, now_ms) for run in stored}
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
@@ -88,6 +90,11 @@ def _any_missing(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> bool:
     recipients = {str(each.run.instance_id) for each in arrivals}
     found: int = db.execute(COUNT_INSTANCES, (json.dumps(list(recipients)),)).fetchone()[0]
     return found < len(recipients)
+
+
+async def _check_limits(db: sqlite3.Connection, workspace: str, agent: str, limits: InstanceLimits) -> None:
+    session = SqliteSession(db)
+    await shared.check_limits(session, workspace, await shared.limits_of(session, workspace, [agent], limits))
 
 
 async def change_instance(
@@ -114,7 +121,7 @@ async def change_instance(
     )
     await shared.write_instance(session, row, new=old is None)
     if limits is not None and row.status != "stopped" and (old is None or old.status == "stopped"):
-        await shared.check_limits(session, workspace, agent, limits)
+        await _check_limits(db, workspace, agent, limits)
     if change.cancel is not None:
         live = db.execute(LIVE_OF_INSTANCE, (own, change.cancel_running)).fetchall()
         cancel(db, events, now_ms, [(run_id, change.cancel) for (run_id,) in live])

@@ -52,7 +52,7 @@ async def finish(
 
     The next runs of their instances are exposed. With `idle`, their instances are added to it instead.
     """
-    directives = read_facts(db, now_ms, finished)
+    directives = await read_facts(db, now_ms, finished)
     checked = finished if directives is None else refuse(finished, directives.facts)
     if _write(db, worker, checked) < len(checked):
         db.execute("ROLLBACK")
@@ -74,7 +74,7 @@ async def settle(
 ) -> set[str]:
     """As `finish`, but look first: for a transaction that has written something else already."""
     held: Sequence[Finished] = _held(db, worker, first_of_each_run(finished))
-    directives = read_facts(db, now_ms, held)
+    directives = await read_facts(db, now_ms, held)
     if directives is not None:
         held = refuse(held, directives.facts)
     _write(db, worker, held)

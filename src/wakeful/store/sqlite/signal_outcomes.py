@@ -8,29 +8,32 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.instances import STOPPED, AgentClass
+from wakeful.instances import STOPPED, AgentClass, Handled
 from wakeful.outcome import Finished
 from wakeful.signal_rules import (
     InstanceFacts,
     SignalFacts,
     instances_of,
+    new_of_agents,
     recipients,
     schedule_keys,
     signal_effects,
     signal_keys,
 )
 from wakeful.store.job_changes import stored_schedules
+from wakeful.store.quotas import QuotaOwner
 from wakeful.store.row_mapping import changed_row, row_of, schedule_key
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.instances import CLASS_COLUMNS, class_of
+from wakeful.store.sql.instances import CLASS_COLUMNS, class_of, limits_of, room
 from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, known_signals, remember
 from wakeful.store.sqlite.schedules import change_schedules, schedules_of
+from wakeful.store.sqlite.session import SqliteSession
 from wakeful.stored_text import cleaned
 
 #: the primary key of instances, once for each; with ?2 also a range of runs_mailbox
@@ -70,7 +73,7 @@ class StoredFacts:
         self.jobs = jobs
 
 
-def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]) -> StoredFacts | None:
+async def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]) -> StoredFacts | None:
     """Read what the directives of these outcomes depend on; None if there are none."""
     returned = [each for each in outcomes if each.handled is not None]
     if not returned:
@@ -86,6 +89,7 @@ def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]
         )
     }
     keys = [key for each in handlers for key in signal_keys(each)]
+    new = frozenset(key for each in handlers for key in recipients(each) if key not in instances)
     owners = {(each.workspace, each.agent) for each in handlers if each.schedules}
     return StoredFacts(
         SignalFacts(
@@ -95,9 +99,24 @@ def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Finished]
             {key: row.id for row in jobs if (key := schedule_key(row)) is not None},
             frozenset(known_signals(db, now_ms, keys)),
             frozenset(db.execute(INACTIVE, (json.dumps(list(owners)),))) if owners else frozenset(),
+            new,
+            await _room(db, new, handlers) if new else {},
         ),
         jobs,
     )
+
+
+async def _room(
+    db: sqlite3.Connection, new: Collection[str], handlers: Sequence[Handled]
+) -> dict[QuotaOwner, int]:
+    """Return how many instances may be added."""
+    session = SqliteSession(db)
+    found: dict[QuotaOwner, int] = {}
+    limits = handlers[0].limits  # one process has one limit
+    for workspace, count in new_of_agents(handlers, new).items():
+        most = await limits_of(session, workspace, count, limits)
+        found |= await room(session, workspace, most, Counter())
+    return found
 
 
 def _classes(db: sqlite3.Connection, owners: set[tuple[str, str]]) -> dict[tuple[str, str], AgentClass]:
