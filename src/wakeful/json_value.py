@@ -42,6 +42,11 @@ def shown(value: object) -> str:
 
 def json_value(value: object, longest: int | None) -> Json:
     """Return a copy of any JSON value of at most this many bytes; tuples become lists."""
+    if _plain(value, 0):
+        text = compact(cast(Json, value))
+        _check_size(text, longest)
+        plain: Json = json.loads(text)
+        return plain
     copied = _copied(value, "", 0)
     if longest is not None:
         _check_size(compact(copied), longest)

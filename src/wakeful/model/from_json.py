@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar, cast
 
 from wakeful.document.fields import DECLARED
@@ -48,6 +49,7 @@ def duration(ms: int) -> timedelta:
     return timedelta(milliseconds=ms)
 
 
+@lru_cache(maxsize=1_024)
 def _at(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from wakeful.bounded_cache import MB, bounded_cache
@@ -38,10 +39,16 @@ def instant(ms: int | None, tz: str | None = None) -> str | None:
     """
     if ms is None:
         return None
-    at = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     if tz is None:
-        return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+        return _in_utc(ms)
+    at = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
     return at.astimezone(ZoneInfo(tz)).isoformat(timespec="milliseconds")
+
+
+@lru_cache(maxsize=1_024)  # a run has up to seven instants, and most of them are equal
+def _in_utc(ms: int) -> str:
+    at = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000, tzinfo=None)
+    return at.isoformat(timespec="milliseconds") + "Z"
 
 
 def serialize_job(

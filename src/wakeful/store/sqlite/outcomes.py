@@ -150,16 +150,22 @@ async def _follow_up(
         expose(db, events, now_ms, instances)
     else:
         idle |= instances
-    if db.execute(sql.ANY_WAITING).fetchone() is not None:
+    if _any_job(finished) and db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
         if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:
             events.publish("runs")
 
 
+def _any_job(finished: Iterable[Finished]) -> bool:
+    """Return whether any of the runs has a job. Most signals have none."""
+    return any(each.job_id is not None for each in finished)
+
+
 async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Needs, now_ms: int) -> Facts:
     """Read what the consequences of these outcomes depend on; for most batches, nothing."""
     failures: dict[str, int] = {}
-    any_failing = db.execute(sql.ANY_FAILING).fetchone() is not None
+    jobs = _any_job(finished)
+    any_failing = jobs and db.execute(sql.ANY_FAILING).fetchone() is not None
     if any_failing:
         failures.update(db.execute(sql.FAILING, (json.dumps(resets_failures(finished)),)))
     if need.failed_jobs:
@@ -170,7 +176,7 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     if need.ending_runs:
         edits = db.execute(sql.EDITS, (json.dumps(need.ending_runs),)).fetchall()
     followers: list[Candidate] = []
-    if db.execute(sql.ANY_FOLLOWER).fetchone() is not None:
+    if jobs and db.execute(sql.ANY_FOLLOWER).fetchone() is not None:
         followed = json.dumps(fires_followers(finished))
         followers = [Candidate(*row) for row in db.execute(sql.FOLLOWERS, (followed,))]
     heartbeats: list[Candidate] = []

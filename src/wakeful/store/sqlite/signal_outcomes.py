@@ -88,6 +88,8 @@ async def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Fin
             INSTANCES, (json.dumps(instances_of(returned)), bool(to))
         )
     }
+    if not to and not jobs and not any(each.schedules for each in handlers):
+        return StoredFacts(SignalFacts(instances), jobs)
     keys = [key for each in handlers for key in signal_keys(each)]
     new = frozenset(key for each in handlers for key in recipients(each) if key not in instances)
     owners = {(each.workspace, each.agent) for each in handlers if each.schedules}
