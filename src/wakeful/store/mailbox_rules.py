@@ -99,7 +99,12 @@ def admit(
 
 def refused(run: NewRun, reason: str, limit: int) -> Exception:
     """Return the error for a run that may not enter its mailbox."""
-    to = f"instance '{run.instance}' of agent '{run.agent}'"
+    return refusal(run.agent, str(run.instance), reason, limit)
+
+
+def refusal(agent: str, instance: str, reason: str, limit: int) -> Exception:
+    """Return the error for what an instance does not accept: it is stopped, or its mailbox is full."""
+    to = f"instance '{instance}' of agent '{agent}'"
     if reason == STOPPED:
         return FailedPrecondition(f"{to} is stopped; start it")
     return ResourceExhausted(

@@ -7,16 +7,21 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from wakeful.agents.sessions import command_in, payload_of, receive
+from wakeful.document import payload_from_text
 from wakeful.document.sessions import session_name
+from wakeful.document.target import AGENT_KIND
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
+from wakeful.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.wakes import WakeJobs
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.start_rules import BudgetOwner
+from wakeful.store.accounts import AgentRow
 from wakeful.store.idempotency import Keyed
+from wakeful.store.mailbox_rules import refusal
 from wakeful.store.port import Store
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionUpdate, SessionView
 
@@ -80,6 +85,7 @@ class MessageService:
             if not row.active:
                 raise FailedPrecondition(f"agent '{agent}' is not active; activate it to send messages")
             await self._budgets.check(BudgetOwner(workspace, agent))
+            await self._check_instance(row)
             await self._wake_jobs.job(workspace, agent)
         entry = principal.entry(
             workspace, "agent.message", agent, compact({"session": session, "order": order})
@@ -94,6 +100,21 @@ class MessageService:
             keyed.of(lambda settled: _receipt(session, message_id, settled)) if keyed else None,
         )
         return _receipt(session, message_id, settled)
+
+    async def _check_instance(self, row: AgentRow) -> None:
+        """Raise an error if the instance that handles the messages is stopped, or its mailbox is full."""
+        target = payload_from_text(row.target)
+        if not isinstance(target, dict) or target.get("kind") != AGENT_KIND:
+            return
+        name = str(target.get("instance") or DEFAULT_INSTANCE)
+        view = await self._store.instance(row.workspace, row.name, name)
+        agent_class = await self._store.agent_class(row.workspace, row.name)
+        if view is None or agent_class is None:
+            return
+        if view.row.status == "stopped":
+            raise refusal(row.name, name, STOPPED, agent_class.mailbox)
+        if view.waiting >= agent_class.mailbox:
+            raise refusal(row.name, name, MAILBOX_FULL, agent_class.mailbox)
 
     async def sessions(
         self, principal: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50

@@ -224,6 +224,26 @@ async def test_jobs_wakes_messages_and_heartbeats_arrive_as_signals(new_app: New
         assert found[4][0] == "wakeful.heartbeat"
 
 
+@on_one_store
+async def test_a_message_that_the_instance_cannot_receive_is_refused(new_app: NewApp):
+    async with started(new_app, counter(mailbox=1)) as app:
+        await app.agents.start("counter")
+        await app.agents.stop("counter")
+        with pytest.raises(
+            FailedPrecondition, match="instance 'default' of agent 'counter' is stopped; start"
+        ):
+            await app.agents.say("counter", "hello")
+        await app.agents.start("counter")
+        await app.agents.pause("counter")
+        await app.agents.send("counter", "default", "add")
+        with pytest.raises(
+            ResourceExhausted, match="the mailbox of instance 'default' of agent 'counter' is"
+        ):
+            await app.agents.say("counter", "hello")
+        await app.agents.say("counter", "/stop")  # a command is no signal
+        await app.agents.resume("counter")
+
+
 async def test_ticks_of_a_job_go_to_the_instance_and_type_of_its_target(new_app: NewApp):
     target = {"kind": "agent", "instance": "eu", "signal": "report.generate"}
     async with started(new_app) as app:
