@@ -17,6 +17,7 @@ from tests.support.factories import (
     asleep,
     ended,
     look,
+    look_at_job,
     over,
     plan_of,
     tick,
@@ -257,6 +258,22 @@ async def test_a_full_mailbox_refuses_signals_and_skips_ticks(store: Store) -> N
     await taken(store)  # a running signal does not wait
     assert len(await store.send([arrival()], 2)) == 1
     assert (await view(store)).waiting == 2
+
+
+@pytest.mark.parametrize("next_ms", [None, NOW + 2 * DAY])
+async def test_a_job_whose_last_tick_is_skipped_is_over(store: Store, next_ms: int | None) -> None:
+    await given_sent(store, "eu")
+    await _set(store, "stopped", cancel="stopped")
+    of = asleep("once", agent="report")
+    await store.create_jobs([of])
+    after = await store.last_change()
+    await store.plan(
+        NOW + DAY, 10, lambda due: plan_of(due, _signal(of, due.next_ms), next_ms=next_ms, wake_ms=next_ms)
+    )
+    job = await look_at_job(store, of)
+    is_over = next_ms is None
+    assert (job.enabled, job.disabled_reason) == ((False, "no_more_ticks") if is_over else (True, None))
+    assert ("job.changed" in {row.kind for row in await store.changes(after)}) is is_over
 
 
 async def test_a_batch_that_does_not_fit_is_refused_whole(store: Store) -> None:

@@ -97,6 +97,15 @@ def admit(
     )
 
 
+def refused_ticks(runs: Iterable[NewRun]) -> list[str]:
+    """Return the jobs of ticks that were skipped because they may not enter their mailbox."""
+    return [
+        run.job_id
+        for run in runs
+        if run.state == "skipped" and run.reason in (STOPPED, MAILBOX_FULL) and run.job_id is not None
+    ]
+
+
 def refused(run: NewRun, reason: str, limit: int) -> Exception:
     """Return the error for a run that may not enter its mailbox."""
     return refusal(run.agent, str(run.instance), reason, limit)

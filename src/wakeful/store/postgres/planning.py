@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wakeful.run import NewRun
+from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
@@ -85,6 +86,8 @@ async def plan(
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
         events.changed(jobs[job_id][:4] for job_id, _, _ in halted)
+    if written is not runs and (refused := refused_ticks(written)):
+        events.changed(await db.fetch(sql.END_REFUSED, refused))
     if pending:
         events.publish("runs")  # workers that tried to start one meanwhile found its job locked
     return Planned(len(claimed), list(written))

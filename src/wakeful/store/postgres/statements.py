@@ -52,6 +52,12 @@ ADVANCE: Final = """
 HALT: Final = """
     UPDATE jobs j SET enabled = h.enabled, disabled_reason = h.reason
     FROM unnest($1::uuid[], $2::boolean[], $3::text[]) h (id, enabled, reason) WHERE j.id = h.id"""
+#: the primary keys of jobs and cursors, once for each. Their last tick was skipped, so no run can end them
+END_REFUSED: Final = """
+    UPDATE jobs j SET enabled = false, disabled_reason = 'no_more_ticks'
+    FROM cursors c WHERE j.id = ANY($1::uuid[]) AND c.job_id = j.id
+        AND CASE WHEN j.enabled THEN c.next_at IS NULL AND c.wake_at IS NULL END
+    RETURNING j.id::text, j.workspace, j.agent, j.name"""
 #: the cursors' primary key
 DELETE_CURSORS: Final = "DELETE FROM cursors WHERE job_id = ANY($1::uuid[])"
 #: cursors_wake: its first entry

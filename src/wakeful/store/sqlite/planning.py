@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 
 from wakeful.run import NewRun
+from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.port import Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sqlite import statements as sql
@@ -68,6 +70,9 @@ async def plan(
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
     if awake:
         db.executemany(END_PAUSE, awake)
+    if written is not runs and (refused := refused_ticks(written)):
+        for (over,) in db.execute(sql.END_REFUSED, (json.dumps(refused),)).fetchall():
+            ended += db.execute(sql.JOB_NAMES, (over,))
     write_catchup(db, caught_up, missed_before)
     events.changed(ended)
     return Planned(len(claimed), list(written))

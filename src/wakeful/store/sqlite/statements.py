@@ -45,6 +45,11 @@ ADVANCE: Final = "UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ? WHERE 
 ADVANCE_AND_DISABLE: Final = """
     UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?
     WHERE rowid = ?"""
+#: the primary key, once for each. Their last tick was skipped, so no run can end them
+END_REFUSED: Final = """
+    UPDATE jobs SET enabled = 0, disabled_reason = 'no_more_ticks'
+    WHERE id IN (SELECT value FROM json_each(?)) AND enabled AND next_at IS NULL AND wake_at IS NULL
+    RETURNING id"""
 #: jobs_wake: its first entry
 NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wake_at IS NOT NULL"
 
