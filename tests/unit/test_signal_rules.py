@@ -69,9 +69,15 @@ class TestRefusal:
         outcome = outcome_of(HANDLED._replace(data='{"count":1}', sends=(send_to(),) * 4))
         (refused,) = refuse([outcome], FACTS)
         assert (refused.state, refused.reason, refused.handled) == ("retrying", DIRECTIVE_REFUSED, None)
-        assert "the mailbox of instance 'us' of agent 'report' is full (3 signals wait)" in str(refused.error)
+        assert str(refused.error) == (
+            "Emit: the mailbox of instance 'us' of agent 'report' is full (3 signals wait)"
+        )
         assert refused.failed_attempts == 1
         assert signal_effects([refused], FACTS, NOW_MS).instances == []
+
+    def test_the_error_names_the_directive(self) -> None:
+        (refused,) = refuse([outcome_of(HANDLED._replace(sends=(send_to(delay_ms=5),) * 4))], FACTS)
+        assert str(refused.error).startswith("Delay: the mailbox")
 
     def test_the_last_attempt_is_a_dead_letter(self) -> None:
         outcome = conclude(
