@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.errors import Unavailable, WakefulError
+from wakeful.ids import new_id
 from wakeful.instances import Send
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
@@ -45,6 +46,8 @@ class MemoryDelays:
             return
         loop = asyncio.get_running_loop()
         for send in sends:
+            if send.id is None:  # a signal that was stored, but whose answer was lost, is not stored again
+                send = send._replace(id=new_id(self._store.clock.now_ms()))
             task = loop.create_task(
                 self._wait(run.id, run.attempt, run.workspace, send), name="wakeful-delay"
             )
