@@ -1,8 +1,8 @@
 """What follows from the directives of handlers for instances, mailboxes and schedules. Pure.
 
 A store that writes outcomes of signal runs locks their instances and the recipients of their signals, reads
-the `SignalFacts`, and calls `refuse`: an outcome whose directives cannot be stored becomes a failed attempt,
-and the others of the batch are not affected. For the outcomes that pass their fence it calls
+the `SignalFacts`, and calls `directive_checks.refuse`: an outcome whose directives cannot be stored becomes a
+failed attempt, and the others of the batch are not affected. For the outcomes that pass their fence it calls
 `signal_effects` and writes the result in the same transaction.
 """
 
@@ -18,7 +18,6 @@ from wakeful.errors import FailedPrecondition
 from wakeful.ids import new_id
 from wakeful.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, one_time_ms, schedule_job
 from wakeful.instances import (
-    MAX_SCHEDULES,
     STOPPED,
     AgentClass,
     Handled,
@@ -30,7 +29,6 @@ from wakeful.instances import (
 from wakeful.job import JobRecord, ScheduleKey
 from wakeful.job_transitions import disabled
 from wakeful.outcome import Finished
-from wakeful.plural import plural
 from wakeful.run import NewRun
 from wakeful.run_factory import skipped
 
@@ -148,7 +146,7 @@ def new_of_agents(handled: Iterable[Handled], new: Collection[str]) -> dict[str,
 
 def schedule_keys(handled: Handled) -> list[ScheduleKey]:
     """Return the schedules that the handler sets or cancels. If it stops, all schedules are needed."""
-    return [_key(handled, change) for change in _last_changes(handled)]
+    return [key_of_change(handled, change) for change in last_changes(handled)]
 
 
 def signal_keys(handled: Handled) -> list[tuple[str, str, str]]:
@@ -158,31 +156,6 @@ def signal_keys(handled: Handled) -> list[tuple[str, str, str]]:
         for send in handled.sends
         if send.id is not None
     ]
-
-
-def refuse(outcomes: Sequence[Finished], facts: SignalFacts) -> Sequence[Finished]:
-    """Return the outcomes; those whose directives cannot be stored as the failed attempts that they are.
-
-    Each outcome is checked after those before it: two that each fill half of a mailbox may not both fit.
-    """
-    taken = _Taken(Counter(), set(facts.duplicates), set(), Counter())
-    checked: list[Finished] = []
-    for outcome in outcomes:
-        handled = outcome.handled
-        if handled is None or handled.block is not None or handled.refusal is None:
-            checked.append(outcome)
-            continue
-        error, sent, new = _refusal(handled, outcome.instance_id or handled.instance_id, facts, taken)
-        if error is None:
-            if sent:
-                taken.signals.update(sent)
-                taken.known.update(signal_keys(handled))
-                taken.instances.update(new)
-                taken.totals.update(_count(new))
-            checked.append(outcome)
-        else:
-            checked.append(handled.refusal._replace(error=error))
-    return checked
 
 
 def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int) -> SignalEffects:
@@ -219,7 +192,7 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
             stopped.append(own)
             deleted |= {job_id: now_ms for key, job_id in facts.job_ids.items() if key.instance_id == own}
         elif handled.schedules:
-            for change in _last_changes(handled):
+            for change in last_changes(handled):
                 _apply(handled, change, facts, now_ms, created, changed, deleted)
         for send in handled.sends:
             arrival = _arrival(handled, send, facts, now_ms, outcome.run_id)
@@ -292,75 +265,6 @@ def signal_run(
     return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
 
 
-class _Taken(NamedTuple):
-    """What the outcomes of a batch take that are not refused."""
-
-    #: how many signals each mailbox gets
-    signals: Counter[str]
-    known: set[tuple[str, str, str]]
-    #: the instances that they add, and how many these are by the keys of `SignalFacts.room`
-    instances: set[str]
-    totals: Counter[tuple[str, str]]
-
-
-def _refusal(
-    handled: Handled,
-    own_id: str,
-    facts: SignalFacts,
-    taken: _Taken,
-) -> tuple[str | None, Mapping[str, int], Mapping[str, tuple[str, str]]]:
-    """Return why the directives cannot be stored; else None, and what they take: signals and instances."""
-    own = facts.instances.get(own_id)
-    if own is None or own.revision != handled.revision:
-        return "the state of the instance was changed while the handler ran", {}, {}
-    if not handled.sends and not handled.schedules:
-        return None, {}, {}
-    sent: Counter[str] = Counter()
-    new: dict[str, tuple[str, str]] = {}
-    for send in handled.sends:
-        agent_class = facts.classes.get((handled.workspace, send.agent))
-        to = f"instance '{send.instance}' of agent '{send.agent}'"
-        what = "Delay" if send.delay_ms else "Emit"
-        if agent_class is None:
-            return f"{what}: agent '{send.agent}' has no class in this workspace; register one", sent, new
-        recipient = instance_id(handled.workspace, send.agent, send.instance)
-        there = facts.instances.get(recipient)
-        if there is not None and there.status == "stopped":
-            return f"{what}: {to} is stopped; start it", sent, new
-        if send.id is not None and (recipient, send.source, send.id) in taken.known:
-            continue
-        waiting = (there.waiting if there else 0) + taken.signals[recipient] + sent[recipient]
-        if waiting >= agent_class.mailbox:
-            return f"{what}: the mailbox of {to} is full ({agent_class.mailbox} signals wait)", sent, new
-        sent[recipient] += 1
-        if recipient in facts.new and recipient not in taken.instances:
-            new[recipient] = handled.workspace, send.agent
-    if new and not _has_room(facts, taken.totals + _count(new)):
-        names = plural(len(new), "recipient")
-        return f"Emit: {names} would have to be added, and the quota of instances is used up", sent, new
-    more = 0
-    for change in _last_changes(handled):
-        exists = _key(handled, change) in facts.job_ids
-        if change.declared:
-            continue
-        if change.definition is not None:
-            more += not exists
-        elif exists:
-            more -= 1
-    if more > 0 and own.schedules + more > MAX_SCHEDULES:
-        return f"SetCron: an instance has at most {MAX_SCHEDULES} schedules; cancel some", sent, new
-    return None, sent, new
-
-
-def _count(new: Mapping[str, tuple[str, str]]) -> Counter[tuple[str, str]]:
-    """Return how many instances these are, by the keys of `SignalFacts.room`."""
-    return Counter(new.values()) + Counter((workspace, "") for workspace, _ in new.values())
-
-
-def _has_room(facts: SignalFacts, count: Counter[tuple[str, str]]) -> bool:
-    return all(count[owner] <= room for owner, room in facts.room.items())
-
-
 def _apply(
     handled: Handled,
     change: ScheduleChange,
@@ -371,7 +275,7 @@ def _apply(
     deleted: dict[str, int],
 ) -> None:
     """Add what one change of a schedule does."""
-    key = _key(handled, change)
+    key = key_of_change(handled, change)
     job_id, old = facts.job_ids.get(key), facts.schedules.get(key)
     if change.declared:
         job = old
@@ -421,11 +325,12 @@ def _arrival(handled: Handled, send: Send, facts: SignalFacts, now_ms: int, run_
     )
 
 
-def _key(handled: Handled, change: ScheduleChange) -> ScheduleKey:
+def key_of_change(handled: Handled, change: ScheduleChange) -> ScheduleKey:
+    """Return the identity of the schedule that is set or cancelled."""
     return ScheduleKey(handled.instance_id, "declared" if change.declared else "dynamic", change.schedule_id)
 
 
-def _last_changes(handled: Handled) -> list[ScheduleChange]:
+def last_changes(handled: Handled) -> list[ScheduleChange]:
     """Return the last change of each schedule, in the order of the directives."""
     last: dict[tuple[bool, str], ScheduleChange] = {}
     for change in handled.schedules:

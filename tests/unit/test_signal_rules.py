@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from wakeful.directive_checks import refuse
 from wakeful.document import Defaults, read_definition
 from wakeful.instance_schedules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.instances import (
@@ -23,7 +24,6 @@ from wakeful.signal_rules import (
     InstanceFacts,
     SignalFacts,
     instances_of,
-    refuse,
     signal_effects,
     signal_run,
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wakeful.clock import Clock
 from wakeful.consequences import needs
+from wakeful.directive_checks import refuse
 from wakeful.instances import STOPPED, AgentClass, Handled
 from wakeful.outcome import Finished
 from wakeful.signal_rules import (
@@ -22,7 +23,6 @@ from wakeful.signal_rules import (
     instances_of,
     new_of_agents,
     recipients,
-    refuse,
     signal_effects,
     signal_keys,
 )

@@ -23,8 +23,8 @@ from wakeful.consequences import (
     needs,
     resets_failures,
 )
+from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished
-from wakeful.signal_rules import refuse
 from wakeful.store.sql import incidents
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
