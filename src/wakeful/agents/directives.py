@@ -125,8 +125,8 @@ class SetCron(Directive):
     """Create or replace a schedule of this instance.
 
     At each tick the instance receives a signal with this type and data. An existing schedule with the same
-    `job_id` is replaced; if the new one is invalid, the old one stays. `policies` are job fields in
-    snake_case, such as `catchup_policy="latest"`.
+    `job_id` is replaced; if the new one is invalid, the old one stays. `job_id` is the type of the signal by
+    default. `policies` are job fields in snake_case, such as `catchup_policy="latest"`.
 
     >>> SetCron("*/5 * * * *", "heartbeat.tick", "heartbeat", tz="Europe/Berlin").job_id
     'heartbeat'
@@ -146,7 +146,7 @@ class SetCron(Directive):
         self,
         expr: object,
         signal: Signal | str,
-        job_id: str,
+        job_id: str | None = None,
         tz: str | ZoneInfo | None = None,
         **policies: object,
     ) -> None:
@@ -155,7 +155,7 @@ class SetCron(Directive):
         set_(self, "expr", expr)
         set_(self, "signal", name)
         set_(self, "data", data)
-        set_(self, "job_id", check_job_id(job_id))
+        set_(self, "job_id", check_job_id(name if job_id is None else job_id))
         set_(self, "tz", tz)
         set_(self, "policies", policies)
         try:

@@ -119,3 +119,19 @@ def test_directives_are_values():
     assert CancelCron("a") == CancelCron("a") != CancelCron("a", declared=True)
     with pytest.raises(AttributeError):
         CancelCron("a").job_id = "b"  # type: ignore[misc]
+
+
+def test_the_id_of_a_schedule_is_the_type_of_its_signal_by_default():
+    assert SetCron("@daily", Signal("report.generate", {"full": True})).job_id == "report.generate"
+    assert SetCron("@daily", "report.generate", tz="UTC") == SetCron(
+        "@daily", "report.generate", "report.generate", "UTC"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("overlap", "overlapPolicy"), ("catchup", "catchupPolicy"), ("retries", "maxAttempts")],
+)
+def test_a_policy_under_another_name_is_refused_with_its_name(given: str, meant: str):
+    with pytest.raises(InvalidArgument, match=f"{given}: a job has no such field; did you mean {meant}"):
+        SetCron("@daily", "report.generate", "daily", **{given: "latest"})
