@@ -41,7 +41,17 @@ from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.port import Store
-from wakeful.store.rows import DeadLetter, JobChange, JobRow, Move, Recipient, RunFilter, UnfinishedRun
+from wakeful.store.rows import (
+    DeadLetter,
+    JobChange,
+    JobRow,
+    LiveRuns,
+    ManualRunPlan,
+    Move,
+    Recipient,
+    RunFilter,
+    UnfinishedRun,
+)
 
 
 async def _set(store: Store, status: InstanceStatus, instance: str = "eu", **fields: object) -> None:
@@ -307,6 +317,21 @@ async def test_a_tick_that_has_a_run_does_not_hide_the_signals_of_the_same_pass(
     planned = await store.plan(NOW + 2 * DAY, 10, lambda due: plan_of(due, runs[due.id]))
     assert [run.id for run in planned.runs] == [runs[other.id].id]
     assert [run.id for run in await taken(store, now_ms=NOW + DAY)] == [runs[other.id].id]
+
+
+async def test_a_tick_in_the_mailbox_counts_as_waiting_for_a_manual_run(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    (waiting,) = await store.add_runs([_signal(of)])
+    seen: list[LiveRuns] = []
+
+    def replace_it(run: NewRun, live: LiveRuns) -> ManualRunPlan:
+        seen.append(live)
+        return ManualRunPlan(run, ((waiting.id, "replaced"),))
+
+    manual = await store.add_manual_run(_signal(of, NOW + 1, trigger="user"), replace_it)
+    assert seen == [LiveRuns((), (waiting.id,))]
+    assert [run.id for run in await taken(store, now_ms=NOW + 1)] == [manual.id]
 
 
 async def test_deleting_a_job_exposes_the_next_signal(store: Store) -> None:

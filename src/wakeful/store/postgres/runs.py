@@ -30,7 +30,7 @@ RUNS_BY_IDS: Final = sql.runs_where("r.id = ANY(string_to_array($1, ',')::uuid[]
 LIVE: Final = """
     SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
-        OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
+        OR (r.serial OR r.instance_id IS NOT NULL) AND r.trigger IN ('schedule', 'user', 'agent'))"""
 _LETTER: Final = f"""
     SELECT {sql.RUN_COLUMNS}, 'not_requested', NULL, {sql.MORE_RUN_COLUMNS},
         coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')

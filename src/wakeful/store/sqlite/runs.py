@@ -29,7 +29,8 @@ LIVE: Final = """
     UNION ALL
     SELECT id, state FROM runs INDEXED BY runs_waiting
     WHERE job_id = ?1 AND state IN ('pending', 'retrying')
-        AND (state = 'retrying' OR (serial AND trigger IN ('schedule', 'user', 'agent')))"""
+        AND (state = 'retrying'
+            OR (serial OR instance_id IS NOT NULL) AND trigger IN ('schedule', 'user', 'agent'))"""
 _LETTER: Final = f"""
     SELECT {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS.split(", "))},
         'not_requested', NULL, r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version,
