@@ -109,15 +109,16 @@ async def test_a_schedule_may_take_the_place_of_one_that_is_cancelled_with_it(st
 async def test_signals_to_new_instances_beyond_the_quota_refuse_their_outcome_and_no_other(
     store: Store,
 ) -> None:
-    one, two, three = await _running(store, "a", "b", "c")
-    limits = InstanceLimits(per_workspace=50, per_agent=4)
+    blocked, one, two, three = await _running(store, "a-blocked", "a", "b", "c")
+    limits = InstanceLimits(per_workspace=50, per_agent=5)
 
     def sends(run: TakenRun, *names: str) -> Finished:
         to = [Send("report", name, "report.ready", '{"type":"report.ready"}') for name in names]
         return done(run, sends=tuple(to), limits=limits)
 
-    batch = [sends(one, "d", "e"), sends(two, "d", "d"), sends(three, "a", "f")]
-    assert await store.finish("w1", batch, alone) == {one.id, two.id, three.id}
+    block = done(blocked, "retrying", due_ms=NOW + MINUTE, block="no")
+    batch = [block, sends(one, "d", "e"), sends(two, "d", "d"), sends(three, "a", "f")]
+    assert await store.finish("w1", batch, alone) == {blocked.id, one.id, two.id, three.id}
     seen = [await look(store, run) for run in (one, two, three)]
     assert [(run.state, run.reason) for run in seen] == [
         ("retrying", "directive_refused"), ("succeeded", None), ("retrying", "directive_refused"),
@@ -125,7 +126,7 @@ async def test_signals_to_new_instances_beyond_the_quota_refuse_their_outcome_an
     error = "Emit: 2 recipients would have to be added, and the quota of instances is used up"
     assert seen[0].error == error
     names = [each.row.name for each in await store.instances(InstanceFilter("default", "report"))]
-    assert names == ["a", "b", "c", "d"]
+    assert names == ["a", "a-blocked", "b", "c", "d"]
 
 
 async def test_a_quota_of_the_workspace_holds_for_signals_to_new_instances(store: Store) -> None:

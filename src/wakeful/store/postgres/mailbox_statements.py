@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.mailbox_rules import USUAL_MAILBOX
-from wakeful.store.postgres.statements import BIRTH, OF_SIGNALS, taken_runs
+from wakeful.store.postgres.statements import NEW_RUN_COLUMNS, OF_SIGNALS, taken_runs
 from wakeful.store.sql.instances import CLASS_COLUMNS
 
 #: the jobs' primary key, and job_incidents_cause once for each. Jobs are locked before instances: these are
@@ -214,9 +214,9 @@ START_NEXT: Final = f"""
 #: runs_tick and the primary keys, for each run; returns which were inserted
 INSERT_SIGNALS: Final = f"""
     WITH inserted AS (
-        INSERT INTO runs ({BIRTH}, sequence, is_pull, created_at)
-        SELECT {BIRTH}, sequence, false, $2
-        FROM unnest($1::run_record[], $3::text::bigint[]) n ({BIRTH}, sequence)
+        INSERT INTO runs ({NEW_RUN_COLUMNS}, sequence, is_pull, created_at)
+        SELECT {NEW_RUN_COLUMNS}, sequence, false, $2
+        FROM unnest($1::run_record[], $3::text::bigint[]) n ({NEW_RUN_COLUMNS}, sequence)
         ON CONFLICT DO NOTHING
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
             is_pull, requires, requires_version, instance_id, sequence, fire_at),

@@ -124,7 +124,7 @@ async def _add_recipients(db: Db, now_ms: int, handled: Sequence[Handled]) -> se
 async def _room(db: Db, added: Collection[str], handled: Sequence[Handled]) -> dict[QuotaOwner, int]:
     """Return how many instances may be added. These recipients have been added; they do not count."""
     found: dict[QuotaOwner, int] = {}
-    limits = handled[0].limits  # one process has one limit
+    limits = next(each.limits for each in handled if each.sends)  # the same in the whole process
     for workspace, count in sorted(new_of_agents(handled, added).items()):
         most = await lock_limits(db, workspace, count, limits)
         found |= await room(PostgresSession(db), workspace, most, count)

@@ -66,7 +66,7 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 # --- new runs -------------------------------------------------------------------------------------------
 
 #: the columns of `NewRun`, in its order
-BIRTH: Final = (
+NEW_RUN_COLUMNS: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
     "replay_of, payload, claim_timeout_ms, requires, requires_version, instance_id, instance, signal"
@@ -76,8 +76,9 @@ BIRTH: Final = (
 def _insert(on_conflict: str) -> str:
     return f"""
     WITH inserted AS (
-        INSERT INTO runs ({BIRTH}, is_pull, claim_deadline, created_at)
-        SELECT {BIRTH}, claim_timeout_ms IS NOT NULL, due_at + claim_timeout_ms * interval '1 ms', $2
+        INSERT INTO runs ({NEW_RUN_COLUMNS}, is_pull, claim_deadline, created_at)
+        SELECT {NEW_RUN_COLUMNS}, claim_timeout_ms IS NOT NULL,
+            due_at + claim_timeout_ms * interval '1 ms', $2
         FROM unnest($1::run_record[]) {on_conflict}
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
             claim_deadline, CASE WHEN is_pull THEN workspace END, CASE WHEN is_pull THEN agent END, is_pull,

@@ -114,7 +114,7 @@ async def _room(
     """Return how many instances may be added."""
     session = SqliteSession(db)
     found: dict[QuotaOwner, int] = {}
-    limits = handlers[0].limits  # one process has one limit
+    limits = next(each.limits for each in handlers if each.sends)  # the same in the whole process
     for workspace, count in new_of_agents(handlers, new).items():
         most = await limits_of(session, workspace, count, limits)
         found |= await room(session, workspace, most, Counter())
