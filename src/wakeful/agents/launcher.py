@@ -46,6 +46,8 @@ log = get_logger("wakeful.agents")
 DefaultsOf = Callable[[str, str], Awaitable[Defaults]]
 #: Reads the newest version of the class of an agent: (workspace, agent) -> class.
 NewestClass = Callable[[str, str], Awaitable[AgentClass | None]]
+#: Returns whether a running process has this version of a class: (workspace, agent, version) -> whether.
+HasProcess = Callable[[str, str, int], Awaitable[bool]]
 #: Keeps delays in memory: (run, signals). They start when the outcome of this attempt is written.
 KeepDelays = Callable[[Launch, Sequence[Send]], None]
 
@@ -77,6 +79,7 @@ class AgentLauncher:
         defaults_of: DefaultsOf | None = None,
         keep_delays: KeepDelays | None = None,
         newest_class: NewestClass | None = None,
+        has_process: HasProcess | None = None,
         limits: InstanceLimits | None = None,
         threads: int = DEFAULT_THREADS,
         max_instances: int = MAX_INSTANCES,
@@ -89,6 +92,8 @@ class AgentLauncher:
         self.keep_delays = keep_delays
         #: which class the database knows; None: the one of this process
         self.newest_class = newest_class
+        #: whether another process can handle what this one cannot; None: it cannot
+        self.has_process = has_process
         self._limits = limits or InstanceLimits()
         self._invoker = Invoker(threads)
         self._unsaved = UnsavedChanges()
@@ -148,24 +153,30 @@ class AgentLauncher:
     async def _unhandled(self, registered: RegisteredClass, signal: Signal) -> Failed:
         """Return a permanent failure, unless a newer version of the class handles the type.
 
-        During a deployment, a process with the newer version may take the next attempt.
+        During a deployment, a process with the newer version may take the next attempt. While such a process
+        runs, the attempts of this one do not count.
         """
         known = ", ".join(registered.handlers.patterns[:20])
         message = truncate(
             f"{registered.cls.__name__} has no handler for '{signal.type}'; it handles {known}"
         )
+        where = registered.workspace, registered.agent
         try:
-            newest = (
-                await self.newest_class(registered.workspace, registered.agent) if self.newest_class else None
+            newest = await self.newest_class(*where) if self.newest_class else None
+            permanent = (
+                newest is None
+                or newest.version <= registered.version
+                or not any(matches(pattern, signal.type) for pattern in newest.handles)
+            )
+            counted = (
+                permanent
+                or newest is None
+                or self.has_process is None
+                or not await self.has_process(*where, newest.version)
             )
         except Unavailable:
             return Failed(message, reason=UNHANDLED, counted=False)
-        permanent = (
-            newest is None
-            or newest.version <= registered.version
-            or not any(matches(pattern, signal.type) for pattern in newest.handles)
-        )
-        return Failed(message, permanent=permanent, reason=UNHANDLED)
+        return Failed(message, permanent=permanent, reason=UNHANDLED, counted=counted)
 
     async def _handle(
         self, run: Launch, registered: RegisteredClass, instance: str, id_: str, signal: Signal

@@ -12,7 +12,9 @@ from wakeful.agents.launcher import AgentLauncher
 from wakeful.agents.memory_delays import MemoryDelays
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
 from wakeful.agents.state import StateObject, StateType
+from wakeful.capabilities import Requirement, agent_requirement, can_take
 from wakeful.document import Defaults
+from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
@@ -40,6 +42,7 @@ class AgentRuntime:
             defaults_of=self._defaults,
             keep_delays=self._delays.keep,
             newest_class=self._store.agent_class,
+            has_process=self._has_process,
             limits=services.instance_limits,
         )
         self._sync: ScheduleSync | None = None
@@ -118,6 +121,11 @@ class AgentRuntime:
 
     async def _defaults(self, workspace: str, agent: str) -> Defaults:
         return (await self._services.accounts.context(workspace, agent)).defaults
+
+    async def _has_process(self, workspace: str, agent: str, version: int) -> bool:
+        wanted = Requirement(agent_requirement(workspace, agent), version)
+        running = await self._store.capabilities(self._store.clock.now_ms() - LEASE_MS)
+        return any(can_take(each, wanted) for each in running)
 
     async def _settings(self, workspace: str, agent: str) -> AgentSettings:
         context = await self._services.accounts.context(workspace, agent)

@@ -470,6 +470,22 @@ async def test_a_signal_for_a_newer_class_is_retried(
     assert (outcome.permanent, outcome.counted, outcome.reason) == (permanent, True, "unhandled")
 
 
+@pytest.mark.parametrize("running", [True, False])
+async def test_attempts_do_not_count_while_a_process_with_the_newer_class_runs(
+    agents: Fixture, running: bool
+):
+    async def newest_class(workspace: str, agent: str) -> AgentClass | None:
+        return AgentClass(workspace, agent, 3, "{}", 1, 1, "team", (), ("other.*",))
+
+    async def has_process(workspace: str, agent: str, version: int) -> bool:
+        return running and (workspace, agent, version) == ("default", "counter", 3)
+
+    launcher = agents.launcher(counter(), newest_class=newest_class, has_process=has_process)
+    outcome = failed(await launcher.start(launch("other.type")))
+
+    assert (outcome.permanent, outcome.counted, outcome.reason) == (False, not running, "unhandled")
+
+
 async def test_a_database_that_cannot_be_read_makes_no_dead_letter(agents: Fixture):
     async def newest_class(workspace: str, agent: str) -> AgentClass | None:
         raise Unavailable("no connection")
