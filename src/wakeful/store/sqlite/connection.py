@@ -352,3 +352,9 @@ class _WriteLock:
                     raise
             time.sleep(min(pause, left))
             pause = min(2 * pause, _POLL_S)
+
+
+def begin_again(db: sqlite3.Connection) -> None:
+    """Undo what the transaction wrote, and begin it again. Other processes may write in between."""
+    db.execute("ROLLBACK")
+    _WriteLock(time.monotonic() + BUSY_MS / 1000).acquire(db, lambda: False)

@@ -21,7 +21,7 @@ from wakeful.store.sqlite.accounts import add_agents, check_agent
 from wakeful.store.sqlite.ahead import settle_ahead
 from wakeful.store.sqlite.cancellation import delete_job as mark_deleted
 from wakeful.store.sqlite.cancellation import withdraw
-from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.quotas import charge
 from wakeful.store.sqlite.session import SqliteSession
@@ -46,8 +46,7 @@ async def create_jobs(
     try:
         db.executemany(sql.CREATE_JOB, jobs)
     except sqlite3.IntegrityError as error:
-        db.execute("ROLLBACK")
-        db.execute("BEGIN IMMEDIATE")
+        begin_again(db)
         seen = set()
         for new in jobs:
             if new[1:4] in seen or _job(db, *new[1:4]) is not None:

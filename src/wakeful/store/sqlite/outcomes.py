@@ -28,7 +28,7 @@ from wakeful.outcome import Finished
 from wakeful.store.sql import incidents
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
-from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.deliveries import add_deliveries, add_emitted
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.mailbox import expose
@@ -55,8 +55,7 @@ async def finish(
     directives = await read_facts(db, now_ms, finished)
     checked = finished if directives is None else refuse(finished, directives.facts)
     if _write(db, worker, checked) < len(checked):
-        db.execute("ROLLBACK")
-        db.execute("BEGIN IMMEDIATE")
+        begin_again(db)
         return await settle(db, events, clock, now_ms, worker, finished, consequences, idle)
     await _follow_up(db, events, clock, now_ms, worker, checked, consequences, directives, idle)
     return {outcome.run_id for outcome in finished}
