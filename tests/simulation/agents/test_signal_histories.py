@@ -16,7 +16,7 @@ from tests.simulation.agents.history import AgentHistory
 from tests.simulation.checker import instant
 from tests.simulation.virtual_loop import run_virtually
 
-_FIRST, _, _LAST = os.environ.get("WAKEFUL_AGENT_SEEDS", "0-19").partition("-")
+_FIRST, _, _LAST = os.environ.get("WAKEFUL_AGENT_SEEDS", "0-11").partition("-")
 SEEDS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
 
 
