@@ -150,8 +150,9 @@ async def test_the_database_clock_prevents_a_replica_with_a_fast_clock_from_laun
     await stage.create(app, Plain(every_ms=1000), Rules())
     await until(lambda: stage.ask("SELECT count(*) > 0 FROM runs"))
     found = await stage.end(app)
+    # A clock that jumps can also make a live worker look dead.
+    assert any(complaint.endswith("ms too early") for complaint in found.complaints) is not guarded
     assert bool(found.complaints) is not guarded
-    assert all(complaint.endswith("ms too early") for complaint in found.complaints)
 
 
 def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
