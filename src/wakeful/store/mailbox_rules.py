@@ -7,7 +7,7 @@ refused with an error if a request adds it, and recorded as skipped otherwise.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import FailedPrecondition, ResourceExhausted
 from wakeful.instances import MAILBOX_FULL, STOPPED, InstanceStatus
@@ -15,11 +15,15 @@ from wakeful.outcome import Finished
 from wakeful.plural import plural
 from wakeful.run import NewRun
 from wakeful.run_factory import skipped
+from wakeful.signal_rules import Arrival
+from wakeful.store.instances import Received
 from wakeful.store.port import TakeNext
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
 
+#: The identity of a signal: instance, source, id.
+SignalKey: TypeAlias = tuple[str, str, str]
 #: How many runs may wait in a mailbox whose class is not known.
 USUAL_MAILBOX: Final = 1_000
 #: The reason of a first run that was pruned, while its duplicates are still recognised.
@@ -152,3 +156,20 @@ def slots_of_instances(
         for each in finished
         if each.instance_id is not None and each.run_id in take_next.lanes and each.run_id in written
     }
+
+
+def signal_key(arrival: Arrival) -> SignalKey:
+    """Return the identity of a signal that has an id."""
+    return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)
+
+
+def received(
+    arrival: Arrival, known: Mapping[SignalKey, str], views: Mapping[str, RunView], now_ms: int
+) -> Received:
+    """Return what became of a signal: its own run, or the first run of the same signal.
+
+    `known` has the first run of each signal with an id, `views` these runs as far as they still exist.
+    """
+    run = arrival.run
+    first = run.id if arrival.signal_id is None else known[signal_key(arrival)]
+    return Received(views.get(first) or pruned_view(run, first, now_ms), duplicate=first != run.id)

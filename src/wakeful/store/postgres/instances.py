@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from asyncpg import SerializationError
@@ -20,11 +20,10 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.mailbox_rules import pruned_view
+from wakeful.store.mailbox_rules import received, signal_key
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.mailbox import (
-    SignalKey,
     admit_signals,
     expose,
     known_signals,
@@ -79,11 +78,13 @@ async def send(
     if not arrivals:
         return []
     locked = await lock_and_number(db, now_ms, [each.run for each in arrivals])
-    known = await known_signals(db, now_ms, [_key(each) for each in arrivals if each.signal_id is not None])
+    known = await known_signals(
+        db, now_ms, [signal_key(each) for each in arrivals if each.signal_id is not None]
+    )
     new = [
         each
         for each in arrivals
-        if each.signal_id is None or known.setdefault(_key(each), each.run.id) == each.run.id
+        if each.signal_id is None or known.setdefault(signal_key(each), each.run.id) == each.run.id
     ]
     stored: list[RunView] = []
     if new:
@@ -97,19 +98,7 @@ async def send(
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
         views |= {view.id: view for view in await runs_by_ids(db, others)}
-    return [_received(each, known, views, now_ms) for each in arrivals]
-
-
-def _received(
-    arrival: Arrival, known: Mapping[SignalKey, str], views: Mapping[str, RunView], now_ms: int
-) -> Received:
-    run = arrival.run
-    first = run.id if arrival.signal_id is None else known[_key(arrival)]
-    return Received(views.get(first) or pruned_view(run, first, now_ms), duplicate=first != run.id)
-
-
-def _key(arrival: Arrival) -> SignalKey:
-    return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)
+    return [received(each, known, views, now_ms) for each in arrivals]
 
 
 async def _check_limits(db: Db, workspace: str, agent: str, limits: InstanceLimits) -> None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from wakeful.instances import InstanceLimits, InstanceStatus
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
-from wakeful.store.mailbox_rules import Mailbox, admit
+from wakeful.store.mailbox_rules import Mailbox, SignalKey, admit
 from wakeful.store.postgres import mailbox_statements as sql
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.statements import numbers
@@ -22,9 +22,6 @@ from wakeful.store.sql.instances import limits_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
-
-#: The identity of a signal: instance, source, id.
-SignalKey: TypeAlias = tuple[str, str, str]
 
 
 class Numbered(NamedTuple):

@@ -20,13 +20,13 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.mailbox_rules import pruned_view
+from wakeful.store.mailbox_rules import received, signal_key
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import JobRow, RunView
+from wakeful.store.rows import JobRow
 from wakeful.store.sql import instances as shared
 from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.mailbox import SignalKey, add_signals, expose, known_signals, remember
+from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
 from wakeful.store.sqlite.runs import runs_by_ids
 from wakeful.store.sqlite.schedules import change_schedules, schedules_of
 from wakeful.store.sqlite.session import SqliteSession, translate
@@ -58,11 +58,11 @@ async def send(
     limits: InstanceLimits | None,
 ) -> list[Received]:
     """Store signals in mailboxes. See `Store.send`."""
-    known = known_signals(db, now_ms, [_key(each) for each in arrivals if each.signal_id is not None])
+    known = known_signals(db, now_ms, [signal_key(each) for each in arrivals if each.signal_id is not None])
     new = [
         each
         for each in arrivals
-        if each.signal_id is None or known.setdefault(_key(each), each.run.id) == each.run.id
+        if each.signal_id is None or known.setdefault(signal_key(each), each.run.id) == each.run.id
     ]
     owner = (arrivals[0].run.workspace, arrivals[0].run.agent) if arrivals else None
     grows = limits is not None and _any_missing(db, new)
@@ -74,15 +74,7 @@ async def send(
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
         views |= {view.id: view for view in await runs_by_ids(db, others)}
-    return [_received(each, known, views, now_ms) for each in arrivals]
-
-
-def _received(
-    arrival: Arrival, known: dict[SignalKey, str], views: dict[str, RunView], now_ms: int
-) -> Received:
-    run = arrival.run
-    first = run.id if arrival.signal_id is None else known[_key(arrival)]
-    return Received(views.get(first) or pruned_view(run, first, now_ms), duplicate=first != run.id)
+    return [received(each, known, views, now_ms) for each in arrivals]
 
 
 def _any_missing(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> bool:
@@ -145,7 +137,3 @@ async def list_instances(db: sqlite3.Connection, only: InstanceFilter) -> list[I
 async def schedules(db: sqlite3.Connection, instance_id: str) -> list[JobRow]:
     """Return the jobs of the schedules of an instance."""
     return schedules_of(db, [instance_id])
-
-
-def _key(arrival: Arrival) -> SignalKey:
-    return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)

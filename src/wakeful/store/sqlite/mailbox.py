@@ -14,7 +14,7 @@ from wakeful.instances import InstanceStatus
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
-from wakeful.store.mailbox_rules import USUAL_MAILBOX, Admission, Mailbox, admit
+from wakeful.store.mailbox_rules import USUAL_MAILBOX, Admission, Mailbox, SignalKey, admit
 from wakeful.store.rows import Move
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -90,9 +90,6 @@ LEAVE: Final = """
 HIDE: Final = "UPDATE runs SET due_at = NULL WHERE rowid = ?"
 EXPOSE: Final = "UPDATE runs SET due_at = fire_at, requires_version = ? WHERE rowid = ?"
 RETRY: Final = "UPDATE runs SET due_at = ?, requires_version = ? WHERE rowid = ?"
-
-#: Identifies a signal: instance, source, id.
-SignalKey = tuple[str, str, str]
 
 
 def add_signals(
