@@ -32,7 +32,7 @@ CREATE TABLE instances (
     created_at        timestamptz NOT NULL,
     updated_at        timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-CREATE UNIQUE INDEX instances_name ON instances (workspace, agent, name);
+CREATE INDEX instances_name ON instances (workspace, agent, name);
 CREATE INDEX instances_schedules ON instances (workspace, agent, schedules_hash, id);
 
 -- The signals that an instance has received, until their ids expire.

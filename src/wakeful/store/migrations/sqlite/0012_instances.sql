@@ -31,7 +31,7 @@ CREATE TABLE instances (
     created_at        INTEGER NOT NULL,
     updated_at        INTEGER NOT NULL
 );
-CREATE UNIQUE INDEX instances_name ON instances (workspace, agent, name);
+CREATE INDEX instances_name ON instances (workspace, agent, name);
 -- Without those that are stopped: they have no schedules, and do not count towards the quota.
 CREATE INDEX instances_schedules ON instances (workspace, agent, schedules_hash) WHERE status <> 'stopped';
 
