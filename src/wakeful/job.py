@@ -115,6 +115,16 @@ class Chain:
     on: ChainOn = "succeeded"
 
 
+class Origin(NamedTuple):
+    """The conversation in which a job was made."""
+
+    #: the session; None if it was made outside of one
+    session: str | None = None
+    #: the channel and the recipient there
+    channel: str | None = None
+    to: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What a launcher needs: the target of a run and what the run carries."""
@@ -208,6 +218,10 @@ class Work:
     hours_tz: str | None = None
     #: whether the target is the agent's and not in the job's document
     inherited: bool = False
+    #: the conversation in which the job was made
+    origin: Origin | None = None
+    #: how many jobs in a row an agent made for itself, up to this one; 0: a person made it
+    depth: int = 0
 
     @property
     def own_target(self) -> Mapping[str, Json] | None:

@@ -9,7 +9,16 @@ from typing import Final, Literal, NamedTuple
 from wakeful.errors import FailedPrecondition
 
 TriggerName = Literal[
-    "schedule", "user", "agent", "signal", "replay", "backfill", "chain", "heartbeat", "alert"
+    "schedule",
+    "user",
+    "agent",
+    "signal",
+    "replay",
+    "backfill",
+    "chain",
+    "heartbeat",
+    "alert",
+    "hook",
 ]
 
 
@@ -59,6 +68,17 @@ MOVES: Final[dict[RunState, frozenset[RunState]]] = {
 }
 
 
+class RunDetails(NamedTuple):
+    """What few runs have. It is written after the insert, so that other inserts stay small."""
+
+    #: the session of a turn
+    session: str | None = None
+    #: how many jobs in a row an agent made for itself, up to the job of this run
+    depth: int = 0
+    #: compact JSON of what is added to the payload
+    context: str | None = None
+
+
 class NewRun(NamedTuple):
     """A run to insert: only the columns that an insert sets, since a storm builds 100,000."""
 
@@ -105,6 +125,8 @@ class NewRun(NamedTuple):
     instance_id: str | None = None
     instance: str | None = None
     signal: str | None = None
+    #: not a column
+    details: RunDetails | None = None
 
     @property
     def is_pull(self) -> bool:

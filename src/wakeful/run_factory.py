@@ -14,7 +14,7 @@ from wakeful.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instanc
 from wakeful.job import HEARTBEAT_JOB, WAKE_JOB, Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.run import Follower, NewRun, TriggerName, tick_key
+from wakeful.run import Follower, NewRun, RunDetails, TriggerName, tick_key
 from wakeful.start_rules import may_start
 
 
@@ -96,6 +96,8 @@ def tick_run(
         None if worker else claim_timeout_ms(work, policy),
         *requirement_of(work, job.workspace, job.agent),
     )
+    if work.depth:
+        run = run._replace(details=run_details(work))
     if worker or work.instance is None:
         return run
     return signal_of_job(run, work, job_signal(job.name))
@@ -116,6 +118,7 @@ def manual_run(
     payload: str | None = None,
     claim_ms: int | None = None,
     requirement: Requirement = NOTHING,
+    details: RunDetails | None = None,
 ) -> NewRun:
     """Return a run that is no tick: due now, with a key of its own.
 
@@ -150,7 +153,17 @@ def manual_run(
         claim_timeout_ms=claim_ms,
         requires=requirement.name,
         requires_version=requirement.version,
+        details=details,
     )
+
+
+def run_details(work: Work) -> RunDetails | None:
+    """Return the details that a run has from its job.
+
+    >>> run_details(Work(depth=2))
+    RunDetails(session=None, depth=2, context=None)
+    """
+    return RunDetails(depth=work.depth) if work.depth else None
 
 
 def follow_up_run(follower: Follower) -> NewRun:
@@ -177,6 +190,7 @@ def follow_up_run(follower: Follower) -> NewRun:
         serial=policy.overlap != "allow",
         claim_ms=claim_ms,
         requirement=requirement_of(work, follower.workspace, follower.agent),
+        details=run_details(work),
     )
     if not run.is_pull:
         return signal_of_job(run, work, job_signal(follower.name))

@@ -29,7 +29,8 @@ SHARED = {name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", 
 # ten turns.
 _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS})
-    INSERT INTO sessions SELECT 'default', 'agent-' || (i % 50), 's' || i,
+    INSERT INTO sessions (workspace, agent, name, due_at, places, context, created_at, updated_at)
+    SELECT 'default', 'agent-' || (i % 50), 's' || i,
         iif(i % 100 = 0, {NOW}, NULL), 1, NULL, {NOW}, {NOW} FROM n;
     INSERT INTO messages SELECT 'm' || name || '-' || k.value, workspace, agent, name, 'hello', 'key:1',
         'user', {NOW} - 1000 FROM sessions, json_each('[1,2,3]') k WHERE due_at IS NOT NULL;
@@ -42,7 +43,8 @@ _LITE = f"""
         NULL, 'key', {NOW} FROM turns;
     ANALYZE"""
 _GREAT = f"""
-    INSERT INTO sessions SELECT 'default', 'agent-' || (i % 50), 's' || i,
+    INSERT INTO sessions (workspace, agent, name, due_at, places, context, created_at, updated_at)
+    SELECT 'default', 'agent-' || (i % 50), 's' || i,
         CASE WHEN i % 100 = 0 THEN to_timestamp({NOW // 1000}) END, 1, NULL, now(), now()
     FROM generate_series(0, {SESSIONS - 1}) i;
     INSERT INTO messages SELECT gen_random_uuid(), workspace, agent, name, 'hello', 'key:1', 'user',

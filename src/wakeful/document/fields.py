@@ -32,7 +32,7 @@ from wakeful.document.kinds import (
 from wakeful.document.values import camel
 from wakeful.duration import LONGEST
 from wakeful.field_spec import FieldSpec
-from wakeful.job import Definition, Json, Timing, Work
+from wakeful.job import Definition, Json, Origin, Timing, Work
 from wakeful.policy import Policy
 from wakeful.schedule import schedule_from_json
 
@@ -158,11 +158,22 @@ ABOUT: Final = fields_of(Definition)
 DECLARED: Final = (*TIMING, *WORK, *POLICY, *ABOUT)
 
 _STORED_FLAG: Final = FieldSpec("")
-#: The work in a store also has what follows from the agent and from the timing.
+_ORIGIN: Final = Kind(
+    "json",
+    None,
+    None,
+    "",
+    "",
+    lambda origin: None if origin is None else [*origin],
+    lambda read: Origin(*read),
+)
+#: The work in a store also has what follows from the agent, from the timing and from how the job was made.
 STORED_WORK: Final = (
     *WORK,
     Field("inherited", "inherited", flag, _STORED_FLAG, False),
     Field("hoursTz", "hours_tz", text(), _STORED_FLAG),
+    Field("origin", "origin", _ORIGIN, _STORED_FLAG),
+    Field("depth", "depth", whole(0, MAX_NUMBER), _STORED_FLAG, 0),
 )
 
 _ANY: Final = Kind("json", None, None, "JsonLike", "Json")

@@ -38,6 +38,8 @@ class Trigger(StrEnum):
     HEARTBEAT = "heartbeat"
     #: an alert about a job, an agent or a workspace
     ALERT = "alert"
+    #: the trigger URL of the job
+    HOOK = "hook"
 
 
 class OverlapPolicy(StrEnum):

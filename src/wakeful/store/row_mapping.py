@@ -145,6 +145,9 @@ def view_of(run: NewRun, now_ms: int) -> RunView:
         requires_version=run.requires_version,
         instance=run.instance,
         signal=run.signal,
+        session=run.details.session if run.details else None,
+        depth=run.details.depth if run.details else 0,
+        context=run.details.context if run.details else None,
     )
 
 

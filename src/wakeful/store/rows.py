@@ -95,6 +95,9 @@ class DueJob(NamedTuple):
     secret: bytes | None = None
     old_secret: bytes | None = None
     old_secret_until_ms: int | None = None
+    #: compact JSON of the state that the last precheck left, and its revision
+    precheck_state: str | None = None
+    precheck_revision: int = 0
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -182,6 +185,14 @@ class TakenRun(NamedTuple):
     #: its job's schedule and anchor, from which the previous tick follows
     timing: str | None = None
     anchor_ms: int | None = None
+    #: the session of a turn
+    session: str | None = None
+    #: compact JSON of what is added to its payload, and of what its precheck decided in an earlier attempt
+    context: str | None = None
+    precheck: str | None = None
+    #: its job: compact JSON of the state that the last precheck left, and its revision
+    precheck_state: str | None = None
+    precheck_revision: int = 0
     #: of a signal run: its instance, the type of the signal, and the state when it was taken
     instance_id: str | None = None
     instance: str | None = None
@@ -280,6 +291,14 @@ class RunView(NamedTuple):
     instance: str | None = None
     signal: str | None = None
     emitted: str | None = None
+    #: the session of a turn
+    session: str | None = None
+    #: how many jobs in a row an agent made for itself, up to the job of this run
+    depth: int = 0
+    #: compact JSON: what is added to its payload, what its precheck decided, and the evidence of its work
+    context: str | None = None
+    precheck: str | None = None
+    evidence: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:

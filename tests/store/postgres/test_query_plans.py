@@ -157,7 +157,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     numbers = [sql.numbers([1] * BATCH), sql.numbers([NOW] * BATCH), sql.numbers([NOW] * BATCH)]
     outcomes = [(run, None, 1, "failed", NOW, NOW, None, "o", "e", None, None, 1, 500) for run in mine]
     at, reasons = [NOW] * BATCH, ["because"] * BATCH
-    births = [tuple(tick(job(id=job_id), NOW + 5)) for job_id in jobs]
+    births = [tick(job(id=job_id), NOW + 5)[:-1] for job_id in jobs]
 
     yield "CLAIM", sql.CLAIM, [NOW, BATCH]
     yield "FACTS", sql.FACTS, [text]
@@ -167,6 +167,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "NEXT_WAKE", sql.NEXT_WAKE, []
     yield "INSERT_RUNS", sql.INSERT_RUNS, [births, NOW]
     yield "INSERT_NEW_RUNS", sql.INSERT_NEW_RUNS, [births, NOW]
+    details = [[run[0] for run in births], [None] * BATCH, [1] * BATCH, [None] * BATCH]
+    yield "SET_DETAILS", sql.SET_DETAILS, details
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
     yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None]

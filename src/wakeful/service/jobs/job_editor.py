@@ -185,7 +185,9 @@ class JobEditor:
             nonlocal changed
             old = job_of(row)
             definition = edit(old, context)
-            definition = replace(definition, work=inherit(definition.work, context.target))
+            before = old.definition.work
+            work = replace(definition.work, origin=before.origin, depth=before.depth)
+            definition = replace(definition, work=inherit(work, context.target))
             if enabled and not context.active:
                 raise agent_inactive(context)
             # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.

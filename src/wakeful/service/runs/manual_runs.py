@@ -15,18 +15,19 @@ from wakeful.job import JobRecord, Work
 from wakeful.launch.precheck import DUE
 from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import DEFAULT_POLICY, Overlap
-from wakeful.run import NewRun, TriggerName
+from wakeful.run import NewRun, RunDetails, TriggerName
 from wakeful.run_factory import (
     claim_timeout_ms,
     job_signal,
     manual_run,
+    run_details,
     sent_to_instance,
     signal_of_job,
     skipped,
 )
 from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
-from wakeful.store.rows import DeadLetter, LiveRuns, ManualRunPlan
+from wakeful.store.rows import DeadLetter, LiveRuns, ManualRunPlan, RunView
 
 MAX_BACKFILL: Final = 10_000
 
@@ -166,10 +167,16 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         claim_timeout_ms=claim_ms,
         requires=requirement.name,
         requires_version=requirement.version,
+        details=_details(old),
     )
     if work is not None and (old.instance is None or work.instance is None):  # by the present target
         return signal_of_job(run, work, job_signal(old.job_name))
     return run if old.instance is None else sent_to_instance(run, old.instance, old.signal or JOB_SIGNAL)
+
+
+def _details(old: RunView) -> RunDetails | None:
+    details = RunDetails(old.session, old.depth, old.context)
+    return None if details == RunDetails() else details
 
 
 def _run(
@@ -195,5 +202,6 @@ def _run(
         serial=serial,
         claim_ms=claim_timeout_ms(work, job.definition.policy),
         requirement=requirement_of(work, job.workspace, job.agent),
+        details=run_details(work),
     )
     return signal_of_job(run, work, job_signal(job.name))

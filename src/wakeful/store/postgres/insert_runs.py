@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _INSTANCE_ID: Final = NewRun._fields.index("instance_id")
+_DETAILS: Final = NewRun._fields.index("details")
 
 
 async def insert_runs(
@@ -37,13 +38,16 @@ async def insert_runs(
             *await add_signals(db, events, now_ms, signals, strict=strict),
         ]
         as_stored = {run.id: run for run in written}
+        await _set_details(db, [run for run in written if run.instance_id is not None])
         return [as_stored[run.id] for run in runs if run.id in as_stored]
+    rows = [run[:_DETAILS] for run in runs]
     try:
         async with db.transaction():  # a savepoint is cheaper than a check of each run
-            await db.execute(sql.INSERT_RUNS, runs, now_ms)
+            await db.execute(sql.INSERT_RUNS, rows, now_ms)
     except UniqueViolationError:
-        inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, runs, now_ms)).split(","))
+        inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, rows, now_ms)).split(","))
         runs = [run for run in runs if run.id in inserted]
+    await _set_details(db, runs)
     if any(run[9] == "pending" for run in runs):
         events.publish("runs")
     events.inserted(runs)
@@ -51,3 +55,10 @@ async def insert_runs(
     if missed:
         await note_missed(db, events, now_ms, missed)
     return runs
+
+
+async def _set_details(db: Db, runs: Sequence[NewRun]) -> None:
+    """Write the details of the few runs that have them."""
+    found = [(run.id, *run.details) for run in runs if run[_DETAILS] is not None and run.details]
+    if found:
+        await db.execute(sql.SET_DETAILS, *map(list, zip(*found, strict=True)))

@@ -194,7 +194,8 @@ async def write_signals(
 ) -> list[NewRun]:
     """Insert runs of instances that are locked, each with its number. Returns those that were inserted."""
     runs = [run for run, _ in numbered]
-    found = await db.fetchval(sql.INSERT_SIGNALS, runs, now_ms, numbers(number for _, number in numbered))
+    rows = [run[:-1] for run in runs]  # without the details
+    found = await db.fetchval(sql.INSERT_SIGNALS, rows, now_ms, numbers(number for _, number in numbered))
     inserted = set(str(found).split(","))
     if len(inserted) < len(runs):  # a tick that has a run keeps it
         runs = [run for run in runs if run.id in inserted]

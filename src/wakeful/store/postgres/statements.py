@@ -38,7 +38,7 @@ FACTS: Final = """
         l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until,
         j.pause_until, CASE WHEN j.pause_until IS NOT NULL THEN
             (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END,
-        j.secret, j.old_secret, j.old_secret_until_at
+        j.secret, j.old_secret, j.old_secret_until_at, j.precheck_state, j.precheck_revision
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
     JOIN jobs j ON j.id = claimed.id LEFT JOIN live_runs l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
@@ -94,6 +94,12 @@ def _insert(on_conflict: str) -> str:
 INSERT_RUNS: Final = f"{_insert('')} SELECT"
 #: the same indexes, for each run; returns which were inserted
 INSERT_NEW_RUNS: Final = f"{_insert('ON CONFLICT DO NOTHING')} SELECT string_agg(id::text, ',') FROM inserted"
+
+#: the primary key, once for each
+SET_DETAILS: Final = """
+    UPDATE runs r SET session = d.session, depth = d.depth, context = d.context
+    FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::text[]) d (id, session, depth, context)
+    WHERE r.id = d.id"""
 
 # --- running --------------------------------------------------------------------------------------------
 
@@ -153,7 +159,8 @@ def taken_runs(policy: str, more: str, joined: str) -> str:
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
         s.attempt, s.lane, s.idempotency_key, coalesce({policy}, '{{}}'), coalesce(j.work, '{{}}'),
         coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
-        j.old_secret_until_at, s.missed, j.timing, j.anchor_at {more}
+        j.old_secret_until_at, s.missed, j.timing, j.anchor_at, s.session, s.context, s.precheck,
+        j.precheck_state, coalesce(j.precheck_revision, 0) {more}
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id {joined} ORDER BY s.was_due_at, s.id"""
 
 
@@ -516,7 +523,7 @@ _DELIVERY: Final = """
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
 MORE_RUN_COLUMNS: Final = """
         r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version, r.instance, r.signal,
-        r.emitted"""
+        r.emitted, r.session, r.depth, r.context, r.precheck, r.evidence"""
 _RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY}, {MORE_RUN_COLUMNS} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"

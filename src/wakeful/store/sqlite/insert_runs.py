@@ -31,7 +31,7 @@ def write_runs(
         (
             run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
             until, attempt, worker, lane, serial, due, started, _, key, replay_of, payload,
-            claim_timeout, requires, requires_version, instance, _, _,
+            claim_timeout, requires, requires_version, instance, _, _, _,
         ) = run  # fmt: skip
         if (
             by is None and reason is None and until is None and replay_of is None and payload is None
@@ -52,7 +52,7 @@ def write_runs(
         elif instance is not None and state == "pending":
             signals.append(run)
             continue
-        other.append((*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
+        other.append((*run[:-1], 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
     inserted = 0
     for statement, rows in (
         (sql.INSERT_RUNNING, running),
@@ -65,6 +65,9 @@ def write_runs(
         stored = {run.id: run for run in add_signals(db, events, now_ms, signals, strict=strict)}
         inserted += len(stored)
         runs = [stored.get(run.id, run) for run in runs]
+    details = [(*run.details, run.id) for run in runs if run[-1] is not None and run.details]
+    if details:
+        db.executemany(sql.SET_DETAILS, details)
     if inserted < len(runs):
         ids = json.dumps([run.id for run in runs])
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}

@@ -112,7 +112,7 @@ def add_signals(
     if admission.hidden:
         db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
     rows = [
-        (*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms, sequence)
+        (*run[:-1], 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms, sequence)
         for run, sequence in admission.runs
     ]
     inserted = db.executemany(sql.INSERT_SIGNALS, rows).rowcount

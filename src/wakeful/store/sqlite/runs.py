@@ -34,7 +34,8 @@ LIVE: Final = """
 _LETTER: Final = f"""
     SELECT {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS.split(", "))},
         'not_requested', NULL, r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version,
-        r.instance, r.signal, r.emitted, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')"""
+        r.instance, r.signal, r.emitted, r.session, r.depth, r.context, r.precheck, r.evidence,
+        coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')"""
 #: the primary keys of runs and jobs, once for each
 LETTERS: Final = f"""{_LETTER}
     FROM json_each(?2) e CROSS JOIN runs r ON r.id = e.value LEFT JOIN jobs j ON j.id = r.job_id

@@ -30,7 +30,7 @@ CLAIM: Final = f"""
         missed, spread_from, spread_until, pause_until,
         iif(pause_until IS NULL, NULL,
             (SELECT active FROM agents a WHERE a.workspace = jobs.workspace AND a.name = jobs.agent)),
-        secret, old_secret, old_secret_until
+        secret, old_secret, old_secret_until, precheck_state, precheck_revision
     {_DUE}"""
 #: jobs_wake, then runs_running and runs_waiting once for each job
 LIVE_RUNS: Final = f"""
@@ -72,10 +72,12 @@ INSERT_PENDING: Final = f"""
         attempt, lane, serial, due_at, idempotency_key, requires, created_at)
     VALUES ({marks(8)}, 'pending', {marks(8)}) ON CONFLICT DO NOTHING"""
 INSERT_RUNS: Final = f"""
-    INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
+    INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 2)}) ON CONFLICT DO NOTHING"""
 INSERT_SIGNALS: Final = f"""
     INSERT INTO runs ({NEW_RUN_COLUMNS}, sequence)
-    VALUES ({marks(len(NewRun._fields) + 4)}) ON CONFLICT DO NOTHING"""
+    VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
+#: the primary key
+SET_DETAILS: Final = "UPDATE runs SET session = ?, depth = ?, context = ? WHERE id = ?"
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -87,6 +89,7 @@ DUE_RUN: Final = """
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
         coalesce(j.policy, c.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
         r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing, j.anchor_at,
+        r.session, r.context, r.precheck, j.precheck_state, coalesce(j.precheck_revision, 0),
         r.instance_id, r.instance, r.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
         i.memory, r.due_at, r.rowid"""
 #: the primary keys of jobs, instances and agent_classes, once for each; a run without an instance has neither
@@ -361,7 +364,7 @@ RUN_VIEW: Final = f"""{RUN_COLUMNS},
     coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
     (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code,
-    requires, requires_version, instance, signal, emitted"""
+    requires, requires_version, instance, signal, emitted, session, depth, context, precheck, evidence"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order
