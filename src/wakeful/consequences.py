@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.conversations import HistoryAppend
 from wakeful.ids import new_id
 from wakeful.incident_rules import Incident, IncidentChange, IncidentJob, IncidentLog
 from wakeful.outcome import Finished
@@ -23,7 +24,7 @@ JOB_DELETED: Final = "job_deleted"
 
 # The fields of `Finished` that ask for something beyond the run itself, and their values if they ask for
 # nothing. Comparing one slice is several times faster than testing each field.
-_REQUESTS: Final = slice(Finished._fields.index("usage"), Finished._fields.index("wake_heartbeat") + 1)
+_REQUESTS: Final = slice(Finished._fields.index("usage"), Finished._fields.index("history") + 1)
 _NO_REQUESTS: Final = tuple(Finished._field_defaults[name] for name in Finished._fields[_REQUESTS])
 
 
@@ -58,6 +59,8 @@ class Needs(NamedTuple):
     waking_runs: Sequence[str] = ()
     #: runs that report usage
     usage_runs: Sequence[str] = ()
+    #: entries to append to the histories of sessions
+    history: Sequence[HistoryAppend] = ()
 
 
 class Facts(NamedTuple):
@@ -142,6 +145,7 @@ def needs(outcomes: Iterable[Finished]) -> Needs:
         [each.run_id for each in ending if each.job_id is not None],
         [each.run_id for each in special if each.wake_heartbeat],
         [each.run_id for each in special if each.usage is not None],
+        [entry for each in special for entry in each.history],
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from wakeful.conversations import HistoryAppend
 from wakeful.instances import DIRECTIVE_REFUSED, Handled
 from wakeful.job import NO_WORK, Work
 from wakeful.policy import Backoff, Policy
@@ -102,6 +103,8 @@ class Finished(NamedTuple):
     deliver: tuple[str | None, str | None] | None = None
     #: fire the heartbeat of the run's agent
     wake_heartbeat: bool = False
+    #: what it appends to the histories of sessions
+    history: tuple[HistoryAppend, ...] = ()
     #: how many failed attempts of the run count towards `max_attempts`, including this one
     failed_attempts: int = 0
     #: the status code of the target's response, if it has one

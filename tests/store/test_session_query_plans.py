@@ -15,23 +15,39 @@ from tests.support.query_plans import visited
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.store.postgres import sessions as postgres_talking
 from wakeful.store.sessions import SessionKey, SessionMessage
-from wakeful.store.sql import queries
+from wakeful.store.sql import history, queries
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import sessions as sqlite_talking
 from wakeful.store.sqlite.session import translate
 
 SESSIONS = 20_000
+TABLES = ("sessions", "session_history", "turns", "runs", "messages")
 STEP = 1_000
+
+
+def statements_of(module: object) -> dict[str, str]:
+    return {
+        name: text
+        for name, text in vars(module).items()
+        if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
+    }
+
+
 #: reads a whole table by design
 WHOLE = "PRUNE_SESSIONS"
-SHARED = {name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)}
+SHARED = {
+    **{name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)},
+    **statements_of(history),
+}
 # One session in a hundred is due and has waiting messages; half of those have a live turn. Each session has
-# ten turns.
+# ten turns and ten entries in its history.
 _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS})
     INSERT INTO sessions (workspace, agent, name, due_at, places, context, created_at, updated_at)
     SELECT 'default', 'agent-' || (i % 50), 's' || i,
         iif(i % 100 = 0, {NOW}, NULL), 1, NULL, {NOW}, {NOW} FROM n;
+    INSERT INTO session_history SELECT workspace, agent, name, k.value, 'user', 'hello', 2, 'r', NULL, {NOW}
+        FROM sessions, json_each('[1,2,3,4,5,6,7,8,9,10]') k;
     INSERT INTO messages SELECT 'm' || name || '-' || k.value, workspace, agent, name, 'hello', 'key:1',
         'user', {NOW} - 1000 FROM sessions, json_each('[1,2,3]') k WHERE due_at IS NOT NULL;
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS * 10})
@@ -47,6 +63,8 @@ _GREAT = f"""
     SELECT 'default', 'agent-' || (i % 50), 's' || i,
         CASE WHEN i % 100 = 0 THEN to_timestamp({NOW // 1000}) END, 1, NULL, now(), now()
     FROM generate_series(0, {SESSIONS - 1}) i;
+    INSERT INTO session_history SELECT workspace, agent, name, n, 'user', 'hello', 2, gen_random_uuid(), NULL,
+        to_timestamp({NOW // 1000}) FROM sessions, generate_series(1, 10) n;
     INSERT INTO messages SELECT gen_random_uuid(), workspace, agent, name, 'hello', 'key:1', 'user',
         to_timestamp({NOW // 1000 - 1}) FROM sessions, generate_series(1, 3) WHERE due_at IS NOT NULL;
     INSERT INTO turns SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'default',
@@ -62,14 +80,6 @@ _GREAT = f"""
 DUE = SESSIONS // 100
 
 
-def _named(module: object) -> dict[str, str]:
-    return {
-        name: text
-        for name, text in vars(module).items()
-        if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
-    }
-
-
 async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
@@ -77,15 +87,17 @@ async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None
     db.execute("PRAGMA synchronous = OFF")
     db.executescript(_LITE)
     scans = {}
-    own, shared = _named(sqlite_talking), {name: translate(text) for name, text in SHARED.items()}
+    own, shared = statements_of(sqlite_talking), {name: translate(text) for name, text in SHARED.items()}
     for name, text in (own | shared).items():
         numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
         given = [None] * (max(numbered) if numbered else text.count("?"))
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {text}", given)]
         if found := [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]:
             scans[name] = found
-    assert scans.keys() - {"TURNS"} == {WHOLE}
-    assert len(scans.get("TURNS", [])) <= 1, "the few that it has just found"
+    few = {"TURNS", "DROP_OLDEST"}
+    assert scans.keys() - few == {WHOLE}
+    scanned = [step for name in few for step in scans.get(name, []) if step.endswith(TABLES)]
+    assert scanned == [], "they scan the few rows that they have just found"
 
     taken, steps = {}, 0
 
@@ -102,6 +114,9 @@ async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None
         ("turns", lambda: store.take_turns(NOW, 10, lambda talk: start_turns(talk, NOW)), 20),
         ("no turns", lambda: store.take_turns(NOW - DAY, 10, lambda talk: start_turns(talk, NOW)), 1),
         ("sessions", lambda: store.sessions("default", "agent-1", None, 50), 5),
+        ("session", lambda: store.session(key), 1),
+        ("history", lambda: store.history(key, 5, 50), 1),
+        ("prune", lambda: store._driver.write(store._shared(history.prune), NOW - DAY), 1),
     ):
         steps = 0
         await call()
@@ -119,6 +134,7 @@ async def test_postgres_visits_few_rows() -> None:
     await store.open()
     names = [f"s{number * 100}" for number in range(50)]
     keys: list[object] = [["default"] * 50, [f"agent-{number * 100 % 50}" for number in range(50)], names]
+    key: list[object] = ["default", "agent-0", "s0"]
     runs = [f"01910000-0000-7000-8000-{number * 200:012x}" for number in range(50)]
     new = [f"01920000-0000-7000-8000-{number:012x}" for number in range(50)]
     cases: dict[str, list[object]] = {
@@ -134,17 +150,30 @@ async def test_postgres_visits_few_rows() -> None:
         "UPDATE_SESSIONS": [*keys, [None] * 50, [1] * 50, [None] * 50],
         "NEXT_TURN": [NOW],
         "SESSIONS": ["default", "agent-1", "s2", 50],
+        "SESSION": key,
+        "SET_ADDRESS": [*key, "telegram", "123"],
+        "LOCK_SESSION": key,
+        "ADD_SESSION": [*key, NOW],
+        "DELETE_SESSION": key,
+        "ADD_ENTRY": [*key, 11, "user", "hello", 2, new[0], None, NOW],
+        "SET_SEQUENCE": [*key, 11, NOW],
+        "DROP_OLDEST": [*key, 5, 1_000],
+        "HISTORY": [*key, 8, 5],
+        "DELETE_HISTORY": key,
+        "PRUNE_HISTORY": [NOW - DAY],
         "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],
         WHOLE: [NOW - DAY],
     }
-    statements = _named(postgres_talking) | SHARED
+    statements = statements_of(postgres_talking) | SHARED
     assert cases.keys() == statements.keys()
     beyond = {}
     async with store._pool._acquired() as db:
         await db.execute(_GREAT, timeout=120)
         for name, given in cases.items():
             rows, scanned = await visited(db, statements[name], *given)
-            if name != WHOLE and (rows > 2_000 or {"sessions", "turns", "runs"} & set(scanned)):
+            if name != WHOLE and (
+                rows > 2_000 or {"sessions", "session_history", "turns", "runs"} & set(scanned)
+            ):
                 beyond[name] = rows, scanned
     await store.close()
     assert beyond == {}

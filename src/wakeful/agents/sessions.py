@@ -7,7 +7,8 @@ full.
 At most `cap` turns wait. `/stop` and `/stopall` are commands, not messages: they act at once.
 
     queue, followup   turns run one after another, in the order of their messages
-    interrupt         a new message stops running turns and drops waiting ones
+    interrupt         a new message stops running turns and drops waiting ones; then its turn starts at once.
+                      Within the debounce, the new turn also has the messages of the turn that it stops
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from wakeful.capabilities import requirement_of
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.sessions import Drop, Mode
+from wakeful.ids import first_id
 from wakeful.instances import MESSAGE_SIGNAL
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run import NewRun, RunState, TriggerName
+from wakeful.run import NewRun, RunDetails, RunState, TriggerName
 from wakeful.run_factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.store.sessions import WAKE_JOB, SessionMessage, SessionState, SessionUpdate, Turn
 
@@ -74,11 +76,22 @@ def command_in(body: str) -> str | None:
     return word if word in (STOP, STOP_ALL) else None
 
 
-def receive(state: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
+def receive(
+    state: SessionState,
+    message: SessionMessage,
+    now_ms: int,
+    address: tuple[str, str | None] | None = None,
+) -> SessionUpdate:
     """Return the update of a session for a new message.
 
-    Messages are ordered by arrival: a message is never earlier than those before it, whatever its clock.
+    Messages are ordered by arrival: a message is never earlier than those before it, whatever its clock. The
+    session keeps the `address` of the message, its channel and recipient, unless the message is a command.
     """
+    update = _receive(state, message, now_ms)
+    return update if address is None or command_in(message.body) else update._replace(address=address)
+
+
+def _receive(state: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
     now_ms = max([now_ms, *(each.at_ms for each in state.messages)])
     message = message._replace(at_ms=now_ms)
     live, queue = _live(state), queue_of(state.queue)
@@ -90,8 +103,10 @@ def receive(state: SessionState, message: SessionMessage, now_ms: int) -> Sessio
     waiting = batches([*state.messages, message], queue)
     *before, newest = waiting
     if queue.mode == "interrupt":
-        stopped = _stopped(live, "interrupted")
-        return _settle(state, newest, (), now_ms, stopped, [m for each in before for m in each], message)
+        return _settle(
+            state, newest, (), now_ms, _stopped(live, "interrupted"), [m for each in before for m in each],
+            message, interrupted=[_said(turn) for turn in live],
+        )  # fmt: skip
     if len(waiting) <= queue.cap or newest[0] is not message:  # one that joins a waiting turn needs no room
         return _settle(state, [*state.messages, message], live, now_ms, arrived=message)
     if queue.drop == "new":
@@ -99,6 +114,15 @@ def receive(state: SessionState, message: SessionMessage, now_ms: int) -> Sessio
     too_many = waiting[: len(waiting) - queue.cap]
     kept = [m for each in waiting[len(too_many) :] for m in each]
     return _settle(state, kept, live, now_ms, dropped=[m for each in too_many for m in each], arrived=message)
+
+
+def delete(state: SessionState) -> SessionUpdate:
+    """Return the update of a session that is deleted: its turns stop, and its messages are dropped."""
+    return SessionUpdate(
+        dropped=[message.id for message in state.messages],
+        stopped=_stopped(_live(state), "session_deleted"),
+        over=[turn.run_id for turn in state.turns],
+    )
 
 
 def start_turns(state: SessionState, now_ms: int) -> SessionUpdate:
@@ -118,7 +142,7 @@ def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[Sessi
     found: list[list[SessionMessage]] = []
     said = 0
     for message in messages:
-        length = len(message.body.encode("utf-8", "replace")) + 1
+        length = _length(message)
         if (
             found
             and message.at_ms - found[-1][-1].at_ms < queue.debounce_ms
@@ -133,10 +157,48 @@ def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[Sessi
     return found
 
 
-def payload_of(session: str, batch: Sequence[SessionMessage]) -> dict[str, Json]:
-    """Return the payload of the run of a turn."""
-    said = "\n".join(message.body for message in batch)
-    return {"session": session, "message": said, "messages": [message.id for message in batch]}
+def payload_of(session: str, batch: Sequence[SessionMessage], before: Said | None = None) -> dict[str, Json]:
+    """Return the payload of the run of a turn; `before` comes first."""
+    said = [message.body for message in batch]
+    ids: list[Json] = [message.id for message in batch]
+    if before is not None:
+        said, ids = [before.text, *said], [*before.ids, *ids]
+    return {"session": session, "message": "\n".join(said), "messages": ids}
+
+
+class Said(NamedTuple):
+    """The messages of a turn."""
+
+    text: str = ""
+    #: the ids of the messages, which are in the order of their time
+    ids: tuple[str, ...] = ()
+
+
+def _said(turn: Turn) -> Said:
+    """Return the messages of a turn, as its payload has them."""
+    payload = json.loads(turn.payload) if turn.payload else None
+    if not isinstance(payload, dict) or not payload.get("messages"):
+        return Said()
+    return Said(str(payload.get("message", "")), tuple(map(str, payload["messages"])))
+
+
+def _said_again(interrupted: Sequence[Said], batch: Sequence[SessionMessage], queue: Queue) -> Said | None:
+    """Return the messages of an interrupted turn that would be one turn with this batch; None: none."""
+    at_ms, length = batch[0].at_ms, sum(map(_length, batch))
+    for said in reversed(interrupted):
+        if (
+            said.ids
+            and said.ids[-1] > first_id(at_ms - queue.debounce_ms + 1)
+            and said.ids[0] > first_id(at_ms - _MAX_DEBOUNCES * queue.debounce_ms + 1)
+            and len(said.text.encode("utf-8", "replace")) + length <= MAX_TURN_BYTES
+        ):
+            return said
+    return None
+
+
+def _length(message: SessionMessage) -> int:
+    """Return the bytes of a message in a turn, with the line break."""
+    return len(message.body.encode("utf-8", "replace")) + 1
 
 
 def context_fullness(usage: str | None) -> float | None:
@@ -168,8 +230,13 @@ def _settle(
     stopped: Sequence[tuple[str, str]] = (),
     dropped: Sequence[SessionMessage] = (),
     arrived: SessionMessage | None = None,
+    *,
+    interrupted: Sequence[Said] = (),
 ) -> SessionUpdate:
-    """Return the update that starts all turns that can start, and when to check again."""
+    """Return the update that starts all turns that can start, and when to check again.
+
+    A turn starts when its debounce is over; one that has `interrupted` others starts at once.
+    """
     queue, over = queue_of(state.queue), [turn for turn in state.turns if _is_over(turn)]
     context = state.context
     for turn in over:
@@ -178,8 +245,11 @@ def _settle(
     places = 1 if context is not None and context > NEARLY_FULL else queue.turns
     waiting = batches(messages, queue)
     ready = 0
-    while ready < min(len(waiting), places - len(live)) and _closes_ms(waiting[ready], queue) <= now_ms:
+    while ready < min(len(waiting), places - len(live)) and (
+        interrupted or _closes_ms(waiting[ready], queue) <= now_ms
+    ):
         ready += 1
+    before = _said_again(interrupted, waiting[0], queue) if interrupted else None
     taken = {message.id for batch in waiting[:ready] for message in batch}
     there = {message.id for message in state.messages}
     if arrived is not None and arrived.id in taken:
@@ -189,7 +259,7 @@ def _settle(
         dropped=[message.id for message in dropped if message.id in there],
         taken=[each for each in taken if each in there],
         stopped=stopped,
-        begun=[_run(state, batch, now_ms) for batch in waiting[:ready]],
+        begun=[_run(state, batch, now_ms, before) for batch in waiting[:ready]],
         over=[turn.run_id for turn in over] + [run_id for run_id, _ in stopped],
         due_ms=_closes_ms(waiting[ready], queue) if ready < len(waiting) else None,
         places=places,
@@ -198,7 +268,9 @@ def _settle(
     )
 
 
-def _run(state: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> NewRun:
+def _run(
+    state: SessionState, batch: Sequence[SessionMessage], now_ms: int, before: Said | None = None
+) -> NewRun:
     """Return the run of a turn: to the target of the agent, in the lane `main`."""
     work = work_from_text(state.work) if state.work else Work(lane=LANE)
     policy = policy_from_text(state.policy) if state.policy else DEFAULT_POLICY
@@ -214,9 +286,10 @@ def _run(state: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> N
         trigger=trigger,
         now_ms=now_ms,
         triggered_by=batch[-1].sent_by,
-        payload=payload_to_text(payload_of(session, batch)),
+        payload=payload_to_text(payload_of(session, batch, before)),
         claim_ms=claim_timeout_ms(work, policy),
         requirement=requirement_of(work, workspace, agent),
+        details=RunDetails(session=session),
     )
     return signal_of_job(run, work, MESSAGE_SIGNAL)
 

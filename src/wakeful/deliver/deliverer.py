@@ -15,7 +15,6 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
 from wakeful.deliver.delivery_text import delivery_text
-from wakeful.deliver.suppression import suppression_reason
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, ResourceExhausted
@@ -26,6 +25,7 @@ from wakeful.logs import get_logger
 from wakeful.policy import Backoff
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
+from wakeful.suppression import suppression_reason
 
 #: The most deliveries at once: Apprise blocks, so each takes a thread.
 MAX_CONCURRENT: Final = 8

@@ -164,6 +164,8 @@ def build_launch(
         None if job is None else job.anchor_ms,
         run.missed if isinstance(run, TakenRun) else 0,
     )  # fmt: skip
+    if isinstance(run, TakenRun):
+        launch.session = run.session
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
         launch.of_instance(
             run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision, run.memory

@@ -17,6 +17,7 @@ from logging import DEBUG
 from typing import Final
 
 from wakeful.clock import Clock
+from wakeful.conversations import with_history
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.in_flight import InFlight
@@ -304,6 +305,7 @@ class Worker:
             launch.id, launch.job_id, launch.attempt, run.policy, outcome, run.started_ms, now_ms,
             run.work, failed_attempts=run.failed_attempts, instance_id=launch.instance_id,
         )  # fmt: skip
+        finished = with_history(finished, launch, launch.job, run.work, launch.payload_text)
         self._completer.add(finished)
 
     # --- timeouts --------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ class Launch:
         "payload_text",
         "scheduled_ms",
         "secrets",
+        "session",
         "stateless",
         "target",
         "timeout_ms",
@@ -149,6 +150,8 @@ class Launch:
         self.anchor_ms = anchor_ms
         #: how many ticks were missed since the previous one that became a run
         self.missed = missed
+        #: the session of a turn
+        self.session: str | None = None
         #: with tracing: the W3C trace context of its launch span, which receivers continue
         self.traceparent: str | None = None
         self._payload: Json | object = _UNREAD
@@ -207,6 +210,7 @@ class Launch:
             self.anchor_ms,
             self.missed,
         )
+        other.session = self.session
         other.traceparent = self.traceparent
         return other
 

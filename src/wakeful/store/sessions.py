@@ -4,6 +4,8 @@
   turns. `due_at` is set while messages wait; its index is scanned for turns to begin.
 - `messages`: waiting messages. A message that became part of a turn is in the payload of that run.
 - `turns`: which runs are turns. A turn is *live* until an update has seen that its run has ended.
+- `session_history`: what was said and answered, numbered by `sequence` of the session. Entries are appended
+  with the outcome of a run (`Finished.history`). The longest history is in `wakeful.conversations`.
 
 Updates are decided by a pure function that the caller passes (`wakeful.agents.sessions`). When runs end while
 messages wait in any session, the topic `sessions` is published.
@@ -53,6 +55,8 @@ class Turn(NamedTuple):
     #: None: the run is deleted
     state: str | None
     usage: str | None
+    #: what was said: the stored text of `agents.sessions.payload_of`
+    payload: str | None = None
 
 
 class SessionState(NamedTuple):
@@ -92,6 +96,24 @@ class SessionUpdate(NamedTuple):
     context: float | None = None
     #: the number of waiting turns after the update
     waiting: int = 0
+    #: the new channel and recipient of the session; None: unchanged
+    address: tuple[str, str | None] | None = None
+
+
+class HistoryEntry(NamedTuple):
+    """An entry of the history of a session."""
+
+    #: its number in the session, from 1 on and without gaps
+    sequence: int
+    #: `user` or `assistant` (`conversations.HistoryRole`)
+    role: str
+    content: str
+    #: an estimate of its length
+    tokens: int
+    run_id: str
+    #: of an answer that a job added to the conversation that it comes from
+    job_name: str | None
+    at_ms: int
 
 
 class SessionView(NamedTuple):
@@ -106,6 +128,9 @@ class SessionView(NamedTuple):
     due_ms: int | None
     created_ms: int
     updated_ms: int
+    #: where its last message with a channel came from
+    channel: str | None = None
+    to: str | None = None
 
 
 #: Decides the update of a session.
@@ -144,6 +169,26 @@ class SessionStore(Protocol):
         """Return the sessions of an agent, by name, after `after`."""
         ...
 
+    async def session(self, key: SessionKey) -> SessionView | None:
+        """Return a session."""
+        ...
+
+    async def history(
+        self, key: SessionKey, before: int | None = None, limit: int = 50
+    ) -> list[HistoryEntry]:
+        """Return the entries of a session with a number below `before`, newest first."""
+        ...
+
+    async def delete_session(
+        self, key: SessionKey, now_ms: int, judge: SessionRule, entries: Sequence[AuditEntry] = ()
+    ) -> SessionUpdate | None:
+        """Lock a session, write the update that `judge` returns, and delete it with its history.
+
+        The update drops all messages and stops all live turns. Returns None if there is no such session.
+        """
+        ...
+
     async def prune_sessions(self, before_ms: int) -> None:
-        """Delete ended turns that began before then, and sessions without a message since."""
+        """Delete ended turns that began before then, sessions without a message or an answer since, and
+        older entries of histories."""
         ...

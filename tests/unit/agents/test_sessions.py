@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from wakeful.agents.sessions import MAX_TURN_BYTES, Queue, batches, context_full
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
+from wakeful.ids import first_id
 from wakeful.run import NewRun
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, SessionUpdate, Turn
 
@@ -51,7 +52,8 @@ class Conversation:
 
     def say(self, body: str, after_ms: int = 0) -> SessionUpdate:
         self.wait(after_ms)
-        message = SessionMessage(f"m{next(self._ids):06}", body, "key:1", "user", self.now_ms)
+        message_id = first_id(self.now_ms)[:-6] + f"{next(self._ids):06}"
+        message = SessionMessage(message_id, body, "key:1", "user", self.now_ms)
         settled = receive(self._talk(), message, self.now_ms)
         if settled.arrived is None and not settled.begun and not body.startswith("/"):
             self.dropped.append(message.id)
@@ -75,7 +77,12 @@ class Conversation:
         self.wait(0)
 
     def _talk(self) -> SessionState:
-        turns = [Turn(run, *is_at) for run, is_at in self.turns.items() if run not in self.known_over]
+        payloads = {run.id: run.payload for run in self.begun}
+        turns = [
+            Turn(run, *is_at, payloads[run])
+            for run, is_at in self.turns.items()
+            if run not in self.known_over
+        ]
         queue = json.dumps(self.queue) if self.queue else None
         return SessionState(KEY, list(self.waiting), turns, self.context, queue, "j1", self.work, None)
 
@@ -169,9 +176,43 @@ def test_an_interruption_stops_running_turns_and_drops_waiting_ones():
     (novel,) = talk.live
     settled = talk.say("no, a poem")
     assert list(settled.stopped) == [(novel, "interrupted")]
-    talk.say("a short one", after_ms=100)
+    assert talk.said == ["write a novel", "no, a poem"], "at once"
+    assert (talk.waiting, talk.dropped) == ([], [])
+
+
+def test_an_interruption_within_the_debounce_repeats_the_messages_of_the_turn_that_it_stops():
+    talk = Conversation(queue={"mode": "interrupt"})
+    talk.say("write a novel")
     talk.wait(1_000)
-    assert talk.said == ["write a novel", "no, a poem\na short one"]
+    talk.say("no, a poem")
+    talk.say("a short one", after_ms=100)
+    talk.say("about cats", after_ms=100)
+    assert talk.said[2:] == ["no, a poem\na short one", "no, a poem\na short one\nabout cats"]
+    assert [len(json.loads(run.payload or "")["messages"]) for run in talk.begun] == [1, 1, 2, 3]
+    talk.say("dogs", after_ms=800)
+    assert talk.said[-1] == "dogs"
+
+
+def test_interruptions_do_not_grow_without_end():
+    talk = Conversation(queue={"mode": "interrupt"})
+    talk.say("start")
+    talk.wait(1_000)
+    for _ in range(30):
+        talk.say("more", after_ms=500)
+    assert max(said.count("more") for said in talk.said) == 16
+    long = "x" * (MAX_TURN_BYTES // 2)
+    talk.say(long, after_ms=2_000)
+    talk.say(long, after_ms=1)
+    assert talk.said[-1] == long
+
+
+def test_without_a_running_turn_nothing_is_interrupted_and_messages_wait_for_the_debounce():
+    talk = Conversation(queue={"mode": "interrupt"})
+    talk.say("write")
+    talk.say("a poem", after_ms=100)
+    assert talk.said == []
+    talk.wait(800)
+    assert talk.said == ["write\na poem"]
 
 
 def test_stop_stops_only_the_oldest_turn():
@@ -241,7 +282,9 @@ def test_a_turn_goes_where_the_agents_runs_go():
     (run,) = hooked.begun
     assert (run.job_id, run.job_name, run.lane) == ("j1", "woken-by-hand", "main")
     assert (run.state, run.trigger, run.triggered_by) == ("pending", "user", "key:1")
-    assert json.loads(run.payload or "") == {"session": "main", "message": "hello", "messages": ["m000000"]}
+    (message_id,) = json.loads(run.payload or "").pop("messages")
+    assert json.loads(run.payload or "") == {"session": "main", "message": "hello", "messages": [message_id]}
+    assert message_id.endswith("000000")
     (run,) = pulled.begun
     assert (run.job_id, run.job_name, run.lane, run.is_pull) == (None, None, "main", True)
     assert run.claim_deadline_ms is not None
@@ -300,11 +343,11 @@ QUEUES = st.fixed_dictionaries(
 @given(queue=QUEUES, steps=STEPS)
 def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps: list[tuple[str, int]]):
     talk = Conversation(queue=queue)
-    said: list[str] = []
+    said = 0
     for what, number in steps:
         if what == "say":
-            said.append(f"m{len(said):06}")
-            talk._ids = count(len(said) - 1)
+            talk._ids = count(said)
+            said += 1
             talk.say("word", after_ms=number)
         elif what == "order":
             talk.say(("/stop", "/stopall")[number])
@@ -319,9 +362,20 @@ def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps:
         talk.wait(20_000)
         if talk.live:
             talk.end()
-    read = [each for run in talk.begun for each in json.loads(run.payload or "")["messages"]]
-    assert sorted(read + talk.dropped) == said
-    assert read == sorted(read), "in the order they were said"
+    turns = [[int(each[-6:]) for each in json.loads(run.payload or "")["messages"]] for run in talk.begun]
+    read = [each for turn in turns for each in turn]
+    dropped = {int(each[-6:]) for each in talk.dropped}
+    if queue.get("mode") == "interrupt":
+        assert all(turn == sorted(set(turn)) for turn in turns), "in the order they were said"
+        repeated = [set(one) & set(other) for one, other in pairwise(turns)]
+        assert all(set(each) == again for each, again in zip(turns, repeated, strict=False) if again), (
+            "a turn that repeats messages repeats all of the one that it stops"
+        )
+        assert set(read) | dropped == set(range(said))
+        assert not set(read) & dropped
+    else:
+        assert sorted([*read, *dropped]) == list(range(said))
+        assert read == sorted(read), "in the order they were said"
 
 
 @pytest.mark.parametrize(

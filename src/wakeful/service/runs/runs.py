@@ -8,6 +8,7 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.consequences import consequences
+from wakeful.conversations import with_history
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
@@ -237,6 +238,7 @@ class RunService:
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
             failed_attempts=run.failed_attempts,
         )._replace(usage=usage, response_code=answered)  # fmt: skip
+        finished = with_history(finished, run, run.job_name, work, run.payload)
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
         rule = LoggedConsequences(consequences)
         if not await self._store.complete_run(finished, rule, [entry]):

@@ -32,7 +32,7 @@ from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
-from wakeful.store.sql import incidents
+from wakeful.store.sql import history, incidents
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ async def finish(
         return set()
     finished = first_of_each_run(finished)
     mailboxes: Opened | None = None
+    entries = [entry for each in finished for entry in each.history]
+    # Sessions are locked first, as by a message that stops a turn.
+    added = await history.lock(PostgresSession(db), entries, now_ms) if entries else ()
     # Cursors, jobs and instances are locked before runs, as planners do.
     if any(each[_INSTANCE_ID] is not None for each in finished):
         finished, mailboxes = await open_mailboxes(db, now_ms, finished)
@@ -80,12 +83,16 @@ async def finish(
         has_next = await _lock_cursors(db, need.ending_jobs)
     written = await _write(db, worker, finished, need)
     if written is None:
+        await history.unlock(PostgresSession(db), added, ())
         if mailboxes is not None:
             await write_directives(db, events, clock, now_ms, (), mailboxes)
         return set()
     if len(written.run_ids) < len(finished):
         finished = [each for each in finished if each.run_id in written.run_ids]
         need = needs(finished)
+    if entries:
+        await history.unlock(PostgresSession(db), added, need.history)
+        await history.append(PostgresSession(db), need.history, now_ms)
     emitted: Sequence[str] = ()
     if mailboxes is not None:  # before the facts: a schedule that its own run sets anew is not over
         has_next, emitted = await write_directives(db, events, clock, now_ms, finished, mailboxes)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.sessions import (
     WAKE_JOB,
     SessionKey,
@@ -21,8 +22,11 @@ from wakeful.store.sessions import (
     SessionView,
     Turn,
 )
+from wakeful.store.sql import history
 
 if TYPE_CHECKING:
+    from asyncpg import Record
+
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 _GIVEN: Final = "unnest($1::text[], $2::text[], $3::text[]) k (workspace, agent, name)"
@@ -54,7 +58,7 @@ MESSAGES: Final = f"""
     ORDER BY m.at, m.id"""
 #: turns_live: a range of it for each; the primary key of runs, once for each of those
 TURNS: Final = f"""
-    SELECT k.workspace, k.agent, k.name, t.run_id::text, r.state, r.usage FROM {_GIVEN}
+    SELECT k.workspace, k.agent, k.name, t.run_id::text, r.state, r.usage, r.payload FROM {_GIVEN}
     CROSS JOIN LATERAL (
         SELECT run_id FROM turns
         WHERE live AND workspace = k.workspace AND agent = k.agent AND session = k.name OFFSET 0) t
@@ -73,14 +77,20 @@ UPDATE_SESSIONS: Final = """
     FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::integer[], $6::float8[])
         k (workspace, agent, name, due_at, places, context)
     WHERE s.workspace = k.workspace AND s.agent = k.agent AND s.name = k.name"""
-#: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
-SESSIONS: Final = f"""
+#: the primary key
+SET_ADDRESS: Final = """
+    UPDATE sessions SET channel = $4, send_to = $5 WHERE workspace = $1 AND agent = $2 AND name = $3"""
+_VIEW: Final = f"""
     SELECT s.name,
         (SELECT count(*) FROM messages m
             WHERE m.workspace = s.workspace AND m.agent = s.agent AND m.session = s.name),
         (SELECT string_agg(l.run_id::text, ',' ORDER BY l.run_id) {_LIVE}),
-        s.context, s.due_at, s.created_at, s.updated_at
-    FROM sessions s WHERE s.workspace = $1 AND s.agent = $2 AND s.name > $3 ORDER BY s.name LIMIT $4"""
+        s.context, s.due_at, s.created_at, s.updated_at, s.channel, s.send_to
+    FROM sessions s WHERE s.workspace = $1 AND s.agent = $2"""
+#: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
+SESSIONS: Final = f"{_VIEW} AND s.name > $3 ORDER BY s.name LIMIT $4"
+#: the primary key; messages_of_session and `_LIVE`
+SESSION: Final = f"{_VIEW} AND s.name = $3"
 
 
 async def update_session(
@@ -91,6 +101,17 @@ async def update_session(
     (update,) = await _update(db, events, [key], now_ms, judge)
     if update.due_ms is not None:
         events.publish("sessions")
+    return update
+
+
+async def delete_session(
+    db: Db, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+) -> SessionUpdate | None:
+    """Update a session, and delete it with its history. See `Store.delete_session`."""
+    if await db.fetchrow(history.LOCK_SESSION, *key) is None:
+        return None
+    (update,) = await _update(db, events, [key], now_ms, judge)
+    await history.delete(PostgresSession(db), key)
     return update
 
 
@@ -127,6 +148,8 @@ async def _write(
     for key, update in updates.items():
         if update.arrived is not None:
             await db.execute(ADD_MESSAGE, *key, *update.arrived)
+        if update.address is not None:
+            await db.execute(SET_ADDRESS, *key, *update.address)
     changes = updates.values()
     removed = [each for update in changes for each in (*update.dropped, *update.taken)]
     if removed:
@@ -151,7 +174,15 @@ def _columns(keys: Sequence[SessionKey]) -> tuple[list[str], list[str], list[str
 
 async def sessions(db: Db, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
     """Return the sessions of an agent. See `Store.sessions`."""
-    return [
-        SessionView(name, waiting, tuple(turns.split(",")) if turns else (), *rest)
-        for name, waiting, turns, *rest in await db.fetch(SESSIONS, workspace, agent, after or "", limit)
-    ]
+    return [_view(row) for row in await db.fetch(SESSIONS, workspace, agent, after or "", limit)]
+
+
+async def session(db: Db, key: SessionKey) -> SessionView | None:
+    """Return a session."""
+    row = await db.fetchrow(SESSION, *key)
+    return None if row is None else _view(row)
+
+
+def _view(row: Record) -> SessionView:
+    name, waiting, turns, *rest = row
+    return SessionView(name, waiting, tuple(turns.split(",")) if turns else (), *rest)

@@ -57,10 +57,11 @@ LIVE_INSTANCES: Final = """
 DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2"
 #: the primary key
 DELETE_CLASS: Final = "DELETE FROM agent_classes WHERE workspace = $1 AND agent = $2"
-#: the primary key, messages_of_session and turns_live: a range of each
+#: the primary keys, messages_of_session and turns_live: a range of each
 DELETE_SESSIONS: Final = "DELETE FROM sessions WHERE workspace = $1 AND agent = $2"
 DELETE_MESSAGES: Final = "DELETE FROM messages WHERE workspace = $1 AND agent = $2"
 DELETE_TURNS: Final = "DELETE FROM turns WHERE live AND workspace = $1 AND agent = $2"
+DELETE_HISTORIES: Final = "DELETE FROM session_history WHERE workspace = $1 AND agent = $2"
 
 _KEY_COLUMNS: Final = (
     "id, workspace, name, role, agent, hash, created_at, created_by, expires_at, last_used_at, revoked_at"
@@ -148,7 +149,10 @@ async def delete_agent(session: Session, workspace: str, name: str) -> bool:
         raise FailedPrecondition(
             f"agent '{name}' has {plural(jobs, 'job')}: delete {'it' if jobs == 1 else 'them'} first"
         )
-    for statement in (DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_INSTANCES, DELETE_CLASS):
+    # The rows of sessions before their histories: an outcome that appends holds the row of its session.
+    for statement in (
+        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES, DELETE_CLASS
+    ):  # fmt: skip
         await session.execute(statement, workspace, name)
     return deleted > 0
 

@@ -360,9 +360,15 @@ class Sessions(Protocol[C]):
         self, db: C, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
     ) -> int: ...
 
+    async def delete_session(
+        self, db: C, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+    ) -> SessionUpdate | None: ...
+
     async def sessions(
         self, db: C, workspace: str, agent: str, after: str | None, limit: int
     ) -> list[SessionView]: ...
+
+    async def session(self, db: C, key: SessionKey) -> SessionView | None: ...
 
 
 class Deliveries(Protocol[C]):

@@ -25,8 +25,8 @@ from wakeful.store.incidents import IncidentFilter
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned, TakeNext
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
-from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.sql import budgets, incidents, queries
+from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
+from wakeful.store.sql import budgets, history, incidents, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.instance_store import SqlInstances
@@ -214,8 +214,24 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D]):
     async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
         return await self._driver.read(self._operations.sessions.sessions, workspace, agent, after, limit)
 
+    async def session(self, key: SessionKey) -> SessionView | None:
+        return await self._driver.read(self._operations.sessions.session, key)
+
+    async def history(
+        self, key: SessionKey, before: int | None = None, limit: int = 50
+    ) -> list[HistoryEntry]:
+        return await self._read(history.history, key, before, limit)
+
+    async def delete_session(
+        self, key: SessionKey, now_ms: int, judge: SessionRule, entries: Sequence[AuditEntry] = ()
+    ) -> SessionUpdate | None:
+        delete = self._operations.sessions.delete_session
+        recorded: Recorded[SessionUpdate | None] = Recorded(entries)
+        return await self._record(recorded, delete, key, now_ms, judge)
+
     async def prune_sessions(self, before_ms: int) -> None:
         await self._driver.write(self._shared(queries.prune_sessions), before_ms)
+        await self._driver.write(self._shared(history.prune), before_ms)
 
     # --- deliveries -------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from wakeful.consequences import (
 )
 from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished
-from wakeful.store.sql import incidents
+from wakeful.store.sql import history, incidents
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
@@ -138,10 +138,13 @@ async def _follow_up(
     emitted: list[str] = []
     if directives is not None:  # first: a schedule that its own run sets anew is not over
         emitted = await write_directives(db, events, clock, now_ms, finished, directives)
-    facts = await _facts(db, finished, needs(finished), now_ms)
+    need = needs(finished)
+    facts = await _facts(db, finished, need, now_ms)
     effects = consequences(finished, facts)
     events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     await _apply(db, events, clock, now_ms, worker, effects)
+    if need.history:
+        await history.append(SqliteSession(db), need.history, now_ms)
     if emitted:
         add_emitted(db, events, now_ms, emitted)
     instances = {each.instance_id for each in finished if each.instance_id is not None}

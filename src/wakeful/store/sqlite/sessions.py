@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from typing import Any, Final
 
 from wakeful.store.sessions import (
     WAKE_JOB,
@@ -15,9 +15,11 @@ from wakeful.store.sessions import (
     SessionView,
     Turn,
 )
+from wakeful.store.sql import history
 from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
+from wakeful.store.sqlite.session import SqliteSession
 
 _KEY: Final = "workspace = ?1 AND agent = ?2 AND session = ?3"
 #: turns_live: a range of it; the primary key of runs, once for each
@@ -48,7 +50,7 @@ MESSAGES: Final = f"""
     WHERE {_KEY} ORDER BY at, id"""
 #: turns_live: a range of it, in its order; the primary key of runs, once for each
 TURNS: Final = f"""
-    SELECT t.run_id, r.state, r.usage FROM (
+    SELECT t.run_id, r.state, r.usage, r.payload FROM (
         SELECT run_id FROM turns INDEXED BY turns_live WHERE live AND {_KEY} ORDER BY run_id) t
     LEFT JOIN runs r ON r.id = t.run_id"""
 #: the primary keys
@@ -61,14 +63,19 @@ END_TURN: Final = "UPDATE turns SET live = 0 WHERE run_id = ?"
 UPDATE_SESSION: Final = """
     UPDATE sessions SET due_at = ?4, places = ?5, context = ?6
     WHERE workspace = ?1 AND agent = ?2 AND name = ?3"""
-#: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
-SESSIONS: Final = f"""
+SET_ADDRESS: Final = """
+    UPDATE sessions SET channel = ?4, send_to = ?5 WHERE workspace = ?1 AND agent = ?2 AND name = ?3"""
+_VIEW: Final = f"""
     SELECT s.name,
         (SELECT count(*) FROM messages m INDEXED BY messages_of_session
             WHERE m.workspace = s.workspace AND m.agent = s.agent AND m.session = s.name),
         (SELECT group_concat(r.id, ',') {_LIVE}),
-        s.context, s.due_at, s.created_at, s.updated_at
-    FROM sessions s WHERE s.workspace = ? AND s.agent = ? AND s.name > ? ORDER BY s.name LIMIT ?"""
+        s.context, s.due_at, s.created_at, s.updated_at, s.channel, s.send_to
+    FROM sessions s WHERE s.workspace = ? AND s.agent = ?"""
+#: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
+SESSIONS: Final = f"{_VIEW} AND s.name > ? ORDER BY s.name LIMIT ?"
+#: the primary key; messages_of_session and `_LIVE`
+SESSION: Final = f"{_VIEW} AND s.name = ?"
 
 
 async def update_session(
@@ -108,6 +115,19 @@ def _update(
         db.executemany(ADD_TURN, [(*key, run.id) for run in update.begun])
     db.executemany(END_TURN, [(run_id,) for run_id in update.over])
     db.execute(UPDATE_SESSION, (*key, update.due_ms, update.places, update.context))
+    if update.address is not None:
+        db.execute(SET_ADDRESS, (*key, *update.address))
+    return update
+
+
+async def delete_session(
+    db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+) -> SessionUpdate | None:
+    """Update a session, and delete it with its history. See `Store.delete_session`."""
+    if db.execute(SESSION, key).fetchone() is None:
+        return None
+    update = _update(db, events, key, now_ms, judge)
+    await history.delete(SqliteSession(db), key)
     return update
 
 
@@ -115,7 +135,15 @@ async def sessions(
     db: sqlite3.Connection, workspace: str, agent: str, after: str | None, limit: int
 ) -> list[SessionView]:
     """Return the sessions of an agent. See `Store.sessions`."""
-    return [
-        SessionView(name, waiting, tuple(sorted(turns.split(","))) if turns else (), *rest)
-        for name, waiting, turns, *rest in db.execute(SESSIONS, (workspace, agent, after or "", limit))
-    ]
+    return [_view(row) for row in db.execute(SESSIONS, (workspace, agent, after or "", limit))]
+
+
+async def session(db: sqlite3.Connection, key: SessionKey) -> SessionView | None:
+    """Return a session."""
+    row = db.execute(SESSION, key).fetchone()
+    return None if row is None else _view(row)
+
+
+def _view(row: tuple[Any, ...]) -> SessionView:
+    name, waiting, turns, *rest = row
+    return SessionView(name, waiting, tuple(sorted(turns.split(","))) if turns else (), *rest)

@@ -26,6 +26,7 @@ CREATE TABLE session_history (
     at        timestamptz NOT NULL,
     PRIMARY KEY (workspace, agent, session, sequence)
 );
+CREATE INDEX session_history_at ON session_history (at);
 
 ALTER TABLE jobs
     ADD COLUMN precheck_state    text,                       -- what its last precheck left for the next one

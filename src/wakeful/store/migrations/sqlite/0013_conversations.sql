@@ -29,6 +29,7 @@ CREATE TABLE session_history (
     at        INTEGER NOT NULL,
     PRIMARY KEY (workspace, agent, session, sequence)
 ) WITHOUT ROWID;
+CREATE INDEX session_history_at ON session_history (at);
 
 -- what its last precheck left for the next one
 ALTER TABLE jobs ADD COLUMN precheck_state TEXT;
