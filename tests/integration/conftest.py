@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.api_client import ApiClient, served
 from tests.support.receiver import Receiver, serving
+from tests.support.sqlite_files import fresh_file
 from wakeful import EngineConfig, Permanent, Wakeful
 
 STORES = ["sqlite"]
@@ -37,7 +38,7 @@ class NewApp(Protocol):
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the address of an empty database."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/wakeful.db"
+        return f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
     from tests.support.postgres_server import fresh_database
 
     return fresh_database()

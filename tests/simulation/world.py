@@ -24,6 +24,7 @@ from tests.simulation.machine import FalseTime, Machine, watch_tasks
 from tests.simulation.records import Recorder, Records, Run
 from tests.simulation.virtual_loop import FalseClock, VirtualLoop
 from tests.support.services import job_service, run_service
+from tests.support.sqlite_files import fresh_file
 from wakeful import clock as wakeful_clock
 from wakeful import ids
 from wakeful.engine import pruner
@@ -208,7 +209,7 @@ class World:
         assert isinstance(loop, VirtualLoop)
         self.loop = loop
         self.seed = seed
-        self.path = folder / "wakeful.db"
+        self.path = fresh_file(folder / "wakeful.db")
         self.config = config or EngineConfig(retention_days=36_500)
         self.odds = odds
         self.steered = steered

@@ -41,6 +41,7 @@ async def test_data_is_kept_when_the_database_is_opened_again(database: Database
 
 
 async def test_many_stores_can_open_an_empty_database_concurrently(database: Database) -> None:
+    await database.remove_schema()
     stores = await asyncio.gather(*(database.connect() for _ in range(5)))
     await stores[0].create_jobs([job()])
     assert await stores[4].job("default", "default", "digest") is not None
@@ -134,8 +135,7 @@ async def test_workspaces_and_agents_are_created_for_the_jobs_of_an_old_database
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "sqlite" if isinstance(database, SqliteDatabase) else "postgres"
-    if module == "postgres":
-        await database.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # a copy of one that is up to date
+    await database.remove_schema()
     with monkeypatch.context() as before:
         before.setattr(f"wakeful.store.{module}.connection.load", lambda name: load(name)[:1])
         await database.connect()
@@ -165,8 +165,7 @@ async def test_the_migration_counts_the_failed_attempts_of_live_runs(
 ) -> None:
     lite = isinstance(database, SqliteDatabase)
     module = "sqlite" if lite else "postgres"
-    if not lite:
-        await database.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # a copy of one that is up to date
+    await database.remove_schema()
     with monkeypatch.context() as before:
         before.setattr(f"wakeful.store.{module}.connection.load", lambda name: load(name)[:7])
         await database.connect()

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from tests.support.factories import FalseClock
+from tests.support.sqlite_files import fresh_file
 from wakeful.store.port import Store
 from wakeful.store.sqlite import SqliteStore
 
 
 class Database(ABC):
-    """The database of one test, and the stores that are open on it."""
+    """The database of one test, with Wakeful's tables, and the stores that are open on it."""
 
     def __init__(self) -> None:
         self.clock = FalseClock()
@@ -49,13 +50,17 @@ class Database(ABC):
     async def execute(self, statement: str) -> None:
         """Execute a statement."""
 
+    @abstractmethod
+    async def remove_schema(self) -> None:
+        """Remove all tables, for tests of migrations."""
+
 
 class SqliteDatabase(Database):
-    """A SQLite file."""
+    """A new SQLite file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.path = path
+        self.path = fresh_file(path)
 
     def _store(self) -> Store:
         return SqliteStore(self.path, clock=self.clock)
@@ -76,6 +81,9 @@ class SqliteDatabase(Database):
 
     async def execute(self, statement: str) -> None:
         await asyncio.to_thread(self.rows, statement)
+
+    async def remove_schema(self) -> None:
+        self.path.unlink()
 
 
 class PostgresDatabase(Database):
@@ -111,6 +119,9 @@ class PostgresDatabase(Database):
             await connection.execute(statement)
         finally:
             await connection.close()
+
+    async def remove_schema(self) -> None:
+        await self.execute("DROP SCHEMA wakeful CASCADE")
 
 
 def postgres() -> PostgresDatabase:

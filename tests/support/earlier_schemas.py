@@ -22,6 +22,7 @@ Rows = list[dict[str, Any]]
 
 async def at_schema(database: Database, number: int) -> dict[str, Rows]:
     """Bring the database to this schema with the rows of the fixture. Returns every table as it is then."""
+    await database.remove_schema()
     if isinstance(database, SqliteDatabase):
         await asyncio.to_thread(_sqlite_at_schema, database.path, number)
     else:
@@ -63,7 +64,6 @@ async def _postgres_at_schema(url: str, number: int) -> None:
     from wakeful.store.postgres.schema import migrate
 
     connection = await asyncpg.connect(url)
-    await connection.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # the template is up to date
     await migrate(connection, "wakeful", load("postgres")[:number])
     await connection.execute((FIXTURES / f"schema_{number}_postgres.sql").read_text())
     await connection.close()

@@ -32,6 +32,7 @@ from tests.chaos.agents.killed_replica import (
 )  # fmt: skip
 from tests.support import prefork
 from tests.support.postgres_server import fresh_database
+from tests.support.sqlite_files import fresh_file
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Agent, Signal, Wakeful
 from wakeful.agents.class_registry import ClassRegistry
@@ -45,7 +46,9 @@ INSTANCE = "a"
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A new database."""
-    return f"sqlite:///{tmp_path}/wakeful.db" if request.param == "sqlite" else fresh_database()
+    if request.param == "sqlite":
+        return f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
+    return fresh_database()
 
 
 class Children:

@@ -14,6 +14,7 @@ import pytest
 from tests.integration.conftest import SELDOM
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.instances import agent_class
+from tests.support.sqlite_files import fresh_file
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.api.http.app import create_app
 from wakeful.api.http.schemas import SCHEMAS
@@ -73,7 +74,7 @@ OPERATIONS = list(_operations())
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     """Use SQLite only: none of this depends on the store."""
-    return f"sqlite:///{tmp_path}/wakeful.db"
+    return f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
 
 
 @pytest.fixture

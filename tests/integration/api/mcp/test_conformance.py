@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import ApiClient, served
+from tests.support.sqlite_files import fresh_file
 from tests.support.waiting import eventually
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
@@ -29,7 +30,7 @@ _CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     """Use SQLite only: none of this depends on the store."""
-    return f"sqlite:///{tmp_path}/wakeful.db"
+    return f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
 
 
 @pytest.fixture

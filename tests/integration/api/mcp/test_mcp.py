@@ -16,6 +16,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.agent_classes import with_classes
 from tests.support.api_client import ApiClient, served
+from tests.support.sqlite_files import fresh_file
 from tests.support.waiting import over
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
@@ -34,7 +35,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     """Use SQLite only: the tool does not depend on the store."""
-    return f"sqlite:///{tmp_path}/wakeful.db"
+    return f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
 
 
 @pytest.fixture
