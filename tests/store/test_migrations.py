@@ -12,6 +12,7 @@ import pytest
 from tests.support.databases import Database, SqliteDatabase
 from tests.support.factories import DAY, NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
 from wakeful.errors import IncompatibleSchema
+from wakeful.store.accounts import AgentRow
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.schema import migrate
@@ -146,8 +147,8 @@ async def test_workspaces_and_agents_are_created_for_the_jobs_of_an_old_database
         ("acme", DAY),
         ("default", 4 * DAY),
     ]
-    assert [row[1:] for row in await store.agents("acme")] == [
-        (name, None, None, True, None, None, "", 1, day * DAY, day * DAY, *[None] * 8)
+    assert await store.agents("acme") == [
+        AgentRow("acme", name, None, None, True, None, None, "", 1, day * DAY, day * DAY)
         for name, day in (("clerk", 3), ("scribe", 1))
     ]
     assert [row.name for row in await store.agents("default")] == ["default"]

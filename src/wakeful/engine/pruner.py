@@ -41,6 +41,7 @@ class Pruner(Loop):
         if now_ms >= self._runs_due_ms:
             await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
             await self._store.prune_incidents(now_ms - self._retention_ms)
+            await self._store.prune_suggestions(now_ms - self._retention_ms)
             await self._store.prune_sessions(now_ms - self._retention_ms)
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:

@@ -80,6 +80,8 @@ class AgentRow(NamedTuple):
     old_secret_until_ms: int | None = None
     #: compact JSON of the destinations its keys may deliver to, besides its own channel and recipient
     deliver_to: str | None = None
+    #: `suggest`; None: off
+    evolution: str | None = None
 
     @property
     def inherited(self) -> Inherited:
@@ -142,6 +144,10 @@ class AccountStore(Protocol):
 
     async def agents(self, workspace: str) -> list[AgentRow]:
         """Return the agents of a workspace, by name."""
+        ...
+
+    async def evolving_agents(self) -> list[tuple[str, str]]:
+        """Return the agents (workspace, name) whose `evolution` is on, in all workspaces."""
         ...
 
     async def put_agent(

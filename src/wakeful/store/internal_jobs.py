@@ -6,8 +6,9 @@ from typing import Final
 
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
+from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
-INTERNAL_JOBS: Final = frozenset({*ALERT_JOBS, WAKE_JOB, HEARTBEAT})
+INTERNAL_JOBS: Final = frozenset({*ALERT_JOBS, WAKE_JOB, HEARTBEAT, ANALYSIS_JOB, EVALUATION_JOB})
 #: Names with this prefix are reserved for future internal jobs.
 RESERVED_PREFIX: Final = "wakeful-"
 #: The names as a list in SQL.

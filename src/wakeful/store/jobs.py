@@ -22,6 +22,7 @@ from wakeful.store.rows import (
     RunFilter,
     RunView,
 )
+from wakeful.store.suggestions import SuggestionDecision
 
 #: Returns the run that replays a dead letter, or None to leave it.
 Replay = Callable[[DeadLetter], NewRun | None]
@@ -73,6 +74,7 @@ class JobStore(Protocol):
         change: Callable[[JobRow], JobChange | None],
         entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
+        suggestion: SuggestionDecision | None = None,
     ) -> JobRow | None:
         """Lock the job, and write what `change` returns with `version` one higher. Topic: `jobs`.
 
@@ -81,7 +83,7 @@ class JobStore(Protocol):
         job's new `updated_ms`. Runs are inserted as by `plan`: a tick that has a run keeps it. With a `move`,
         waiting runs go to that lane (topic: `runs`); running ones stay. Returns the job afterwards, or None
         if there is none. `agent` is what `change` relies on: AgentChanged, before `change` is called, if the
-        job's agent differs.
+        job's agent differs. With `suggestion`, that suggestion is written too, also if the job stays.
         """
         ...
 

@@ -22,6 +22,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `sessions`, `messages`, `turns`: `sessions`. `deliveries`: `deliveries`.
 - `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
   over, and its `due_at` is NULL until it is its turn.
+- `suggestions`: the module of that name.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
 Calls are set-based: a call costs a fixed number of statements, however many rows it concerns. Every call is
@@ -68,6 +69,7 @@ from wakeful.store.quotas import QuotaStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
+from wakeful.store.suggestions import SuggestionStore
 from wakeful.store.workflows import WorkflowStore
 
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
@@ -105,6 +107,7 @@ class Store(
     SessionStore,
     DeliveryStore,
     InstanceStore,
+    SuggestionStore,
     JobStore,
     RunStore,
     Protocol,

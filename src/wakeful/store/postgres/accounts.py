@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.quotas import QuotaOwner
-from wakeful.store.sql.accounts import AGENT_COLUMNS
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -23,10 +22,8 @@ HOLD_AGENTS: Final = f"""
             SELECT a.workspace, a.name, {_INHERITED} FROM agents a
             WHERE a.workspace = g.workspace AND a.name = g.name FOR SHARE) a),
     added AS (
-        INSERT INTO agents ({AGENT_COLUMNS})
-        SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL
-        FROM wanted
+        INSERT INTO agents (workspace, name, active, description, version, created_at, updated_at)
+        SELECT workspace, name, true, '', 1, $3, $3 FROM wanted
         ON CONFLICT DO NOTHING RETURNING workspace, name, {_INHERITED})
     SELECT * FROM held UNION ALL SELECT * FROM added"""
 #: the primary key, once for each

@@ -28,8 +28,11 @@ PUT_WORKSPACE: Final = """
 
 AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
-    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until_at, deliver_to"
+    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until_at, deliver_to, evolution"
 )
+#: A parameter for each of them.
+AGENT_PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, AGENT_COLUMNS.count(",") + 2))
+
 #: the primary key
 AGENT: Final = f"SELECT {AGENT_COLUMNS} FROM agents WHERE workspace = $1 AND name = $2"
 #: the primary key. Waits for transactions that create or change jobs of the agent, and they for this one
@@ -38,25 +41,30 @@ LOCK_AGENT: Final = f"{AGENT} FOR NO KEY UPDATE"
 AGENTS: Final = f"SELECT {AGENT_COLUMNS} FROM agents WHERE workspace = $1 ORDER BY name"
 #: the primary key; writes nothing if another transaction has added the agent meanwhile
 ADD_AGENT: Final = f"""
-    INSERT INTO agents ({AGENT_COLUMNS}) VALUES
-        ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+    INSERT INTO agents ({AGENT_COLUMNS}) VALUES ({AGENT_PARAMETERS})
     ON CONFLICT DO NOTHING"""
 #: the primary key
 CHANGE_AGENT: Final = """
     UPDATE agents SET target = $3, tz = $4, active = $5, channel = $6, send_to = $7, description = $8,
         version = $9, updated_at = $10, budget = $11, alerts = $12, queue = $13, heartbeat = $14,
-        secret = $15, old_secret = $16, old_secret_until_at = $17, deliver_to = $18
+        secret = $15, old_secret = $16, old_secret_until_at = $17, deliver_to = $18,
+        evolution = $19
     WHERE workspace = $1 AND name = $2"""
 #: jobs_name
 COUNT_JOBS: Final = "SELECT count(*) FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL"
 #: the primary key
 DELETE_AGENT: Final = "DELETE FROM agents WHERE workspace = $1 AND name = $2"
+#: agents_evolution, all of it in its order
+EVOLVING_AGENTS: Final = """
+    SELECT workspace, name FROM agents WHERE evolution = 'suggest' ORDER BY workspace, name"""
 #: instances_name: a range of it
 LIVE_INSTANCES: Final = """
     SELECT count(*) FROM instances WHERE workspace = $1 AND agent = $2 AND status <> 'stopped'"""
 DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2"
 #: the primary key
 DELETE_CLASS: Final = "DELETE FROM agent_classes WHERE workspace = $1 AND agent = $2"
+#: suggestions_of_agent
+DELETE_SUGGESTIONS: Final = "DELETE FROM suggestions WHERE workspace = $1 AND agent = $2"
 #: the primary keys, messages_of_session and turns_live: a range of each
 DELETE_SESSIONS: Final = "DELETE FROM sessions WHERE workspace = $1 AND agent = $2"
 DELETE_MESSAGES: Final = "DELETE FROM messages WHERE workspace = $1 AND agent = $2"
@@ -110,6 +118,11 @@ async def agents(session: Session, workspace: str) -> list[AgentRow]:
     return [row for each in await session.rows(AGENTS, workspace) if (row := _agent(each))]
 
 
+async def evolving_agents(session: Session) -> list[tuple[str, str]]:
+    """Return the agents whose jobs are analyzed, in all workspaces."""
+    return [(row[0], row[1]) for row in await session.rows(EVOLVING_AGENTS)]
+
+
 async def put_agent(
     session: Session, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None]
 ) -> tuple[AgentRow | None, AgentRow | None, bool]:
@@ -151,7 +164,8 @@ async def delete_agent(session: Session, workspace: str, name: str) -> bool:
         )
     # The rows of sessions before their histories: an outcome that appends holds the row of its session.
     for statement in (
-        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES, DELETE_CLASS
+        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES, DELETE_CLASS,
+        DELETE_SUGGESTIONS,
     ):  # fmt: skip
         await session.execute(statement, workspace, name)
     return deleted > 0

@@ -15,7 +15,9 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, ManualRunRule, RunFilter, RunView
+from wakeful.store.sql import suggestions
 from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.suggestions import SuggestionDecision
 
 D = TypeVar("D")
 
@@ -58,10 +60,21 @@ class SqlJobsAndRuns(SqlBase[D]):
         change: Callable[[JobRow], JobChange | None],
         entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
+        suggestion: SuggestionDecision | None = None,
     ) -> JobRow | None:
+        async def write(db: D, events: TransactionEvents) -> tuple[JobRow | None, bool]:
+            session = self._driver.session(db)
+            locked = None if suggestion is None else await suggestions.lock(session, suggestion)
+            row, changed = await self._operations.jobs.change_job(
+                db, events, self.clock, job_id, change, agent
+            )
+            if suggestion is not None and locked is not None and row is not None:
+                await suggestions.decide(session, suggestion, locked, row)
+                changed = True
+            return row, changed
+
         recorded: Recorded[tuple[JobRow | None, bool]] = Recorded(entries, written)
-        write = self._operations.jobs.change_job
-        row, _ = await self._record(recorded, write, self.clock, job_id, change, agent)
+        row, _ = await self._record(recorded, write)
         return row
 
     async def change_jobs(

@@ -31,13 +31,14 @@ from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
+from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.stats import Backlog, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.usage import Spent
 
 D = TypeVar("D")
 
 
-class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D]):
+class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D], SqlSuggestions[D]):
     """A store in an SQL database. Each method is that of `port.Store`."""
 
     #: where the next pass of `prune` continues

@@ -8,13 +8,11 @@ from typing import Final
 
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.quotas import QuotaOwner
-from wakeful.store.sql.accounts import AGENT_COLUMNS
 
 #: the primary key; writes nothing if the agent exists
-ADD_AGENT: Final = f"""
-    INSERT INTO agents ({AGENT_COLUMNS})
-    VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, NULL)
+ADD_AGENT: Final = """
+    INSERT INTO agents (workspace, name, active, description, version, created_at, updated_at)
+    VALUES (?1, ?2, 1, '', 1, ?3, ?3)
     ON CONFLICT DO NOTHING"""
 #: the primary key; the columns of `Inherited`
 INHERITED: Final = """

@@ -74,8 +74,8 @@ CREATE TABLE suggestions (
     status       text        COLLATE "C" NOT NULL,  -- open, applied, dismissed, rolled_back, withdrawn
     figures      text        NOT NULL,              -- what the rule measured
     change       text        NOT NULL,              -- the fields to change
-    before       text,                              -- applied: the same fields before
-    job_version  integer,                           -- applied: the version of the job after it
+    before       text        NOT NULL,              -- the same fields before
+    job_version  integer     NOT NULL,              -- of the job that was analyzed, or after it was changed
     created_at   timestamptz NOT NULL,
     updated_at   timestamptz NOT NULL,              -- of the figures
     decided_at   timestamptz,
@@ -84,4 +84,8 @@ CREATE TABLE suggestions (
     evaluation   text                               -- the figures before and after
 );
 CREATE UNIQUE INDEX suggestions_open ON suggestions (job_id, rule) WHERE status = 'open';
-CREATE INDEX suggestions_of_agent ON suggestions (workspace, agent, status, id);
+CREATE INDEX suggestions_waiting ON suggestions (workspace, id) WHERE status = 'open';
+CREATE INDEX suggestions_of_job ON suggestions (job_id, id);
+CREATE INDEX suggestions_of_workspace ON suggestions (workspace, id);
+CREATE INDEX suggestions_of_agent ON suggestions (workspace, agent, id);
+CREATE INDEX agents_evolution ON agents (evolution, workspace, name) WHERE evolution IS NOT NULL;

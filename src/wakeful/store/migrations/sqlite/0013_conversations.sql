@@ -82,8 +82,8 @@ CREATE TABLE suggestions (
     status       TEXT    NOT NULL,  -- open, applied, dismissed, rolled_back, withdrawn
     figures      TEXT    NOT NULL,  -- what the rule measured
     change       TEXT    NOT NULL,  -- the fields to change
-    before       TEXT,              -- applied: the same fields before
-    job_version  INTEGER,           -- applied: the version of the job after it
+    before       TEXT    NOT NULL,  -- the same fields before
+    job_version  INTEGER NOT NULL,  -- of the job that was analyzed, or after it was changed
     created_at   INTEGER NOT NULL,
     updated_at   INTEGER NOT NULL,  -- of the figures
     decided_at   INTEGER,
@@ -92,4 +92,8 @@ CREATE TABLE suggestions (
     evaluation   TEXT               -- the figures before and after
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX suggestions_open ON suggestions (job_id, rule) WHERE status = 'open';
-CREATE INDEX suggestions_of_agent ON suggestions (workspace, agent, status, id);
+CREATE INDEX suggestions_waiting ON suggestions (workspace, id) WHERE status = 'open';
+CREATE INDEX suggestions_of_job ON suggestions (job_id, id);
+CREATE INDEX suggestions_of_workspace ON suggestions (workspace, id);
+CREATE INDEX suggestions_of_agent ON suggestions (workspace, agent, id);
+CREATE INDEX agents_evolution ON agents (evolution, workspace, name) WHERE evolution IS NOT NULL;
