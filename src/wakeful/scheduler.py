@@ -354,12 +354,33 @@ class AgentsApi(InstancesApi, Protocol):
         """Delete an agent that has no jobs."""
         ...
 
-    async def say(self, name: str, message: str, *, session: str | None = None) -> MessageReceipt:
-        """Send a message to an agent, in the session `main` or the one that is named."""
+    async def say(
+        self,
+        name: str,
+        message: str,
+        *,
+        session: str | None = None,
+        channel: str | None = None,
+        to: str | None = None,
+    ) -> MessageReceipt:
+        """Send a message to an agent, in the session `main` or the one that is named.
+
+        `channel` and `to` say where it comes from: jobs that are made in the conversation deliver there.
+        """
         ...
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
         """Return the sessions of an agent, by name; `cursor` is that of the previous page."""
+        ...
+
+    async def session(
+        self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
+    ) -> SessionInfo:
+        """Return a session of an agent with its `history`, newest first; `cursor` continues it."""
+        ...
+
+    async def delete_session(self, name: str, session: str = "main") -> None:
+        """Delete a session with its history. Its turns stop, and its waiting messages are dropped."""
         ...
 
 

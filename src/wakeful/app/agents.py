@@ -11,6 +11,7 @@ from wakeful.errors import FailedPrecondition
 from wakeful.instances import DEFAULT_INSTANCE
 from wakeful.instances import InstanceStatus as StatusName
 from wakeful.instances_api import EventLike, SignalLike, check_signals, check_state
+from wakeful.json_value import Json
 from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
 from wakeful.model.from_json import (
     agent_from_json,
@@ -21,6 +22,7 @@ from wakeful.model.from_json import (
 )
 from wakeful.scheduler import AgentsApi
 from wakeful.service.agents.instances import read_cursor
+from wakeful.service.agents.sessions import read_history_cursor
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.instance_serializers import (
     serialize_instance,
@@ -30,6 +32,7 @@ from wakeful.service.instance_serializers import (
 from wakeful.service.serializers import (
     JsonObject,
     serialize_agent,
+    serialize_history_entry,
     serialize_receipt,
     serialize_saved_agent,
     serialize_session,
@@ -74,15 +77,37 @@ class Agents(AgentsApi):
     async def delete(self, name: str) -> None:
         await self._services.agents.delete(LOCAL, self._workspace, name)
 
-    async def say(self, name: str, message: str, *, session: str | None = None) -> MessageReceipt:
-        document = {"message": message, **({} if session is None else {"session": session})}
+    async def say(
+        self,
+        name: str,
+        message: str,
+        *,
+        session: str | None = None,
+        channel: str | None = None,
+        to: str | None = None,
+    ) -> MessageReceipt:
+        given = {"message": message, "session": session, "channel": channel, "to": to}
+        document = {field: value for field, value in given.items() if value is not None}
         receipt = await self._services.messages.send(LOCAL, self._workspace, name, document)
         return receipt_from_json(serialize_receipt(receipt))
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
-        found = await self._services.messages.sessions(LOCAL, self._workspace, name, cursor, limit + 1)
+        found = await self._services.sessions.list(LOCAL, self._workspace, name, cursor, limit + 1)
         shown = [session_from_json(serialize_session(session)) for session in found[:limit]]
         return Page(shown, shown[-1].name if len(found) > limit else None)
+
+    async def session(
+        self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
+    ) -> SessionInfo:
+        before = read_history_cursor(cursor)
+        found = await self._services.sessions.get(LOCAL, self._workspace, name, session, before, limit + 1)
+        shown = found.entries[:limit]
+        following = str(shown[-1].sequence) if len(found.entries) > limit else None
+        history: builtins.list[Json] = [serialize_history_entry(entry) for entry in shown]
+        return session_from_json({**serialize_session(found.view), "history": history, "cursor": following})
+
+    async def delete_session(self, name: str, session: str = "main") -> None:
+        await self._services.sessions.delete(LOCAL, self._workspace, name, session)
 
     # --- instances -------------------------------------------------------------------------------
 

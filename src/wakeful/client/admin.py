@@ -63,12 +63,28 @@ class Agents(Instances, AgentsApi):
     async def delete(self, name: str) -> None:
         await self._rest.delete(name)
 
-    async def say(self, name: str, message: str, *, session: str | None = None) -> MessageReceipt:
-        return receipt_from_json(await self._rest.say(name, message, session=session))
+    async def say(
+        self,
+        name: str,
+        message: str,
+        *,
+        session: str | None = None,
+        channel: str | None = None,
+        to: str | None = None,
+    ) -> MessageReceipt:
+        return receipt_from_json(await self._rest.say(name, message, session=session, channel=channel, to=to))
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
         page = await self._rest.sessions(name, limit=limit, cursor=cursor)
         return Page(map(session_from_json, page), page.cursor)
+
+    async def session(
+        self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
+    ) -> SessionInfo:
+        return session_from_json(await self._rest.session(name, session, limit=limit, cursor=cursor))
+
+    async def delete_session(self, name: str, session: str = "main") -> None:
+        await self._rest.delete_session(name, session)
 
 
 class Keys:

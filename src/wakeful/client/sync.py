@@ -129,6 +129,8 @@ class Agents(_Part[admin.Agents]):
     delete = blocking(admin.Agents.delete)
     say = blocking(admin.Agents.say)
     sessions = blocking(admin.Agents.sessions)
+    session = blocking(admin.Agents.session)
+    delete_session = blocking(admin.Agents.delete_session)
     start = blocking(admin.Agents.start)
     stop = blocking(admin.Agents.stop)
     pause = blocking(admin.Agents.pause)

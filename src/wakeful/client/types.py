@@ -255,8 +255,29 @@ class SessionShape(TypedDict):
     turns: list[str]
     context: float | None
     dueAt: str | None
+    channel: str | None
+    to: str | None
     createdAt: str
     updatedAt: str
+
+
+class HistoryShape(TypedDict):
+    """What was said to an agent in a session, or what it answered."""
+
+    sequence: int
+    role: str
+    content: str
+    tokens: int
+    runId: str
+    job: str | None
+    at: str
+
+
+class SessionHistoryShape(SessionShape):
+    """A session with a page of its history, newest first."""
+
+    history: list[HistoryShape]
+    cursor: str | None
 
 
 class IncidentShape(TypedDict):

@@ -42,6 +42,15 @@ def queue(value: object) -> dict[str, Json]:
     return copy_object(values)
 
 
+def is_session_name(name: str) -> bool:
+    """Return whether a session can have this name.
+
+    >>> is_session_name("telegram:123456789"), is_session_name("a b")
+    (True, False)
+    """
+    return _NAME.fullmatch(name) is not None
+
+
 def session_name(value: object) -> str:
     """Return the name of a session; `main` for None.
 
@@ -50,7 +59,7 @@ def session_name(value: object) -> str:
     """
     if value is None:
         return MAIN
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
+    if not isinstance(value, str) or not is_session_name(value):
         refuse(
             f"session: {shown(value)} is not a valid name of a session; use letters, digits and . _ : @ + -, "
             "at most 128, such as 'telegram:123456789'"

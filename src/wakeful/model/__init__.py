@@ -11,7 +11,7 @@ from wakeful.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
-    from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
+    from wakeful.model.agent import AgentInfo, HistoryEntry, MessageReceipt, SessionInfo
     from wakeful.model.enums import (
         CatchupPolicy,
         DeliveryState,
@@ -37,6 +37,7 @@ __all__ = [
     "DeliveryState",
     "Event",
     "HeartbeatResult",
+    "HistoryEntry",
     "Incident",
     "IncidentState",
     "InstanceInfo",
@@ -60,7 +61,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "wakeful.model.admin": ["ApiKey", "AuditEntry", "Event", "Quota", "WorkflowVersion"],
-            "wakeful.model.agent": ["AgentInfo", "MessageReceipt", "SessionInfo"],
+            "wakeful.model.agent": ["AgentInfo", "HistoryEntry", "MessageReceipt", "SessionInfo"],
             "wakeful.model.enums": [
                 "CatchupPolicy",
                 "DeliveryState",

@@ -67,6 +67,24 @@ class MessageReceipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """What was said to an agent in a session, or what it answered."""
+
+    #: its number in the session, from 1 on
+    sequence: int
+    #: `user` or `assistant`
+    role: str
+    content: str
+    #: an estimate of its length
+    tokens: int
+    #: the run that added it
+    run_id: str
+    #: the job that added the answer to the conversation that it comes from
+    job: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     """A session of an agent."""
 
@@ -79,5 +97,12 @@ class SessionInfo:
     context: float | None
     #: when its next turn starts
     due_at: datetime | None
+    #: where its last message with a channel came from
+    channel: str | None
+    to: str | None
     created_at: datetime
     updated_at: datetime
+    #: what was said and answered, newest first; only in `session`
+    history: tuple[HistoryEntry, ...] = field(default=(), compare=False)
+    #: of the entries before these; None: there are none
+    cursor: str | None = field(default=None, compare=False)

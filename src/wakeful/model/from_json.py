@@ -12,7 +12,7 @@ from wakeful.document.fields import DECLARED
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import Chain
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
-from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
+from wakeful.model.agent import AgentInfo, HistoryEntry, MessageReceipt, SessionInfo
 from wakeful.model.enums import (
     CatchupPolicy,
     DeliveryState,
@@ -165,7 +165,10 @@ bulk_result_from_json: Final = _Parser(
 heartbeats_from_json: Final = _Parser(HeartbeatResult, convert={"renewed": tuple, "lost": tuple})
 agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple, "warnings": tuple})
 receipt_from_json: Final = _Parser(MessageReceipt, convert={**_TIMES, "stopped": tuple})
-session_from_json: Final = _Parser(SessionInfo, convert={**_TIMES, "turns": tuple})
+_history_entry_from_json: Final = _Parser(HistoryEntry, convert=_TIMES)
+session_from_json: Final = _Parser(
+    SessionInfo, convert={**_TIMES, "turns": tuple, "history": _all(_history_entry_from_json)}
+)
 instance_from_json: Final = _Parser(
     InstanceInfo,
     _AGENT,

@@ -23,7 +23,7 @@ from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, RunView
-from wakeful.store.sessions import SessionView
+from wakeful.store.sessions import HistoryEntry, SessionView
 from wakeful.store.workflows import WorkflowRow
 
 JsonObject = dict[str, Json]
@@ -312,8 +312,23 @@ def serialize_session(session: SessionView) -> JsonObject:
         "turns": list(session.turns),
         "context": session.context,
         "dueAt": instant(session.due_ms),
+        "channel": session.channel,
+        "to": session.to,
         "createdAt": instant(session.created_ms),
         "updatedAt": instant(session.updated_ms),
+    }
+
+
+def serialize_history_entry(entry: HistoryEntry) -> JsonObject:
+    """Return an entry of the history of a session."""
+    return {
+        "sequence": entry.sequence,
+        "role": entry.role,
+        "content": entry.content,
+        "tokens": entry.tokens,
+        "runId": entry.run_id,
+        "job": entry.job_name,
+        "at": instant(entry.at_ms),
     }
 
 

@@ -24,6 +24,7 @@ from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.agents.instances import InstanceService
 from wakeful.service.agents.messages import MessageService
+from wakeful.service.agents.sessions import SessionService
 from wakeful.service.agents.signals import AgentClasses, SignalService
 from wakeful.service.agents.wakes import WakeJobs, WakeService
 from wakeful.service.auth.accounts import Accounts
@@ -88,6 +89,7 @@ class Services:
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs)
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs)
+        self.sessions = SessionService(store, accounts)
         alert_jobs = AlertJobs(store, launchers, keyring)
         internal_jobs = JobService(
             replace(job_dependencies, target_policy=AgentTargetPolicy((ALL,)), allowance=None, internal=True)

@@ -43,6 +43,7 @@ _PARTS = {
     "/agents/writer": "/agents/{agent}",
     "/jobs/digest": "/jobs/{name}",
     "/instances/eu": "/instances/{instance}",
+    "/sessions/main": "/sessions/{session}",
     "/runs/{run}": "/runs/{run_id}",
     "/keys/{key}": "/keys/{key_id}",
     "/incidents/{incident}": "/incidents/{incident_id}",

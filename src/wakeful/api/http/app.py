@@ -25,6 +25,7 @@ from wakeful.api.http import (
     oauth,
     problems,
     runs,
+    sessions,
     signals,
 )
 from wakeful.api.http.docs import router as docs_router
@@ -70,6 +71,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         health,
         agents,
         messages,
+        sessions,
         signals,
         instances,
         jobs,

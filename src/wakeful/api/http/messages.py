@@ -1,4 +1,4 @@
-"""Messages and sessions of an agent over HTTP."""
+"""Messages to an agent over HTTP."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
-from wakeful.service.serializers import serialize_receipt, serialize_session
+from wakeful.service.serializers import serialize_receipt
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["sessions"], dependencies=SECURED
@@ -39,27 +38,9 @@ async def send_message(
     """A message waits in a session until it becomes part of a turn, which is a run of the agent.
 
     `/stop` stops the oldest running turn, `/stopall` all turns and drops waiting messages. Both act at once.
+    `channel` and `to` say where the message comes from: jobs that are made in the conversation deliver there.
     """
     send = partial(services.messages.send, principal, workspace, agent, document)
     return await respond_once(
         request, principal, workspace, send, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
-    )
-
-
-@router.get("/sessions", summary="List the sessions of an agent", responses=responses({200: "Sessions"}))
-async def list_sessions(
-    workspace: str,
-    agent: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    limit: Limit = 50,
-    cursor: Cursor = None,
-) -> Response:
-    """The sessions by name, with their waiting messages and running turns."""
-    scope = ["sessions", workspace, agent]
-    after = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
-    found = await services.messages.sessions(principal, workspace, agent, after, limit + 1)
-    sessions, following = page(found, limit, scope, lambda session: [session.name])
-    return JsonResponse(
-        {"sessions": [serialize_session(session) for session in sessions], "cursor": following}
     )

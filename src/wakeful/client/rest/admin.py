@@ -8,7 +8,15 @@ from typing import Final, cast
 
 from wakeful.client.connection import Query, path, read_page
 from wakeful.client.rest.part import RestPart
-from wakeful.client.types import AgentShape, AuditShape, IncidentShape, KeyShape, ReceiptShape, SessionShape
+from wakeful.client.types import (
+    AgentShape,
+    AuditShape,
+    IncidentShape,
+    KeyShape,
+    ReceiptShape,
+    SessionHistoryShape,
+    SessionShape,
+)
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -39,17 +47,37 @@ class RestAgents(RestPart):
         """Delete an agent that has no jobs."""
         await self._request("DELETE", "agents", name)
 
-    async def say(self, name: str, message: str, *, session: str | None = None) -> ReceiptShape:
+    async def say(
+        self,
+        name: str,
+        message: str,
+        *,
+        session: str | None = None,
+        channel: str | None = None,
+        to: str | None = None,
+    ) -> ReceiptShape:
         """Send a message to an agent."""
+        given = {"session": session, "channel": channel, "to": to}
         body: dict[str, Json] = {"message": message}
-        if session is not None:
-            body["session"] = session
+        body.update({field: value for field, value in given.items() if value is not None})
         return cast(ReceiptShape, await self._request("POST", "agents", name, "messages", body=body))
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionShape]:
         """Return a page of the sessions of an agent, by name."""
         query: Query = {"cursor": cursor, "limit": limit}
         return read_page(await self._request("GET", "agents", name, "sessions", query=query), "sessions")
+
+    async def session(
+        self, name: str, session: str, *, limit: int = 50, cursor: str | None = None
+    ) -> SessionHistoryShape:
+        """Return a session with a page of its history, newest first."""
+        query: Query = {"cursor": cursor, "limit": limit}
+        found = await self._request("GET", "agents", name, "sessions", session, query=query)
+        return cast(SessionHistoryShape, found)
+
+    async def delete_session(self, name: str, session: str) -> None:
+        """Delete a session with its history."""
+        await self._request("DELETE", "agents", name, "sessions", session)
 
 
 class RestKeys(RestPart):

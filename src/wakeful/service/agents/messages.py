@@ -7,25 +7,32 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from wakeful.agents.sessions import command_in, payload_of, receive
+from wakeful.conversations import JOB_SESSION
 from wakeful.document import payload_from_text
+from wakeful.document.fields import WORK
+from wakeful.document.objects import read_as
 from wakeful.document.sessions import session_name
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED
+from wakeful.job import Work
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.wakes import WakeJobs
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow
 from wakeful.store.idempotency import Keyed
 from wakeful.store.mailbox_rules import refusal
 from wakeful.store.port import Store
-from wakeful.store.sessions import SessionKey, SessionMessage, SessionUpdate, SessionView
+from wakeful.store.sessions import SessionKey, SessionMessage, SessionUpdate
 
-FIELDS: Final = ("message", "session")
+FIELDS: Final = ("message", "session", "channel", "to")
+#: where a message comes from, read as the fields of a job
+_ADDRESS: Final = {field.name: field.kind for field in WORK if field.name in ("channel", "to")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class Receipt:
 
 
 class MessageService:
-    """Accepts messages and lists sessions."""
+    """Accepts messages. `SessionService` reads the sessions."""
 
     def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
         self._store = store
@@ -68,13 +75,17 @@ class MessageService:
         *,
         keyed: Keyed[Receipt] | None = None,
     ) -> Receipt:
-        """Send a message to the agent, in the named session or in `main`."""
+        """Send a message to the agent, in the named session or in `main`.
+
+        `channel` and `to` say where it comes from: jobs that are made in the conversation deliver there.
+        """
         await self._accounts.authorize(principal, "run", workspace, agent)
         row = await self._accounts.agent(workspace, agent)
         unknown = sorted(str(key)[:64] for key in document if key not in FIELDS)
         if unknown:
             raise InvalidArgument(f"a message has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-        session = session_name(document.get("session"))
+        session = _session(document.get("session"))
+        address = await self._address(principal, workspace, agent, document)
         now_ms = self._store.clock.now_ms()
         trigger = "agent" if principal.role == "agent" else "user"
         body = _body(document.get("message"))
@@ -95,11 +106,30 @@ class MessageService:
         settled = await self._store.update_session(
             key,
             now_ms,
-            lambda talk: receive(talk, message, now_ms),
+            lambda talk: receive(talk, message, now_ms, address),
             [entry],
             keyed.of(lambda settled: _receipt(session, message_id, settled)) if keyed else None,
         )
         return _receipt(session, message_id, settled)
+
+    async def _address(
+        self, principal: Principal, workspace: str, agent: str, document: Mapping[str, object]
+    ) -> tuple[str, str | None] | None:
+        """Return the channel and the recipient of a message, if it has any.
+
+        An agent's key names only where it may deliver: a job made in the conversation delivers there.
+        """
+        channel, to = (
+            None if document.get(name) is None else str(read_as(name, _ADDRESS[name], document[name]))
+            for name in ("channel", "to")
+        )
+        if channel is None:
+            if to is not None:
+                raise InvalidArgument("to: it is a recipient on a channel; give the channel too")
+            return None
+        context = await self._accounts.context(workspace, agent)
+        AgentTargetPolicy.check_delivery(principal, Work(channel=channel, to=to), context)
+        return channel, to
 
     async def _check_instance(self, row: AgentRow) -> None:
         """Raise an error if the instance that handles the messages is stopped, or its mailbox is full."""
@@ -116,13 +146,16 @@ class MessageService:
         if view.waiting >= agent_class.mailbox:
             raise refusal(row.name, name, MAILBOX_FULL, agent_class.mailbox)
 
-    async def sessions(
-        self, principal: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
-    ) -> list[SessionView]:
-        """List the sessions of the agent, by name."""
-        await self._accounts.authorize(principal, "read", workspace, agent)
-        await self._accounts.agent(workspace, agent)
-        return await self._store.sessions(workspace, agent, after, limit)
+
+def _session(value: object) -> str:
+    """Return the session of a message. A job runs in its own session, in which no message arrives."""
+    name = session_name(value)
+    if name.startswith(JOB_SESSION):
+        raise InvalidArgument(
+            f"session: '{name}' is the session of a job, which takes no messages; choose a name that "
+            f"does not begin with '{JOB_SESSION}'"
+        )
+    return name
 
 
 def _body(value: object) -> str:

@@ -25,6 +25,7 @@ Action = Literal[
     "instance.write",  # start, stop and hibernate instances
     "instance.pause",  # pause and resume instances: an agent may not undo it
     "instance.state",  # read the state of instances
+    "session.delete",
     "dead-letter",  # replay and discard dead letters
     "incident.acknowledge",
     "agent.write",
@@ -47,6 +48,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "instance.write": frozenset({"admin", "agent"}),
     "instance.pause": frozenset({"admin"}),
     "instance.state": frozenset({"admin"}),
+    "session.delete": frozenset({"admin", "agent"}),
     "dead-letter": frozenset({"admin"}),
     "incident.acknowledge": frozenset({"admin", "member"}),
     "agent.write": frozenset({"admin"}),

@@ -86,6 +86,8 @@ TABLE = [
     Row("POST", f"{_OWN}/runs", None, _admins()),
     Row("POST", f"{_OWN}/messages", {"message": "hello"}, _all()),
     Row("GET", f"{_OWN}/sessions", None, _all()),
+    Row("GET", f"{_OWN}/sessions/main", None, _all()),
+    Row("DELETE", f"{_OWN}/sessions/main", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_OWN}/signals?instance=eu", _SIGNAL, _all()),
     Row("GET", f"{HOME}/instances", None, _all(_OK)),
     Row("GET", f"{HOME}/instances?agent=writer", None, _all()),
@@ -212,6 +214,7 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     await services.instances.start(LOCAL, "default", "writer", "eu")
     await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
     run = await services.wakes.wake(LOCAL, "default", "writer")
+    await services.messages.send(LOCAL, "default", "writer", {"message": "/stop"})  # adds the session `main`
     key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
     return {"run": run.id, "key": key.id, "incident": await _incident(services.store)}
 

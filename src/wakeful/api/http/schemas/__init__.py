@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.http.schemas import admin, enums, instances, jobs, runs
+from wakeful.api.http.schemas import admin, enums, instances, jobs, runs, sessions
 from wakeful.api.http.schemas.parts import Schema
 
 #: Every schema by its name in the document.
@@ -17,6 +17,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     **jobs.SCHEMAS,
     **runs.SCHEMAS,
     **instances.SCHEMAS,
+    **sessions.SCHEMAS,
     **admin.SCHEMAS,
 }
 

@@ -1,4 +1,4 @@
-"""The schemas of workspaces, agents, sessions, keys, quotas, audit and workflows."""
+"""The schemas of workspaces, agents, keys, quotas, audit and workflows."""
 
 from __future__ import annotations
 
@@ -32,9 +32,8 @@ from wakeful.api.http.schemas.parts import (
 from wakeful.document import heartbeats as beat
 from wakeful.document import sessions as queue
 from wakeful.document.deliveries import MAX_ADDRESSES
-from wakeful.document.fields import MAX_MESSAGE, WORK
+from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
-from wakeful.document.sessions import MAIN, SESSION_NAME
 from wakeful.document.structures import MAX_DESCRIPTION
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
@@ -221,49 +220,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
             **_RESPONSE_ONLY,
         }
     ),
-    "Message": request(
-        {
-            "message": {
-                **text(MAX_MESSAGE, 1),
-                "pattern": r"\S",
-                "description": "The text; `/stop` and `/stopall` are commands.",
-            },
-            "session": {
-                "type": ["string", "null"],
-                "pattern": f"^{SESSION_NAME}$",
-                "description": f"The session; `{MAIN}` by default.",
-            },
-        },
-        "message",
-    ),
-    "Receipt": response(
-        {
-            "id": or_null(ID),
-            "session": TEXT,
-            "state": ref("MessageState"),
-            "runId": or_null(ID),
-            "dueAt": or_null(INSTANT),
-            "waiting": {**WHOLE, "description": "How many turns wait in the session."},
-            "stopped": {**list_of(ID), "description": "The runs of the turns that it stopped."},
-            "dropped": {**WHOLE, "description": "How many messages were dropped because of it."},
-        },
-        about="The state of a message to an agent.",
-    ),
-    "Session": response(
-        {
-            "name": TEXT,
-            "messages": {**WHOLE, "description": "How many messages wait."},
-            "turns": {**list_of(ID), "description": "The runs of the active turns."},
-            "context": {
-                "type": ["number", "null"],
-                "description": "The used share of its context window, from 0 to 1, if its runs report it.",
-            },
-            "dueAt": or_null(INSTANT),
-            "createdAt": INSTANT,
-            "updatedAt": INSTANT,
-        }
-    ),
-    "Sessions": page_of("sessions", "Session"),
     "Key": response(_KEY),
     "Keys": response({"keys": list_of(ref("Key"))}),
     "NewKey": response({**_KEY, "key": {"type": "string", "description": "The key; it is not shown again."}}),

@@ -1,0 +1,81 @@
+"""Sessions of an agent: list them, read one with its history, delete one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wakeful.agents.sessions import delete
+from wakeful.document.sessions import is_session_name
+from wakeful.document.values import compact
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts
+from wakeful.store.port import Store
+from wakeful.store.sessions import HistoryEntry, SessionKey, SessionView
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDetails:
+    """A session, with a part of its history, newest first."""
+
+    view: SessionView
+    entries: list[HistoryEntry]
+
+
+class SessionService:
+    """Reads and deletes sessions. Messages are sent by `MessageService`."""
+
+    def __init__(self, store: Store, accounts: Accounts) -> None:
+        self._store = store
+        self._accounts = accounts
+
+    async def list(
+        self, principal: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
+    ) -> list[SessionView]:
+        """List the sessions of the agent, by name."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        await self._accounts.agent(workspace, agent)
+        return await self._store.sessions(workspace, agent, after, limit)
+
+    async def get(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> SessionDetails:
+        """Return a session with the entries of its history before that number, newest first."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        await self._accounts.agent(workspace, agent)
+        key = SessionKey(workspace, agent, name)
+        view = await self._store.session(key) if is_session_name(name) else None
+        if view is None:
+            raise _no_session(agent, name)
+        return SessionDetails(view, await self._store.history(key, before, limit))
+
+    async def delete(self, principal: Principal, workspace: str, agent: str, name: str) -> None:
+        """Delete a session with its history. Its turns stop, and its waiting messages are dropped."""
+        await self._accounts.authorize(principal, "session.delete", workspace, agent)
+        await self._accounts.agent(workspace, agent)
+        entry = principal.entry(workspace, "session.delete", agent, compact({"session": name}))
+        key, now_ms = SessionKey(workspace, agent, name), self._store.clock.now_ms()
+        known = is_session_name(name)
+        if not known or await self._store.delete_session(key, now_ms, delete, [entry]) is None:
+            raise _no_session(agent, name)
+
+
+def read_history_cursor(cursor: str | None) -> int | None:
+    """Return the number of the entry where the previous page of a history ended."""
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdigit() or len(cursor) > 18:
+        raise InvalidArgument(
+            "cursor: it is not a cursor of this history; use that of the previous page, or leave it out"
+        )
+    return int(cursor)
+
+
+def _no_session(agent: str, name: str) -> NotFound:
+    return NotFound(f"agent '{agent}' has no session '{name[:128]}'; list its sessions to see their names")
