@@ -18,19 +18,7 @@ from importlib.metadata import version
 from json import dumps
 from typing import Final, NamedTuple
 
-from aiohttp import (
-    ClientConnectorCertificateError,
-    ClientConnectorDNSError,
-    ClientConnectorError,
-    ClientError,
-    ClientPayloadError,
-    ClientSession,
-    ClientTimeout,
-    DummyCookieJar,
-    InvalidURL,
-    ServerDisconnectedError,
-    TCPConnector,
-)
+from aiohttp import ClientError, ClientSession
 from yarl import URL
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
@@ -39,7 +27,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
-from wakeful.launch.http_response import LimitedResponse, TooManyInterimResponses
+from wakeful.launch.guarded_http import connection_failure, guarded_session
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
@@ -67,9 +55,6 @@ _RESERVED: Final = re.compile(
     r"|expect|content-(type|length|encoding)|transfer-encoding|accept-encoding",
     re.IGNORECASE,
 )
-#: Shorter than the idle timeout of common servers (5 s), so that no request meets a closed connection.
-_KEEP_ALIVE_S: Final = 4.0
-_DNS_TTL_S: Final = 30
 #: Runs of a storm share few instants, so they are cached.
 _iso: Final = lru_cache(maxsize=1024)(iso_utc)
 
@@ -112,23 +97,13 @@ class WebhookLauncher:
         self._session: ClientSession | None = None
 
     async def open(self) -> None:
-        """Create the client: no proxies or credentials from the environment, no cookies, no redirects."""
-        connector = TCPConnector(
-            resolver=self._resolver,
-            socket_factory=self._guard.socket,
-            ttl_dns_cache=_DNS_TTL_S,
-            limit=self._connections,
-            limit_per_host=self._per_host,
-            keepalive_timeout=_KEEP_ALIVE_S,
-            ssl=self._tls or True,
-        )
-        self._session = ClientSession(
-            connector=connector,
-            cookie_jar=DummyCookieJar(),
-            timeout=ClientTimeout(total=None),  # the engine sets it
-            auto_decompress=False,
-            trust_env=False,
-            response_class=LimitedResponse,
+        """Create the client."""
+        self._session = guarded_session(
+            self._guard,
+            self._resolver,
+            connections=self._connections,
+            per_host=self._per_host,
+            tls=self._tls,
         )
 
     async def close(self) -> None:
@@ -222,7 +197,7 @@ class WebhookLauncher:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
         except (ClientError, OSError) as error:
             self._on_response(None)
-            return _broken(error)
+            return connection_failure(error)
         except ValueError as error:  # aiohttp refuses to send it
             return Failed(truncate(f"target: {error}"), permanent=True, reason="invalid_target")
 
@@ -308,27 +283,3 @@ def _own_headers(value: Json) -> dict[str, str]:
             )
         headers[name.lower()] = text
     return headers
-
-
-def _broken(error: Exception) -> Failed:
-    """Return the failure of a connection that could not be opened, or broke."""
-    cause = error.os_error if isinstance(error, ClientConnectorError) else error
-    if isinstance(cause, AddressRefused):
-        return Failed(truncate(str(cause)), permanent=True, reason="address_refused")
-    if isinstance(error, InvalidURL):
-        return Failed(truncate(f"target: {error}"), permanent=True, reason="invalid_target")
-    if isinstance(error, ServerDisconnectedError):
-        message = "the connection was closed before a response arrived"
-    elif isinstance(error, ClientPayloadError):
-        message = "the response was cut off"
-    elif isinstance(error, TooManyInterimResponses):
-        message = str(error)
-    elif isinstance(error, ClientConnectorCertificateError):
-        message = f"the certificate of {error.host} was not accepted: {error.certificate_error}"
-    elif isinstance(error, ClientConnectorDNSError):
-        message = f"the name {error.host} could not be resolved: {cause}"
-    elif isinstance(error, ClientConnectorError):
-        message = f"could not connect to {error.host}:{error.port}: {cause}"
-    else:
-        message = f"{type(error).__name__}: {error}"
-    return Failed(truncate(message), reason="network")

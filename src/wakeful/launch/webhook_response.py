@@ -25,29 +25,30 @@ _SHOWN: Final = 200
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 
 
-async def read_text(response: ClientResponse) -> str:
-    """Return the beginning of a response, up to MAX_OUTPUT. aiohttp closes the connection on the rest.
+async def read_text(response: ClientResponse, limit: int = MAX_OUTPUT) -> str:
+    """Return the beginning of a response, up to `limit` bytes. aiohttp closes the connection on the rest.
 
     Requests accept no compression. A response that is compressed nevertheless is decompressed only up to
-    MAX_OUTPUT.
+    the limit.
     """
     length = response.content_length
-    if length is not None and length <= MAX_OUTPUT:
+    if length is not None and length <= limit:
         body = await response.read()
     else:
-        body = b""
-        while len(body) < MAX_OUTPUT:
-            piece = await response.content.read(MAX_OUTPUT - len(body))
+        pieces = bytearray()
+        while len(pieces) < limit:
+            piece = await response.content.read(limit - len(pieces))
             if not piece:
                 break
-            body += piece
+            pieces += piece
+        body = bytes(pieces)
     coding = response.headers.get("content-encoding", "").lower()
     if coding in ("gzip", "deflate", "x-gzip") and body:
         try:
-            body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, MAX_OUTPUT)
+            body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, limit)
         except zlib.error:
             return ""
-    return truncate(body.decode("utf-8", "replace"))
+    return truncate(body.decode("utf-8", "replace"), limit)
 
 
 def read_usage(header: str | None, text: str) -> str | None:
