@@ -118,7 +118,6 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "target": lambda: reference("target"),
     "policy": lambda: reference("policy"),
     "delivery": lambda: reference("delivery"),
-    "reserved": lambda: reference("reserved"),
 }
 FILES: Final = (
     "src/wakeful/model/job_fields.py",

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
     from wakeful.signals import Signal
-    from wakeful.target import Command, Echo, Function, Webhook
+    from wakeful.target import Chat, Command, Echo, Function, Webhook
 
 __version__ = "0.1.0"
 
@@ -63,6 +63,7 @@ __all__ = [
     "Attempt",
     "CancelCron",
     "CatchupPolicy",
+    "Chat",
     "Client",
     "Command",
     "Context",
@@ -136,6 +137,7 @@ if not TYPE_CHECKING:
                 "AgentInfo",
                 "Attempt",
                 "CatchupPolicy",
+                "Chat",
                 "DeliveryState",
                 "Incident",
                 "IncidentState",
@@ -150,6 +152,6 @@ if not TYPE_CHECKING:
             ],
             "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
             "wakeful.signals": ["Signal"],
-            "wakeful.target": ["Command", "Echo", "Function", "Webhook"],
+            "wakeful.target": ["Chat", "Command", "Echo", "Function", "Webhook"],
         },
     )

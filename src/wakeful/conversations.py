@@ -11,9 +11,10 @@ adds to it, in the transaction of its outcome:
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
 
-from wakeful.job import WAKE_JOB, Json, Work
+from wakeful.job import WAKE_JOB, Continuity, Json, Work
 from wakeful.suppression import suppression_reason
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ MAX_TOKENS: Final = 200_000
 #: The beginning of the names of sessions that belong to jobs. No message is sent to them.
 JOB_SESSION: Final = "job:"
 _CHAT: Final = "chat"
-_CONTINUITY_NONE: Final = "none"
 
 
 class HistoryAppend(NamedTuple):
@@ -114,7 +114,7 @@ def history_of(
         return ()
     found: list[HistoryAppend] = []
     own = job_session(str(job_name))
-    if _is_chat(work) and not _forgets(work):
+    if _is_chat(work) and continuity_of(work, job_name, turn=False) != "none":
         found += _exchange(run, own, payload, output, finished_ms)
     session = None if work.origin is None else work.origin.session
     if session is not None and session != own:
@@ -130,6 +130,46 @@ def job_session(job_name: str) -> str:
     'job:digest'
     """
     return JOB_SESSION + job_name
+
+
+class Continues(Protocol):
+    """What decides how a run continues what was said before: its work, or its launch."""
+
+    @property
+    def stateless(self) -> bool:
+        """Whether it starts without a conversation."""
+        ...
+
+    @property
+    def continuity(self) -> Continuity | None:
+        """What its job says."""
+        ...
+
+    @property
+    def target(self) -> Mapping[str, Json] | None:
+        """What its target says is in here."""
+        ...
+
+
+def continuity_of(run: Continues, job_name: str | None, *, turn: bool) -> Continuity:
+    """Return how a chat run continues what was said before: its job decides, then its target, then its kind.
+
+    A wake without a session has no earlier answer of its own: its job is shared with all turns of the agent.
+
+    >>> continuity_of(Work({"kind": "chat"}), "digest", turn=False)
+    'output'
+    >>> continuity_of(Work({"kind": "chat", "continuity": "session"}, stateless=True), "digest", turn=False)
+    'none'
+    """
+    if run.stateless or (not turn and job_name in (None, WAKE_JOB)):
+        return "none"
+    target = run.target or {}
+    to = target.get("to")
+    stated = run.continuity or (to if isinstance(to, dict) else target).get("continuity")
+    for known in get_args(Continuity):
+        if stated == known:
+            return known  # type: ignore[no-any-return]
+    return "session" if turn else "output"
 
 
 def said_in(payload: Json) -> str:
@@ -176,9 +216,3 @@ def _exchange(
 def _is_chat(work: Work) -> bool:
     target = work.final_target
     return target is not None and target.get("kind") == _CHAT
-
-
-def _forgets(work: Work) -> bool:
-    """Return whether each run of a chat job starts without a conversation."""
-    target = work.target or {}
-    return work.stateless or target.get("continuity") == _CONTINUITY_NONE

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: The group of a field in the documentation and in the help of the CLI.
-Section = Literal["schedule", "target", "policy", "delivery", "reserved"]
+Section = Literal["schedule", "target", "policy", "delivery"]
 
 
 @dataclass(frozen=True, slots=True)

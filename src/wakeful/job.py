@@ -23,6 +23,7 @@ from wakeful.schedule import At, CronSchedule, Schedule
 from wakeful.ticks import Ticks
 
 ChainOn = Literal["succeeded", "failed", "finished"]
+Continuity = Literal["output", "session", "none"]
 ScheduleOrigin = Literal[
     "declared",  # in the `schedules` of an agent class
     "dynamic",  # set by a handler with `SetCron`
@@ -134,7 +135,8 @@ class Work:
         FieldSpec(
             "Where its runs go: an object with a `kind`, [`webhook`](../how-to/webhook.md), "
             "[`function`](../how-to/function.md), [`agent`](python.md#agent-classes), "
-            "[`command`](../how-to/command.md), [`workflow`](../how-to/workflow.md), "
+            "[`command`](../how-to/command.md), [`chat`](../how-to/chat.md), "
+            "[`workflow`](../how-to/workflow.md), "
             "[`echo`](../how-to/echo.md) or [`pull`](../how-to/pull.md). `null`: the target of its agent, "
             "else `pull`.",
             section="target",
@@ -153,10 +155,19 @@ class Work:
     stateless: Annotated[
         bool,
         FieldSpec(
-            "Start each run without a conversation; a function target reads it as `run.stateless`.",
-            section="reserved",
+            "Start each run without a conversation, as with `continuity: none`; a function target reads it "
+            "as `run.stateless`.",
+            section="target",
         ),
     ] = False
+    continuity: Annotated[
+        Continuity | None,
+        FieldSpec(
+            "[What a `chat` run continues](../how-to/chat.md#continuity): the previous answer of the job, "
+            "its history, or nothing. `null`: as its target says, else `output`.",
+            section="target",
+        ),
+    ] = None
     deliver: Annotated[
         bool,
         FieldSpec(

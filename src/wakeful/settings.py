@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
+from wakeful.chat_settings import ChatModel, is_chat, read_chat
 from wakeful.errors import InvalidArgument
 
 PREFIX: Final = "WAKEFUL_"
@@ -26,7 +27,7 @@ SECRET_VARIABLES: Final = frozenset(
 #: how long `--wait-for-db` waits without a value
 WAIT_FOR_DB_S: Final = 60
 #: settings that collect variables with a prefix, such as `LANE_…`
-_NAMED: Final = ("lanes", "channels")
+_NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models")
 #: the format of an API key: 32 random bytes in URL-safe base64
 API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -59,6 +60,12 @@ class Settings:
     #: Apprise URLs by channel name: `WAKEFUL_CHANNEL_TEAM_OPS=slack://…` is `team-ops`. They are credentials
     #: and not shown
     channels: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: API keys of chat endpoints by name: `WAKEFUL_CHAT_KEY_OPENAI=sk-…` is `openai`
+    chat_keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    #: by the name of a key, the hosts that may get it: `WAKEFUL_CHAT_HOSTS_OPENAI=api.openai.com`
+    chat_hosts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    #: prices and context windows of models: JSON in `WAKEFUL_CHAT_MODELS`, a table in the file
+    chat_models: Mapping[str, ChatModel] = field(default_factory=dict)
     retention_days: int = 30
     #: encrypts webhook secrets at rest
     secret_key: str | None = None
@@ -167,8 +174,9 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
     """
     known = {key: kind for key, kind in get_type_hints(Settings).items() if key not in _NAMED}
     values: dict[str, Any] = {"lanes": {}, "channels": {}}
+    chat: dict[str, tuple[str, object]] = {}
     if file is not None and file.is_file():
-        values |= _from_file(file, known)
+        values |= _from_file(file, known, chat)
     for name, text in environment.items():
         key = name.removeprefix(PREFIX).lower()
         if name.startswith(PREFIX) and key in known:
@@ -177,16 +185,22 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
             values["lanes"][_lane(key)] = _value(name, "lane_main", text, int)
         elif name.startswith(PREFIX + "CHANNEL_"):
             values["channels"][_channel(name, key)] = _channel_url(name, text)
-    return Settings(**values)
+        elif name.startswith(PREFIX) and is_chat(key):
+            chat[key] = name, text
+    read = read_chat(chat)
+    return Settings(**values, chat_keys=read.keys, chat_hosts=read.hosts, chat_models=read.models)
 
 
-def _from_file(file: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+def _from_file(file: Path, known: Mapping[str, Any], chat: dict[str, tuple[str, object]]) -> dict[str, Any]:
+    """Return the settings of a file; those of chat endpoints are added to `chat`."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file}: not valid TOML: {error}") from error
     lanes = {key for key in content.keys() - known.keys() if key.startswith("lane_")}
     channels = {key for key in content if key.startswith("channel_")}
+    for key in [key for key in content if is_chat(key)]:
+        chat[key] = f"{file}: {key}", content.pop(key)
     unknown = sorted(content.keys() - known.keys() - lanes - channels)
     if unknown:
         raise InvalidArgument(f"{file}: unknown setting: {', '.join(unknown)}; known are {', '.join(known)}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from wakeful.job import Json
+from wakeful.job import Continuity, Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +85,50 @@ class Echo:
         return {"kind": "echo"}
 
 
-Target = Webhook | Function | Command | Echo
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A turn of a model at an OpenAI-compatible endpoint.
+
+    >>> Chat("https://api.openai.com/v1", "gpt-5-mini", key="openai").to_json()
+    {'kind': 'chat', 'url': 'https://api.openai.com/v1', 'model': 'gpt-5-mini', 'key': 'openai'}
+    """
+
+    #: the base URL of the endpoint
+    url: str
+    model: str
+    #: what the model is, and how it answers
+    system: str | None = None
+    #: the name of an API key that the operator has set: `openai` is `WAKEFUL_CHAT_KEY_OPENAI`
+    key: str | None = None
+    temperature: float | None = None
+    #: the limit of the answer
+    max_tokens: int | None = None
+    #: how many tokens the model reads; more of the history than fits is left out
+    context_window: int | None = None
+    #: what a run continues: the previous answer, the history of its session, or nothing
+    continuity: Continuity | None = None
+    #: the most rounds of tool calls
+    max_steps: int | None = None
+    #: False: the model may not schedule work
+    tools: bool = True
+    #: further fields of the request, such as `{"reasoning_effort": "low"}`
+    options: Mapping[str, Json] | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the target as it is in a job document."""
+        fields: dict[str, Json] = {
+            "system": self.system,
+            "key": self.key,
+            "temperature": self.temperature,
+            "maxTokens": self.max_tokens,
+            "contextWindow": self.context_window,
+            "continuity": self.continuity,
+            "maxSteps": self.max_steps,
+            "tools": None if self.tools else False,
+            "options": dict(self.options) if self.options else None,
+        }
+        given = {name: value for name, value in fields.items() if value is not None}
+        return {"kind": "chat", "url": self.url, "model": self.model, **given}
+
+
+Target = Webhook | Function | Command | Chat | Echo

@@ -15,6 +15,7 @@ from wakeful.agents.agent import Agent
 from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.agent_runtime import AgentRuntime
 from wakeful.app.agents import Agents
+from wakeful.app.chat import CronTool, StoredConversations
 from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
@@ -31,6 +32,7 @@ from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.launch.address_guard import AddressGuard
+from wakeful.launch.chat.launcher import chat_launcher
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import CommandAllowlist
 from wakeful.launch.command_environment import EnvironmentAllowlist
@@ -126,8 +128,9 @@ class Wakeful:
             EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
         )
         self._channels = Channels(settings.channels)
+        chat = chat_launcher(settings, guard, self.store.clock)
         self._launchers = LauncherRegistry(
-            [self._functions, webhooks, programs, EchoLauncher(), ChannelLauncher(self._channels)]
+            [self._functions, webhooks, programs, chat, EchoLauncher(), ChannelLauncher(self._channels)]
         )
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
         self._config = config or _config(settings)
@@ -153,6 +156,7 @@ class Wakeful:
             metrics,
             lanes=self._config.lanes,
         )
+        chat.tools, chat.conversations = CronTool(self.services), StoredConversations(self.services)
         self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
         self._launchers.add(self._agent_runtime.launcher)
         self._where = (workspace, agent)

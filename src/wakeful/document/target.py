@@ -24,7 +24,7 @@ from wakeful.signals import check_type
 
 Target = Mapping[str, Json]
 
-KINDS: Final = ("webhook", "function", "agent", "command", "workflow", "echo", "pull")
+KINDS: Final = ("webhook", "function", "agent", "command", "chat", "workflow", "echo", "pull")
 #: The kind of target that is an instance of the class of the job's agent.
 AGENT_KIND: Final = "agent"
 _AGENT_FIELDS: Final = ("kind", "instance", "signal")
@@ -90,6 +90,8 @@ def read_target(value: object) -> Target | None:
         check_url(target.get("url"))
     if kind == AGENT_KIND:
         _check_agent(target)
+    if kind == "chat":
+        return camel_keys(target)
     return _read_workflow(target) if kind == "workflow" else target
 
 

@@ -164,6 +164,7 @@ def build_launch(
         None if job is None else job.anchor_ms,
         run.missed if isinstance(run, TakenRun) else 0,
     )  # fmt: skip
+    launch.continuity = work.continuity
     if isinstance(run, TakenRun):
         launch.session = run.session
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):

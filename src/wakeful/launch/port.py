@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from wakeful.document import timing_from_text
 from wakeful.instants import utc_datetime
-from wakeful.job import Json
+from wakeful.job import Continuity, Json
 from wakeful.outcome import Outcome
 
 #: How much of the output of a run is kept, in bytes of UTF-8.
@@ -80,6 +80,7 @@ class Launch:
         "agent",
         "anchor_ms",
         "attempt",
+        "continuity",
         "fire_ms",
         "id",
         "idempotency_key",
@@ -152,6 +153,8 @@ class Launch:
         self.missed = missed
         #: the session of a turn
         self.session: str | None = None
+        #: how the job continues what was said before; None: as its target says
+        self.continuity: Continuity | None = None
         #: with tracing: the W3C trace context of its launch span, which receivers continue
         self.traceparent: str | None = None
         self._payload: Json | object = _UNREAD
@@ -211,6 +214,7 @@ class Launch:
             self.missed,
         )
         other.session = self.session
+        other.continuity = self.continuity
         other.traceparent = self.traceparent
         return other
 

@@ -53,6 +53,7 @@ def secrets_of(settings: Settings) -> list[str | None]:
         settings.admin_key,
         settings.jwt_secret,
         settings.metrics_key,
+        *settings.chat_keys.values(),
         *(match[1] for url in urls for match in re.finditer(r"://[^\s/@]*?:([^\s/]+)@", url)),
         *settings.channels.values(),
         # A channel's URL is made of credentials: `slack://TOKEN/TOKEN/TOKEN`.

@@ -54,13 +54,16 @@ class Job:
     dst_gap: Literal["run_after", "skip"] | None
     #: When a fixed time fires in the hour that DST repeats in autumn.
     dst_overlap: Literal["first", "second", "both"] | None
-    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `workflow`,
-    #: `echo` or `pull`.
+    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `chat`,
+    #: `workflow`, `echo` or `pull`.
     target: Mapping[str, Json] | None
     #: The text for the agent.
     message: str | None
-    #: Start each run without a conversation; a function target reads it as `run.stateless`.
+    #: Start each run without a conversation, as with `continuity: none`; a function target reads it as
+    #: `run.stateless`.
     stateless: bool
+    #: What a `chat` run continues: the previous answer of the job, its history, or nothing.
+    continuity: Literal["output", "session", "none"] | None
     #: Send the output of each successful run to a channel.
     deliver: bool
     #: The channel.

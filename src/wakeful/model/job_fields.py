@@ -42,9 +42,11 @@ class JobOptions(TypedDict, total=False):
     dst_overlap: Literal["first", "second", "both"] | None
     #: The text for the agent.
     message: str | None
-    #: Start each run without a conversation; a function target reads it as `run.stateless`. Default:
-    #: False.
+    #: Start each run without a conversation, as with `continuity: none`; a function target reads it as
+    #: `run.stateless`. Default: False.
     stateless: bool | None
+    #: What a `chat` run continues: the previous answer of the job, its history, or nothing.
+    continuity: Literal["output", "session", "none"] | None
     #: Send the output of each successful run to a channel. Default: False.
     deliver: bool | None
     #: The channel.
@@ -110,8 +112,8 @@ class JobFields(JobOptions, total=False):
     # generated: job-fields
     #: When the job fires: any of these forms.
     schedule: ScheduleLike | None
-    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `workflow`,
-    #: `echo` or `pull`.
+    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `chat`,
+    #: `workflow`, `echo` or `pull`.
     target: Target | Mapping[str, object] | None
     #: An IANA time zone such as `Europe/Berlin`.
     tz: str | None

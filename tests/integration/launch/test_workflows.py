@@ -139,7 +139,7 @@ async def test_a_workflow_without_a_target_waits_to_be_claimed(new_app: NewApp):
     [
         ({"kind": "function"}, "needs a name"),
         ({"kind": "webhook", "url": "https://example.com", "colour": "red"}, "no field 'colour'"),
-        ({"kind": "chat"}, "the kind 'chat' is not known"),
+        ({"kind": "smtp"}, "the kind 'smtp' is not known"),
         ({"kind": "workflow", "workflowId": "a", "version": 1}, "another workflow"),
         ({"kind": "pull", "claimTimeoutMs": 0}, "claimTimeoutMs"),
     ],

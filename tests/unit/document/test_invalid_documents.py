@@ -317,7 +317,7 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
         ({"target": {"url": "https://a.example"}}, "target: it has no kind; it is 'webhook', 'function'"),
         (
             {"target": {"kind": "smtp"}},
-            "target: the kind 'smtp' is not known; it is 'webhook', 'function', 'agent', 'command', 'w",
+            "target: the kind 'smtp' is not known; it is 'webhook', 'function', 'agent', 'command', 'c",
         ),
         ({"target": {"kind": ["webhook"]}}, "target: the kind ['webhook'] is not known"),
         (

@@ -40,7 +40,7 @@ from wakeful.schedule import LATEST_MS, At, CronSchedule, Every
 def test_a_written_document_has_every_field():
     document = write_definition(read(RICH))
     fields = """
-        name schedule tz target payload message stateless deliver channel to deleteAfterRun
+        name schedule tz target payload message stateless continuity deliver channel to deleteAfterRun
         wakeHeartbeat lane overlapPolicy maxQueued catchupPolicy catchupWindowMs misfireGraceMs jitterMs
         maxAttempts backoff timeoutMs startAt endAt maxRuns onLost disableAfter claimTimeoutMs dstGap
         dstOverlap exclude activeHours precheck budget after description labels
@@ -121,6 +121,7 @@ WORKS = st.builds(
     message=st.none() | LINE,
     lane=SLUGS,
     stateless=st.booleans(),
+    continuity=st.sampled_from([None, "output", "session", "none"]),
     deliver=st.booleans(),
     channel=st.none() | LINE,
     to=st.none() | LINE,

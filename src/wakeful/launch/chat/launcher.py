@@ -1,0 +1,266 @@
+"""Chat targets: a turn of a model at an OpenAI-compatible endpoint.
+
+    {"kind": "chat", "url": "https://api.openai.com/v1", "model": "gpt-5-mini", "key": "openai"}
+
+The message of the run is sent with what was said before (`continuity`). The model may call the tool `cron` of
+its agent, in at most `maxSteps` rounds. Its answer is the output of the run. Every outcome, failed ones too,
+reports the tokens that the attempt used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from wakeful.chat_settings import ChatModel
+from wakeful.clock import Clock
+from wakeful.conversations import continuity_of, job_session
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
+from wakeful.job import Json
+from wakeful.launch.address_guard import AddressGuard
+from wakeful.launch.chat import failures
+from wakeful.launch.chat.endpoint import ChatEndpoint
+from wakeful.launch.chat.keys import ChatKeys
+from wakeful.launch.chat.ports import ChatTools, Conversations, Said, ToolDefinition
+from wakeful.launch.chat.prompt import previous_turn, system_text, user_text
+from wakeful.launch.chat.request import DEFAULT_WINDOW, Conversation, Dialect, Message, request_body
+from wakeful.launch.chat.response import Answer, EndpointError, ToolCall, read_response
+from wakeful.launch.chat.spending import Spending
+from wakeful.launch.chat.target import ChatTarget, read_chat_target
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
+from wakeful.launch.trace_context import launch_ids
+from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.settings import Settings
+
+#: The most tool calls that are performed in one round.
+MAX_CALLS: Final = 16
+#: The largest result of a tool call that goes to the model, in bytes.
+MAX_RESULT: Final = 32 * 1024
+#: How long before the timeout of the attempt it ends by itself, so that its usage is recorded.
+_MARGIN_MS: Final = 500
+_CUT_OFF: Final = "\n[cut off: the answer reached its limit of tokens]"
+_DIALECTS: Final = 1_000
+
+log = get_logger("wakeful.launch.chat")
+
+
+class ChatLauncher:
+    """Sends runs to models. `tools` and `conversations` are set by the process that has the services."""
+
+    kind = "chat"
+    default_timeout_ms = DEFAULT_TIMEOUT_MS
+
+    def __init__(
+        self, endpoint: ChatEndpoint, keys: ChatKeys, models: Mapping[str, ChatModel], clock: Clock
+    ) -> None:
+        self._endpoint = endpoint
+        self._keys = keys
+        self._models = models
+        self._clock = clock
+        #: what models may call; None: nothing
+        self.tools: ChatTools | None = None
+        #: what was said before; None: nothing
+        self.conversations: Conversations | None = None
+        #: what endpoints accept, by URL and model: a cache
+        self._dialects: OrderedDict[tuple[str, str], Dialect] = OrderedDict()
+
+    async def open(self) -> None:
+        """Open the HTTP client."""
+        await self._endpoint.open()
+
+    async def close(self) -> None:
+        """Close the HTTP client."""
+        await self._endpoint.close()
+
+    def check(self, target: Mapping[str, Json]) -> None:
+        """Raise InvalidArgument for a target that is invalid, or whose key may not be sent there."""
+        chat = read_chat_target(target)
+        self._endpoint.check(chat.url)
+        self._keys.check(chat.key, chat.url)
+
+    async def start(self, run: Launch) -> Outcome:
+        """Send the message of the run, perform the tool calls of the model, and return its answer."""
+        try:
+            target = read_chat_target(run.target)
+        except InvalidArgument as error:
+            return Failed(truncate(error.message), permanent=True, reason="invalid_target")
+        try:
+            headers = self._keys.headers(target.key, target.url)
+        except InvalidArgument as error:
+            return Failed(truncate(error.message), reason=failures.CHAT_KEY)
+        model = self._models.get(target.model) or self._models.get("*") or ChatModel()
+        spending = Spending(model, target.context_window or model.context_window or DEFAULT_WINDOW)
+        limit_ms = run.timeout_ms or self.default_timeout_ms
+        try:
+            async with asyncio.timeout((limit_ms - min(_MARGIN_MS, limit_ms // 10)) / 1000) as limit:
+                outcome = await self._turn(run, target, headers, spending)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            outcome = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+        except Unavailable as error:
+            outcome = Failed(truncate(error.message), reason="unavailable", counted=False)
+        except WakefulError as error:
+            outcome = Failed(truncate(error.message), reason="history_unreadable")
+        if isinstance(outcome, Failed):
+            outcome = outcome._replace(error=self._keys.redact(outcome.error))
+        return outcome._replace(usage=spending.report())
+
+    async def _turn(
+        self, run: Launch, target: ChatTarget, headers: Mapping[str, str], spending: Spending
+    ) -> Succeeded | Failed:
+        tools = self.tools.definitions() if self.tools and target.tools and target.max_steps else ()
+        conversation = await self._conversation(run, target)
+        if conversation.earlier:
+            conversation.fit(spending.window, target, tools)
+            spending.dropped = conversation.dropped
+        headers = {
+            **headers,
+            "x-wakeful-run-id": run.id,
+            "x-wakeful-attempt": str(run.attempt),
+            "traceparent": run.traceparent or launch_ids(run.idempotency_key, run.attempt).traceparent(),
+        }
+        trimmed = False
+        while True:
+            last = spending.steps >= target.max_steps
+            answer = await self._ask(target, headers, conversation, tools, spending, last=last)
+            if isinstance(answer, EndpointError | Failed):
+                overflow = isinstance(answer, EndpointError) and failures.is_overflow(answer)
+                if overflow and not trimmed and conversation.halve():
+                    trimmed = True
+                    spending.dropped = conversation.dropped
+                    log.info("chat.trimmed", **run.log_fields, dropped=conversation.dropped)
+                    continue
+                return answer if isinstance(answer, Failed) else failures.failed(answer, key=target.key)
+            if not answer.calls or last or not tools:
+                return _outcome(answer, target, acted=bool(conversation.rounds))
+            spending.steps += 1
+            results = await self._perform(run, answer.calls)
+            conversation.rounds += [answer.message, *results]
+
+    async def _conversation(self, run: Launch, target: ChatTarget) -> Conversation:
+        session = run.session
+        turn = session is not None
+        continuity = continuity_of(run, run.job, turn=turn)
+        zone, earlier = "UTC", list[Said]()
+        if self.conversations is not None:
+            zone = await self.conversations.zone(run)
+            if continuity == "session" or (continuity == "output" and turn):
+                said = await self.conversations.history(run, session or job_session(str(run.job)))
+                # Of a conversation, `output` is its last answer.
+                earlier = list(said) if continuity == "session" else list(said[-2:])
+            elif continuity == "output":
+                previous = await self.conversations.previous_answer(run)
+                earlier = previous_turn(previous, zone) if previous else []
+        system = system_text(
+            target.system,
+            job=run.job,
+            turn=turn,
+            zone=zone,
+            scheduled_ms=run.scheduled_ms,
+            now_ms=self._clock.now_ms(),
+        )
+        return Conversation(system, earlier, user_text(run.payload, run.job, turn=turn))
+
+    async def _ask(
+        self,
+        target: ChatTarget,
+        headers: Mapping[str, str],
+        conversation: Conversation,
+        tools: Sequence[ToolDefinition],
+        spending: Spending,
+        *,
+        last: bool,
+    ) -> Answer | EndpointError | Failed:
+        """Send a request, and again in another dialect if the endpoint asks for it."""
+        place = str(target.url), target.model
+        while True:
+            dialect = self._dialects.get(place, Dialect())
+            body = request_body(target, conversation.messages(), tools, dialect, last=last)
+            reply = await self._endpoint.post(target.url, headers, body)
+            if isinstance(reply, Failed):
+                return reply
+            answer = read_response(reply.status, reply.text, spending.steps)
+            if isinstance(answer, Answer):
+                spending.add(body, answer)
+                return answer
+            other = failures.adapted(dialect, answer, tools="tools" in body)
+            if other is None or other == dialect:
+                if failures.is_overflow(answer):
+                    return answer
+                return failures.failed(answer, key=target.key, retry_after_ms=reply.retry_after_ms)
+            log.info("chat.adapted", host=target.url.host, model=target.model, error=answer.message)
+            self._dialects[place] = other
+            while len(self._dialects) > _DIALECTS:
+                self._dialects.popitem(last=False)
+
+    async def _perform(self, run: Launch, calls: Sequence[ToolCall]) -> list[Message]:
+        """Perform tool calls in order and return their results as messages."""
+        assert self.tools is not None
+        names = {tool.name for tool in self.tools.definitions()}
+        results: list[Message] = []
+        for number, call in enumerate(calls):
+            if number >= MAX_CALLS:
+                result = f"not performed: at most {MAX_CALLS} calls at once; call it again"
+            elif call.problem is not None:
+                result = call.problem
+            elif call.name not in names:
+                result = f"there is no tool '{call.name[:64]}'; there is {', '.join(sorted(names))}"
+            else:
+                result = await self.tools.call(run, call.name, call.arguments)
+            results.append({"role": "tool", "tool_call_id": call.id, "content": truncate(result, MAX_RESULT)})
+        return results
+
+
+def chat_launcher(settings: Settings, guard: AddressGuard, clock: Clock) -> ChatLauncher:
+    """Return the launcher with the keys and models of the settings."""
+    keys = ChatKeys(settings.chat_keys, settings.chat_hosts, plain_http=guard.allow_private)
+    return ChatLauncher(ChatEndpoint(guard, clock), keys, settings.chat_models, clock)
+
+
+def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | Failed:
+    """Return the outcome of the last answer. `acted`: the model has called tools before."""
+    text = answer.text.strip()
+    if answer.refusal is not None and not text:
+        return Failed(
+            truncate(f"the model refused: {answer.refusal}"),
+            permanent=True,
+            reason=failures.REFUSED,
+            response_code=200,
+        )
+    if answer.finish == "content_filter":
+        return Failed(
+            "the endpoint removed the answer (content_filter); change the message",
+            permanent=True,
+            reason=failures.CONTENT_FILTER,
+            response_code=200,
+        )
+    if answer.finish == "length":
+        if not text:
+            what = "raise maxTokens" if target.max_tokens else "set a larger maxTokens"
+            return Failed(
+                f"the answer reached its limit of tokens before it had any text; {what}",
+                permanent=True,
+                reason=failures.ANSWER_LENGTH,
+                response_code=200,
+            )
+        return Succeeded(truncate(text, _room(_CUT_OFF)) + _CUT_OFF, response_code=200)
+    if text:
+        return Succeeded(truncate(text), response_code=200)
+    if answer.calls:
+        return Failed(
+            f"the model still called tools after {target.max_steps} rounds (maxSteps)",
+            permanent=True,
+            reason=failures.TOO_MANY_STEPS,
+            response_code=200,
+        )
+    if acted:  # it did what it was to do, and had nothing to add
+        return Succeeded(None, response_code=200)
+    return Failed("the model sent an empty answer", reason=failures.EMPTY_ANSWER, response_code=200)
+
+
+def _room(suffix: str) -> int:
+    return MAX_OUTPUT - len(suffix.encode())

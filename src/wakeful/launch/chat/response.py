@@ -1,0 +1,246 @@
+"""Reads what an endpoint answered. Pure.
+
+Endpoints that call themselves compatible differ: `usage` may be missing, `content` may be null or a list of
+parts, the arguments of a tool call may be an object instead of text, its id may be empty, an error may come
+with the status 200, at the top or inside the choice. All of these are read; what cannot be read is an
+`EndpointError`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from wakeful.job import Json
+from wakeful.launch.chat.request import Message
+
+_SHOWN: Final = 300
+#: Reasoning that a local server left in the answer.
+_THOUGHTS: Final = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
+#: Fields of an answer that the same endpoint expects back in the next request of the turn.
+_RETURNED: Final = ("reasoning_content", "reasoning", "reasoning_details")
+_MAX_TOKENS: Final = 2**53
+
+
+class EndpointError(NamedTuple):
+    """The endpoint did not answer the request."""
+
+    status: int | None
+    message: str
+    #: machine-readable names of the error, if it has any
+    code: str = ""
+    #: the field of the request that it is about
+    param: str = ""
+
+
+class TokenUsage(NamedTuple):
+    """What the endpoint counted."""
+
+    input: int
+    output: int
+    #: the part of the input that it had in its cache
+    cached: int = 0
+    #: in USD, where the endpoint states it
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call that the model requests."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, object]
+    #: why the arguments cannot be read
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer of the model."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    #: `stop`, `length`, `tool_calls`, `content_filter` …
+    finish: str
+    refusal: str | None
+    usage: TokenUsage | None
+    #: the message, as it goes back in the next request
+    message: Message
+
+
+def read_response(status: int, text: str, step: int = 0) -> Answer | EndpointError:
+    """Return the answer of a response, or its error. `step` makes generated ids of tool calls unique."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return EndpointError(status if status != 200 else None, _not_json(status, text), "not_json")
+    if isinstance(body, list) and len(body) == 1:  # Gemini wraps errors in a list
+        (body,) = body
+    if not isinstance(body, dict):
+        return EndpointError(status if status != 200 else None, "the response is not an object", "not_json")
+    if not 200 <= status < 300 or _is_error(body):
+        return _error(status, body)
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        return EndpointError(None, "the response has no choices", "no_choices")
+    if isinstance(choice.get("error"), dict | str):
+        return _error(status, choice)
+    message = choice.get("message")
+    if not isinstance(message, dict):
+        return EndpointError(None, "the choice in the response has no message", "no_choices")
+    answer = _text(message.get("content"))
+    refusal = message.get("refusal")
+    calls, returned_calls = _calls(message.get("tool_calls"), step)
+    returned: Message = {"role": "assistant", "content": answer or None}
+    if returned_calls:
+        returned["tool_calls"] = returned_calls
+    returned |= {name: message[name] for name in _RETURNED if message.get(name)}
+    return Answer(
+        text=_THOUGHTS.sub("", answer, count=1) if answer.lstrip().startswith("<think") else answer,
+        calls=calls,
+        finish=str(choice.get("finish_reason") or "stop"),
+        refusal=refusal if isinstance(refusal, str) and refusal.strip() else None,
+        usage=_usage(body.get("usage")),
+        message=returned,
+    )
+
+
+def _is_error(body: Mapping[str, Json]) -> bool:
+    return bool(body.get("error")) or (body.get("object") == "error" and "choices" not in body)
+
+
+def _error(status: int, body: Mapping[str, Json]) -> EndpointError:
+    """Return the error of a response. Some endpoints send it with 200, and the real status as its code."""
+    error = body.get("error")
+    facts: Mapping[str, Json] = error if isinstance(error, dict) else body
+    message = error if isinstance(error, str) else facts.get("message") or facts.get("detail")
+    code = facts.get("code")
+    number = int(code) if isinstance(code, int | float) or (isinstance(code, str) and code.isdigit()) else 0
+    actual: int | None = status
+    if 200 <= status < 300:
+        actual = number if 400 <= number <= 599 else None
+    names = [str(each) for each in (code, facts.get("type")) if isinstance(each, str)]
+    shown = message if isinstance(message, str) and message.strip() else json.dumps(error or body)
+    inner = _upstream(facts.get("metadata"))
+    return EndpointError(actual, one_line(shown + inner), " ".join(names), str(facts.get("param") or ""))
+
+
+def _upstream(metadata: Json) -> str:
+    """Return what a router adds about the provider behind it."""
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return f" ({raw})" if isinstance(raw, str) and raw.strip() else ""
+
+
+def _not_json(status: int, text: str) -> str:
+    beginning = one_line(text)[:100]
+    if not beginning:
+        return "the response is empty"
+    if beginning.startswith("data:"):
+        return "the response is a stream, which was not requested"
+    if beginning.startswith("<"):
+        return "the response is HTML; the url may not be the base URL of the API"
+    if status >= 400:
+        return beginning
+    return f"the response is not JSON: {beginning}"
+
+
+def one_line(text: str) -> str:
+    """Return the beginning of a text in one line."""
+    return " ".join(text[: 2 * _SHOWN].split())[:_SHOWN]
+
+
+def _text(content: Json) -> str:
+    """Return the text of a message.
+
+    >>> (
+    ...     _text([{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]),
+    ...     _text(None),
+    ... )
+    ('ab', '')
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _calls(value: Json, step: int) -> tuple[tuple[ToolCall, ...], list[Json]]:
+    """Return the tool calls, and the same as they go back to the endpoint."""
+    calls: list[ToolCall] = []
+    returned: list[Json] = []
+    seen: set[str] = set()
+    for number, item in enumerate(value if isinstance(value, list) else ()):
+        function = item.get("function") if isinstance(item, dict) else None
+        if not isinstance(item, dict) or not isinstance(function, dict):
+            continue
+        given = item.get("id")
+        id_ = given if isinstance(given, str) and given and given not in seen else f"call_{step}_{number}"
+        seen.add(id_)
+        name = str(function.get("name") or "")
+        arguments, text, problem = _arguments(function.get("arguments"))
+        calls.append(ToolCall(id_, name, arguments, problem))
+        back: dict[str, Json] = {
+            "id": id_,
+            "type": "function",
+            "function": {"name": name, "arguments": text},
+        }
+        if item.get("extra_content"):  # Gemini refuses the next request without it
+            back["extra_content"] = item["extra_content"]
+        returned.append(back)
+    return tuple(calls), returned
+
+
+def _arguments(value: Json) -> tuple[Mapping[str, object], str, str | None]:
+    """Return the arguments, their text, and what is wrong with them."""
+    if value is None or value == "":
+        return {}, "{}", None
+    if isinstance(value, dict):
+        return value, json.dumps(value, ensure_ascii=False), None
+    text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        parsed = json.loads(text)
+        if isinstance(parsed, str):  # encoded twice
+            parsed = json.loads(parsed)
+    except (ValueError, RecursionError) as error:
+        # Endpoints parse the arguments that they get back, so broken ones do not go back.
+        return {}, "{}", f"the arguments are not valid JSON: {error}; send the call again"
+    if not isinstance(parsed, dict):
+        return {}, "{}", "the arguments are not a JSON object; send the call again"
+    return parsed, text, None
+
+
+def _usage(value: Json) -> TokenUsage | None:
+    if not isinstance(value, dict):
+        return None
+    used = _first(value, ("prompt_tokens", "input_tokens"))
+    made = _first(value, ("completion_tokens", "output_tokens"))
+    total = _number(value.get("total_tokens"))
+    if used is None and made is None and total is None:
+        return None
+    used, made = used or 0, made or 0
+    if total is not None and total > used + made:  # some leave the reasoning out of the parts
+        made = total - used
+    details = value.get("prompt_tokens_details")
+    cached = _number(details.get("cached_tokens")) if isinstance(details, dict) else None
+    if cached is None:
+        cached = _number(value.get("prompt_cache_hit_tokens"))
+    cost = value.get("cost")
+    stated = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
+    return TokenUsage(used, made, min(cached or 0, used), float(cost) if stated else None)  # type: ignore[arg-type]
+
+
+def _first(value: Mapping[str, Json], names: Sequence[str]) -> int | None:
+    return next((number for name in names if (number := _number(value.get(name))) is not None), None)
+
+
+def _number(value: Json) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_TOKENS:
+        return None
+    return int(value)

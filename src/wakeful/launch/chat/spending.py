@@ -1,0 +1,82 @@
+"""Counts what a run uses: tokens, cost, and how full the context window is. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from wakeful.chat_settings import ChatModel
+from wakeful.conversations import estimated_tokens
+from wakeful.document.values import compact
+from wakeful.job import Json
+from wakeful.launch.chat.response import Answer, TokenUsage
+
+_MILLION: Final = 1_000_000
+
+
+class Spending:
+    """The usage of a run, summed over its requests."""
+
+    def __init__(self, model: ChatModel, window: int) -> None:
+        self._model = model
+        self.window = window
+        self._input = self._output = 0
+        self._cost: float | None = None
+        self._context = 0
+        self._estimated = False
+        #: rounds of tool calls
+        self.steps = 0
+        #: earlier entries that were left out; None: there are none to leave out
+        self.dropped: int | None = None
+
+    def add(self, body: Mapping[str, Json], answer: Answer) -> None:
+        """Count a request and its answer. What the endpoint does not count is estimated."""
+        usage = answer.usage
+        if usage is None or usage[:2] == (0, 0):
+            said = json.dumps([body.get("messages"), body.get("tools")], ensure_ascii=False)
+            usage = TokenUsage(
+                estimated_tokens(said), estimated_tokens(json.dumps(answer.message, ensure_ascii=False))
+            )
+            self._estimated = True
+        self._input += usage.input
+        self._output += usage.output
+        self._context = usage.input + usage.output
+        cost = cost_of(usage, self._model)
+        if cost is not None:
+            self._cost = (self._cost or 0) + cost
+
+    def report(self) -> str | None:
+        """Return the usage as compact JSON; None if nothing was used."""
+        if not self._input and not self._output:
+            return None
+        usage: dict[str, Json] = {
+            "tokens": self._input + self._output,
+            "inputTokens": self._input,
+            "outputTokens": self._output,
+        }
+        if self._cost is not None:
+            usage["cost"] = round(self._cost, 9)
+        usage |= {"contextTokens": self._context, "contextWindow": self.window, "steps": self.steps}
+        if self.dropped is not None:
+            usage["dropped"] = self.dropped
+        if self._estimated:
+            usage["estimated"] = True
+        return compact(usage)
+
+
+def cost_of(usage: TokenUsage, model: ChatModel) -> float | None:
+    """Return the cost in USD: by the operator's prices, else what the endpoint states.
+
+    >>> cost_of(TokenUsage(1_000_000, 100_000), ChatModel(input=0.25, output=2))
+    0.45
+    """
+    if model.input is None or model.output is None:
+        return usage.cost
+    cached = model.input if model.cached_input is None else model.cached_input
+    fresh = usage.input - usage.cached
+    return (fresh * model.input + usage.cached * cached + usage.output * model.output) / _MILLION
+
+
+def _estimate(value: Json) -> int:
+    return estimated_tokens(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,208 @@
+"""A stand-in for an OpenAI-compatible endpoint.
+
+It keeps the rules of the protocol: it checks each request against the types of the `openai` package and
+against the order of roles and tool calls, refuses a wrong API key, and checks its own regular responses
+against the same types. A test says what the model answers (`say`, `call`, `refuse` …), one item per request;
+without one, the answer repeats the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+from openai.types.chat import ChatCompletion
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+from pydantic import TypeAdapter, ValidationError
+
+KEY = "sk-test-0123456789"
+_REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
+
+Responder = Callable[[dict[str, Any]], Awaitable[web.Response]]
+
+
+class ChatStandIn:
+    """The endpoint, its requests, and what it answers next."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        #: the bodies and the headers of all requests, also of refused ones
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[Mapping[str, str]] = []
+        self._script: deque[Responder] = deque()
+        #: accepted API keys; None: requests need none
+        self.keys: set[str] | None = {KEY}
+        self.usage: dict[str, Any] | None = {
+            "prompt_tokens": 100,
+            "completion_tokens": 20,
+            "total_tokens": 120,
+        }
+
+    # --- what a test says -------------------------------------------------------------------------
+
+    def say(self, text: str | None, **fields: Any) -> None:
+        """Answer with this text. `fields` are `finish_reason`, `usage`, and fields of the message."""
+        self._answer({"content": text, **fields})
+
+    def call(self, *calls: tuple[str, object], text: str | None = None, **fields: Any) -> None:
+        """Call tools: (name, arguments)."""
+        tool_calls = [
+            {
+                "id": f"call_{number}",
+                "type": "function",
+                "function": {
+                    "name": name,
+                    "arguments": arguments if isinstance(arguments, str) else json.dumps(arguments),
+                },
+            }
+            for number, (name, arguments) in enumerate(calls)
+        ]
+        self._answer({"content": text, "tool_calls": tool_calls, "finish_reason": "tool_calls", **fields})
+
+    def refuse(
+        self, status: int, message: str, headers: Mapping[str, str] | None = None, **fields: Any
+    ) -> None:
+        """Answer with an error. `fields` are those of the error object."""
+        error = {"message": message, "type": "error", "param": None, "code": None, **fields}
+        self.raw(json.dumps({"error": error}), status, headers)
+
+    def raw(self, body: str, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """Answer with exactly this."""
+
+        async def respond(request: dict[str, Any]) -> web.Response:
+            return web.Response(text=body, status=status, headers=headers, content_type="application/json")
+
+        self._script.append(respond)
+
+    def hang(self, until: asyncio.Event) -> None:
+        """Do not answer until the event is set."""
+
+        async def respond(request: dict[str, Any]) -> web.Response:
+            await until.wait()
+            return completion(request, {"content": "late"}, self.usage)
+
+        self._script.append(respond)
+
+    def _answer(self, fields: dict[str, Any]) -> None:
+        async def respond(request: dict[str, Any]) -> web.Response:
+            return completion(request, fields, self.usage)
+
+        self._script.append(respond)
+
+    # --- the server -------------------------------------------------------------------------------
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Handle a request as the API does."""
+        body = await request.json()
+        self.requests.append(body)
+        self.headers.append(request.headers)
+        _, _, key = request.headers.get("authorization", "").partition(" ")
+        key = request.headers.get("api-key", key)
+        if self.keys is not None and key not in self.keys:
+            return _error(401, f"Incorrect API key provided: {key}", "invalid_api_key")
+        problem = problem_of(body)
+        if problem is not None:
+            return _error(400, problem, "invalid_request")
+        if self._script:
+            return await self._script.popleft()(body)
+        said = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        return completion(body, {"content": f"You said: {said[-1]}"}, self.usage)
+
+    def texts(self, number: int = -1) -> list[tuple[str, Any]]:
+        """Return the messages of a request without the system text: (role, content)."""
+        messages = self.requests[number]["messages"]
+        return [(each["role"], each.get("content")) for each in messages if each["role"] != "system"]
+
+
+def problem_of(body: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a request; None if it is as the API requires."""
+    try:
+        read = _consumed(_REQUEST.validate_python(body))
+    except ValidationError as error:
+        return f"invalid request: {error}"[:2_000]
+    if read != body:
+        return f"unknown fields: {json.dumps(read)} is what is known of {json.dumps(body)}"
+    messages, expected = body["messages"], list[str]()
+    if not messages or messages[-1]["role"] not in ("user", "tool"):
+        return "the last message is not from the user or a tool"
+    for number, message in enumerate(messages):
+        if message["role"] == "system" and number:
+            return "the system message must be the first"
+        if expected and message.get("tool_call_id") != expected[0]:
+            return f"an assistant message with tool calls must be followed by their results: {expected}"
+        if message["role"] == "tool":
+            if not expected:
+                return "a tool message must be a response to a preceding tool call"
+            expected.pop(0)
+        before = messages[number - 1]["role"] if number else ""
+        if message["role"] in ("user", "assistant") and message["role"] == before:
+            return "conversation roles must alternate user/assistant/user/assistant/..."
+        for call in message.get("tool_calls", ()):
+            json.loads(call["function"]["arguments"])
+            expected.append(call["id"])
+    if "tool_choice" in body and "tools" not in body:
+        return "tool_choice is only allowed when tools are specified"
+    return None
+
+
+def completion(
+    request: Mapping[str, Any], fields: Mapping[str, Any], usage: Mapping[str, Any] | None
+) -> web.Response:
+    """Return a regular response, checked against the types of the `openai` package."""
+    fields = dict(fields)
+    finish, used = fields.pop("finish_reason", "stop"), fields.pop("usage", usage)
+    body: dict[str, Any] = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": request["model"],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "refusal": None, **fields},
+                "finish_reason": finish,
+                "logprobs": None,
+            }
+        ],
+    }
+    if used is not None:
+        body["usage"] = used
+    ChatCompletion.model_validate(body)
+    return web.json_response(body)
+
+
+def _error(status: int, message: str, code: str) -> web.Response:
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    return web.json_response({"error": error}, status=status)
+
+
+def _consumed(value: Any) -> Any:
+    """Return a validated value with its iterators, which validate while they are read, as lists."""
+    if isinstance(value, dict):
+        return {key: _consumed(each) for key, each in value.items()}
+    if isinstance(value, Iterator | list | tuple):
+        return [_consumed(each) for each in value]
+    return value
+
+
+@asynccontextmanager
+async def chat_endpoint() -> AsyncIterator[ChatStandIn]:
+    """Serve a stand-in at a free port."""
+    stand_in = ChatStandIn()
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/v1/chat/completions", stand_in.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        assert runner.addresses
+        stand_in.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+        yield stand_in
+    finally:
+        await runner.cleanup()
