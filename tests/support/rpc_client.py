@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -75,9 +75,11 @@ class Caller:
 
 
 @asynccontextmanager
-async def connected(url: str, key: str | None = None, **given: Any) -> AsyncIterator[Caller]:
+async def connected(
+    url: str, key: str | None = None, headers: Mapping[str, str] | None = None, **given: Any
+) -> AsyncIterator[Caller]:
     """Open a connection, with the key in a header if there is one."""
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    headers = {**(headers or {}), **({} if key is None else {"Authorization": f"Bearer {key}"})}
     address = url.replace("http", "ws", 1) + "/ws"
     async with connect(address, additional_headers=headers, compression=None, proxy=None, **given) as socket:
         yield Caller(socket)

@@ -10,6 +10,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
+from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.replicas import Replicas
@@ -19,17 +20,19 @@ from wakeful.store.port import Store
 
 def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
     """Return the job service over a store."""
+    accounts = Accounts(store, Defaults())
     return JobService(
         JobDependencies(
             store=store,
             launchers=launchers,
             keyring=Keyring([]),
-            accounts=Accounts(store, Defaults()),
+            accounts=accounts,
             budgets=Budgets(store),
             target_policy=AgentTargetPolicy((ALL,)),
             lanes=None,
             allowance=None,
             warnings=SaveWarnings(Executors(store), Replicas(store, launchers)),
+            origins=RunOrigins(store, accounts),
             internal=False,
         )
     )

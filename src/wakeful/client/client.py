@@ -33,6 +33,8 @@ class AsyncClient:
     - `cert`, `cert_key`: PEM files of a client certificate and its private key, if the server requires one;
       else `WAKEFUL_CLIENT_CERT` and `WAKEFUL_CLIENT_KEY`. One file may hold both
     - `ca`: a PEM file of the authorities to trust instead of the system's; else `WAKEFUL_CA_BUNDLE`
+    - `run_id`: the run in which the program runs; else `WAKEFUL_RUN_ID`, which commands have. Jobs that are
+      made in a run belong to its conversation and count towards its bounds. `""`: none
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class AsyncClient:
         cert: str | None = None,
         cert_key: str | None = None,
         ca: str | None = None,
+        run_id: str | None = None,
     ) -> None:
         self._rest = RestClient(
             url,
@@ -56,6 +59,7 @@ class AsyncClient:
             cert=cert,
             cert_key=cert_key,
             ca=ca,
+            run_id=run_id,
         )
         self.workspace = workspace
         #: create, change and run jobs

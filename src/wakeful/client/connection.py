@@ -69,11 +69,14 @@ class Connection:
         timeout: float = 30.0,
         tls: ClientTls | None = None,
         key_source: str = "",
+        run_id: str | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self.key = key
         #: where the key comes from and what to do if it is refused, in words
         self.key_source = key_source
+        #: the run that makes the requests
+        self.run_id = run_id
         self._timeout = timeout
         self._tls = tls or ClientTls()
         self._session: aiohttp.ClientSession | None = None
@@ -86,6 +89,8 @@ class Connection:
             headers = {"Accept": "application/json"}
             if self.key:
                 headers["Authorization"] = f"Bearer {self.key}"
+            if self.run_id:
+                headers["x-wakeful-run-id"] = self.run_id
             context = self._tls.context()
             connector = None if context is None else aiohttp.TCPConnector(ssl=context)
             self._session = aiohttp.ClientSession(headers=headers, connector=connector)

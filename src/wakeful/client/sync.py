@@ -227,6 +227,7 @@ class Client(_Part[AsyncClient]):
         cert: str | None = None,
         cert_key: str | None = None,
         ca: str | None = None,
+        run_id: str | None = None,
     ) -> None:
         inner = AsyncClient(
             url,
@@ -237,6 +238,7 @@ class Client(_Part[AsyncClient]):
             cert=cert,
             cert_key=cert_key,
             ca=ca,
+            run_id=run_id,
         )
         portal = Portal(inner.close)
         super().__init__(portal, inner)

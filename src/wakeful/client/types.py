@@ -42,6 +42,10 @@ class JobShape(TypedDict):
     createdAt: str
     #: role and name of the creator, such as `admin:key:1f`; None: not recorded
     createdBy: str | None
+    #: the conversation in which it was made: session, channel, to
+    origin: dict[str, str | None] | None
+    #: how many jobs in a row an agent made for itself; 0: a person made it
+    depth: int
     updatedAt: str
     #: of a schedule of an instance: `declared` or `dynamic`, and its `job_id`
     scheduleOrigin: NotRequired[str]
@@ -133,6 +137,10 @@ class RunShape(TypedDict):
     idempotencyKey: str
     replayOf: str | None
     payload: Json
+    #: of a turn: its session
+    session: str | None
+    #: how many jobs in a row an agent made for itself, up to the job of this run
+    depth: int
     #: of a signal: the instance of the agent that handles it, and its type
     instance: str | None
     signal: str | None
@@ -223,6 +231,8 @@ class AgentShape(TypedDict):
     description: str
     heartbeat: dict[str, Json] | None
     deliverTo: list[dict[str, Json]]
+    approval: str | None
+    selfScheduling: dict[str, Json] | None
     version: int
     createdAt: str
     updatedAt: str

@@ -33,6 +33,10 @@ class AgentInfo:
     heartbeat: Mapping[str, Json] | None
     #: where its own key may deliver
     deliver_to: tuple[Json, ...]
+    #: `required`: the jobs that it makes wait until a person enables them
+    approval: str | None
+    #: the bounds of the jobs that it makes in runs that no person started
+    self_scheduling: Mapping[str, Json] | None
     #: increases with each edit
     version: int
     created_at: datetime

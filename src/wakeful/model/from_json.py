@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from wakeful.document.fields import DECLARED
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job import Chain
+from wakeful.job import Chain, Origin
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
 from wakeful.model.agent import AgentInfo, HistoryEntry, MessageReceipt, SessionInfo
 from wakeful.model.enums import (
@@ -145,6 +145,7 @@ job_from_json: Final = _Parser(
         "schedule": _optional(schedule_from_json),
         "exclude": lambda entries: tuple(entries or ()),
         "after": _optional(lambda chain: Chain(chain["job"], chain["on"])),
+        "origin": _optional(lambda origin: Origin(origin["session"], origin["channel"], origin["to"])),
         "overlap_policy": OverlapPolicy,
         "catchup_policy": CatchupPolicy,
         "backoff": lambda waits: Backoff(waits["baseMs"], waits["maxMs"]),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from wakeful.job import Chain
+from wakeful.job import Chain, Origin
 from wakeful.json_value import Json
 from wakeful.model.enums import CatchupPolicy, OverlapPolicy
 from wakeful.model.run import Run
@@ -129,6 +129,10 @@ class Job:
     created_at: datetime
     #: role and name of its creator, such as `admin:key:1f`; None: not recorded
     created_by: str | None
+    #: the conversation in which it was made: its session, channel and recipient; None: outside of one
+    origin: Origin | None
+    #: how many jobs in a row an agent made for itself, each in a run of the one before; 0: a person made it
+    depth: int
     updated_at: datetime
 
     #: of a workflow job: the workflow, its version and its user

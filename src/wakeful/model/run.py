@@ -87,6 +87,10 @@ class Run:
     #: why the delivery failed
     delivery_error: str | None
     created_at: datetime
+    #: of a turn: its session
+    session: str | None = None
+    #: how many jobs in a row an agent made for itself, up to the job of this run
+    depth: int = 0
     #: of a signal: the instance of the agent that handles it, and its type
     instance: str | None = None
     signal: str | None = None

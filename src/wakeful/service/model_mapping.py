@@ -147,7 +147,8 @@ def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:
 def _definition_fields(definition: Definition) -> dict[str, Any]:
     fields = job_from_json.arguments(write_definition(definition))
     del fields["name"], fields["payload"]
-    return {**fields, "explain": explain_job(definition)}
+    work = definition.work
+    return {**fields, "explain": explain_job(definition), "origin": work.origin, "depth": work.depth}
 
 
 def _own_values(source: JobRecord | JobRow) -> tuple[Any, ...]:

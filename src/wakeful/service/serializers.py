@@ -56,6 +56,7 @@ def serialize_job(
 ) -> JsonObject:
     """Return a job as the principal may see it; with `ticks`, its next ticks in its own zone."""
     definition = job.definition
+    origin = definition.work.origin
     content: JsonObject = {
         "id": job.id,
         "workspace": job.workspace,
@@ -73,6 +74,8 @@ def serialize_job(
         "revision": job.version,
         "createdAt": instant(job.created_ms),
         "createdBy": job.created_by or None,
+        "origin": None if origin is None else {**origin._asdict()},
+        "depth": definition.work.depth,
         "updatedAt": instant(job.updated_ms),
     }
     if job.schedule_key is not None:
@@ -178,6 +181,8 @@ def serialize_run(
         "idempotencyKey": run.idempotency_key,
         "replayOf": run.replay_of,
         "payload": payload_from_text(run.payload),
+        "session": run.session,
+        "depth": run.depth,
         "instance": run.instance,
         "signal": run.signal,
         "emitted": payload_from_text(run.emitted),
@@ -271,6 +276,8 @@ def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
         "queue": payload_from_text(row.queue),
         "heartbeat": payload_from_text(row.heartbeat),
         "deliverTo": payload_from_text(row.deliver_to) or [],
+        "approval": row.approval,
+        "selfScheduling": payload_from_text(row.self_scheduling),
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),

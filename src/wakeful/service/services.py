@@ -37,6 +37,7 @@ from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
+from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
@@ -69,6 +70,7 @@ class Services:
         self.executors = Executors(store)
         replicas = Replicas(store, launchers)
         warnings = SaveWarnings(self.executors, replicas)
+        run_origins = RunOrigins(store, accounts)
         job_dependencies = JobDependencies(
             store=store,
             launchers=launchers,
@@ -79,6 +81,7 @@ class Services:
             lanes=frozenset(lanes or ()) or None,
             allowance=allowance(settings),
             warnings=warnings,
+            origins=run_origins,
             internal=False,
         )
         self.jobs = JobService(job_dependencies)
@@ -87,12 +90,18 @@ class Services:
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors)
         wake_jobs = WakeJobs(store, accounts, keyring)
-        self.wakes = WakeService(store, accounts, self.budgets, wake_jobs)
+        self.wakes = WakeService(store, accounts, self.budgets, wake_jobs, run_origins)
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs)
         self.sessions = SessionService(store, accounts)
         alert_jobs = AlertJobs(store, launchers, keyring)
         internal_jobs = JobService(
-            replace(job_dependencies, target_policy=AgentTargetPolicy((ALL,)), allowance=None, internal=True)
+            replace(
+                job_dependencies,
+                target_policy=AgentTargetPolicy((ALL,)),
+                allowance=None,
+                origins=RunOrigins(store, accounts, internal=True),
+                internal=True,
+            )
         )
         heartbeats = Heartbeats(store, internal_jobs)
         self.agents = AgentService(

@@ -82,6 +82,10 @@ class AgentRow(NamedTuple):
     deliver_to: str | None = None
     #: `suggest`; None: off
     evolution: str | None = None
+    #: `required`: the jobs that it makes wait for a person
+    approval: str | None = None
+    #: compact JSON of the bounds of the jobs that it makes (`wakeful.self_scheduling`)
+    self_scheduling: str | None = None
 
     @property
     def inherited(self) -> Inherited:

@@ -8,6 +8,7 @@ from typing import Protocol
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
+from wakeful.self_scheduling import CallingRun, ChargeRule
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
@@ -42,13 +43,16 @@ class JobStore(Protocol):
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
+        charge: ChargeRule | None = None,
     ) -> None:
         """Add jobs, all or none. AlreadyExists names the first whose name is taken. Topic: `jobs`.
 
         Agents that do not exist are added. With an `allowance` each job is charged to its workspace and its
         agent; ResourceExhausted names the bucket, and nothing is charged. `agents` is what the jobs were
         prepared with, by (workspace, agent): AgentChanged if the agent differs. The agents stay locked
-        against changes until the end of the transaction.
+        against changes until the end of the transaction. `charge` returns what is counted for the run that
+        makes the call, here and in the calls below: FailedPrecondition if that run is not running any more,
+        ResourceExhausted if it has made as much as it may, and then nothing is written.
         """
         ...
 
@@ -75,6 +79,7 @@ class JobStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
         suggestion: SuggestionDecision | None = None,
+        charge: ChargeRule | None = None,
     ) -> JobRow | None:
         """Lock the job, and write what `change` returns with `version` one higher. Topic: `jobs`.
 
@@ -93,6 +98,7 @@ class JobStore(Protocol):
         change: Callable[[JobRow], JobChange | None],
         entry: EntryForJob,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
+        charge: ChargeRule | None = None,
     ) -> list[JobRow]:
         """Do `change_job` for several jobs in one transaction; return those that changed, in any order.
 
@@ -125,6 +131,7 @@ class RunStore(Protocol):
         runs: Sequence[NewRun],
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
+        charge: ChargeRule | None = None,
     ) -> list[RunView]:
         """Add runs that are not ticks, all or none. AlreadyExists: an id is taken. Topic: `runs`.
 
@@ -138,6 +145,7 @@ class RunStore(Protocol):
         judge: ManualRunRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
+        charge: ChargeRule | None = None,
     ) -> RunView:
         """Add a run that is not a tick as `judge` decides, given the live runs of its job. Topic: `runs`.
 
@@ -166,6 +174,10 @@ class RunStore(Protocol):
         attempt is dropped. If a worker holds the run, `stop:<id>:<attempt>` is published. False: the run is
         not running in that attempt.
         """
+        ...
+
+    async def calling_run(self, run_id: str) -> CallingRun | None:
+        """Return the run in which a call is made, with its conversation and the work of its job."""
         ...
 
     async def run(self, run_id: str) -> RunView | None:

@@ -14,6 +14,8 @@ from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
 from wakeful.service.services import Services
 
+#: The header with the run that makes the call.
+RUN_ID: Final = "x-wakeful-run-id"
 _BEARER: Final = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
@@ -37,7 +39,9 @@ async def current_principal(request: Request) -> Principal:
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("no credentials: send the header 'Authorization: Bearer wk_…' with an API key")
     address = request.client.host if request.client else None
-    principal = await services_of(request).keys.authenticate(token.strip(), address)
+    principal = await services_of(request).keys.authenticate(
+        token.strip(), address, request.headers.get(RUN_ID)
+    )
     request.state.actor = principal.actor
     return principal
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from wakeful.api.http.dependencies import RUN_ID
 from wakeful.api.rpc.cron import METHODS
 from wakeful.api.rpc.frames import Request, Unreadable, error_frame, event_frame, read_request, result_frame
 from wakeful.api.rpc.params import Params
@@ -66,6 +67,8 @@ class Connection:
         self._services = services
         self._address = socket.client.host if socket.client else None
         self._token: str | None = None
+        #: the run that makes the calls
+        self._run_id = socket.headers.get(RUN_ID)
         #: messages are sent one at a time
         self._sending = asyncio.Lock()
         self._waiting: asyncio.Future[str] | None = None
@@ -134,7 +137,7 @@ class Connection:
         """Return the principal of the present key."""
         if self._token is None:
             raise Unauthenticated("authenticate first: call the method 'auth' with a token")
-        return await self._services.keys.authenticate(self._token, self._address)
+        return await self._services.keys.authenticate(self._token, self._address, self._run_id)
 
     def _assign_slot(self, principal: Principal) -> None:
         if self._slot is not None:
@@ -144,7 +147,7 @@ class Connection:
         token = request.params.get("token")
         if not isinstance(token, str) or not token:
             raise Unauthenticated("token: give an API key (wk_…) or a JWT")
-        principal = await self._services.keys.authenticate(token, self._address)
+        principal = await self._services.keys.authenticate(token, self._address, self._run_id)
         self._assign_slot(principal)
         if self._listener is not None:  # its events were those of the previous principal
             await self._unsubscribe()

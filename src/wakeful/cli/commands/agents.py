@@ -75,6 +75,16 @@ def register(app: typer.Typer) -> None:
                 "--deliver-to", metavar="JSON", help="further channels that its keys may deliver to"
             ),
         ] = None,
+        approval: Annotated[
+            str | None,
+            typer.Option("--approval", help="'required': its jobs wait until a person resumes them"),
+        ] = None,
+        self_scheduling: Annotated[
+            str | None,
+            typer.Option(
+                "--self-scheduling", metavar="JSON", help="bounds of the jobs that it makes for itself"
+            ),
+        ] = None,
         create_agent: CreateAgent = False,
     ) -> None:
         """Create an agent, or replace all its fields: those that are not given are removed."""
@@ -92,6 +102,8 @@ def register(app: typer.Typer) -> None:
             "queue": await json_argument("--queue", queue),
             "heartbeat": await json_argument("--heartbeat", heartbeat),
             "deliverTo": await json_argument("--deliver-to", deliver_to),
+            "approval": approval,
+            "selfScheduling": await json_argument("--self-scheduling", self_scheduling),
         }
         agent = await s.out.wait_for(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})

@@ -42,10 +42,13 @@ class RestClient:
         cert: str | None = None,
         cert_key: str | None = None,
         ca: str | None = None,
+        run_id: str | None = None,
     ) -> None:
         url = url or os.environ.get("WAKEFUL_URL") or DEFAULT_URL
         key, source = _key(url, key)
-        self._connection = Connection(url, key, timeout, ClientTls(cert, cert_key, ca).or_else(), source)
+        run_id = os.environ.get("WAKEFUL_RUN_ID") if run_id is None else run_id
+        tls = ClientTls(cert, cert_key, ca).or_else()
+        self._connection = Connection(url, key, timeout, tls, source, run_id or None)
         self.workspace = workspace
         self.jobs = RestJobs(self._connection, workspace, agent)
         self.runs = RestRuns(self._connection, workspace, agent)

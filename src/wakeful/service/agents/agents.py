@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from wakeful.capabilities import requirement_of
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.deliveries import deliver_to, written
+from wakeful.document.self_scheduling import approval as read_approval
+from wakeful.document.self_scheduling import self_scheduling as read_self_scheduling
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.timing import check_zone, read_zone
@@ -22,6 +24,7 @@ from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import LOCAL, Principal, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts, no_agent
+from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
@@ -33,19 +36,21 @@ from wakeful.stored_text import UNSTORABLE, is_storable
 #: The fields of an agent; the first six mean the same as in a job.
 FIELDS: Final = (
     "target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue", "heartbeat",
-    "deliverTo",
+    "deliverTo", "approval", "selfScheduling",
 )  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: Read-only fields, which are ignored in a document that was read and is sent back.
 _READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"})
 #: The fields that no job has.
-_OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
+_OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo", "approval", "selfScheduling"})
 #: The internal jobs of an agent: two that send alerts, and the heartbeat.
 _INTERNAL_JOBS: Final = 3
 #: The workspace and the agent that exist from the start.
 DEFAULT: Final = "default"
 #: The target of an agent that has a class and no other target, as it is stored.
 _CLASS_TARGET: Final = compact({"kind": AGENT_KIND})
+T = TypeVar("T")
+
 _REQUIRED_OF_JOB: Final = {"name": "agent", "schedule": "@daily"}
 
 
@@ -117,6 +122,8 @@ class AgentService:
         alerts = self._alert_jobs.read(document.get("alerts"))
         queue = _queue(document.get("queue"))
         places = _deliver_to(document.get("deliverTo"))
+        approval = _as("approval", read_approval, document.get("approval"))
+        bounds = _self_scheduling(document.get("selfScheduling"))
         tz = shared.timing.schedule.tz if shared.timing and document.get("tz") is not None else None
         beat = self._heartbeats.read(document.get("heartbeat"), tz, shared.work.channel)
         await self._heartbeats.check(principal, workspace, name, beat)
@@ -127,6 +134,8 @@ class AgentService:
 
         def changed(old: AgentRow | None) -> AgentRow | None:
             before[:] = [old]
+            if (approval, bounds) != ((old.approval, old.self_scheduling) if old else (None, None)):
+                check_person(principal, "approval, selfScheduling")
             known = Inherited() if old is None else old.inherited
             if sealed is not None and known.secret is None and known.target != target:
                 known = known._replace(secret=sealed)
@@ -150,6 +159,8 @@ class AgentService:
                 old_secret=known.old_secret,
                 old_secret_until_ms=known.old_secret_until_ms,
                 deliver_to=places,
+                approval=approval,
+                self_scheduling=bounds,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
@@ -276,19 +287,25 @@ def _target(text: str | None) -> Mapping[str, Json] | None:
     return target if isinstance(target, dict) else None
 
 
-def _deliver_to(value: object) -> str | None:
+def _as(field: str, read: Callable[[object], T], value: object) -> T:
+    """Return the value of a field; an error message begins with the name of the field."""
     try:
-        places = () if value is None else deliver_to(value)
+        return read(value)
     except InvalidArgument as error:
-        raise InvalidArgument(f"deliverTo: {error.message}") from error
+        raise InvalidArgument(f"{field}: {error.message}") from error
+
+
+def _deliver_to(value: object) -> str | None:
+    places = () if value is None else _as("deliverTo", deliver_to, value)
     return payload_to_text(written(places)) if places else None
 
 
 def _queue(value: object) -> str | None:
-    try:
-        return None if value is None else compact(read_queue(value))
-    except InvalidArgument as error:
-        raise InvalidArgument(f"queue: {error.message}") from error
+    return None if value is None else compact(_as("queue", read_queue, value))
+
+
+def _self_scheduling(value: object) -> str | None:
+    return None if value is None else compact(_as("selfScheduling", read_self_scheduling, value))
 
 
 class WorkspaceService:

@@ -17,6 +17,7 @@ from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, wi
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_factory import unscheduled_job
+from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.runs.manual_runs import read_payload
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
@@ -69,11 +70,19 @@ class WakeJobs:
 class WakeService:
     """Wakes agents on request."""
 
-    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        budgets: Budgets,
+        wake_jobs: WakeJobs,
+        origins: RunOrigins,
+    ) -> None:
         self._store = store
         self._accounts = accounts
         self._wake_jobs = wake_jobs
         self._budgets = budgets
+        self._origins = origins
         #: called with each run that a request has created
         self.on_triggered: Callable[[RunView], None] = lambda run: None
 
@@ -89,6 +98,7 @@ class WakeService:
         """Create a pending run of the agent with this payload."""
         await self._accounts.authorize(principal, "wake", workspace, agent)
         await self._accounts.agent(workspace, agent)
+        call = await self._origins.call(principal, workspace, agent)
         own = read_payload(payload, self._accounts.defaults.max_payload_bytes)
         await self._budgets.check(BudgetOwner(workspace, agent))
         work, job = await self._wake_jobs.job(workspace, agent)
@@ -99,7 +109,7 @@ class WakeService:
             agent=agent,
             job_name=job.name if job else None,
             lane=work.lane,
-            trigger="user",
+            trigger="agent" if call else "user",
             now_ms=now_ms,
             triggered_by=principal.actor,
             payload=own,
@@ -107,9 +117,10 @@ class WakeService:
             requirement=requirement_of(work, workspace, agent),
         )
         run = signal_of_job(run, work, WAKE_SIGNAL)
+        if call is not None:
+            (run,) = call.triggered([run])
         entry = principal.entry(workspace, "agent.wake", agent)
-        (view,) = await self._store.add_runs(
-            [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
-        )
+        response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
+        (view,) = await self._store.add_runs([run], [entry], response, call.charge if call else None)
         self.on_triggered(view)
         return view

@@ -6,10 +6,12 @@ An action that the role does not allow is denied, with the roles that do.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from wakeful.errors import NotFound, PermissionDenied
+from wakeful.json_value import compact
 from wakeful.store.audit import AuditEntry
 
 Role = Literal["admin", "member", "agent"]
@@ -74,6 +76,13 @@ class Principal:
     agent: str | None = None
     #: the address of the client
     address: str | None = None
+    #: the run that makes the call (`x-wakeful-run-id`); `service.jobs.run_origin` checks it
+    run_id: str | None = None
+
+    @property
+    def is_person(self) -> bool:
+        """Whether the call is neither an agent's nor made in a run."""
+        return self.role != "agent" and self.run_id is None
 
     @property
     def creator(self) -> str:
@@ -81,7 +90,9 @@ class Principal:
         return f"{self.role}:{self.actor}"
 
     def entry(self, workspace: str, action: str, subject: str, details: str = "{}") -> AuditEntry:
-        """Return the audit entry of an action by the principal."""
+        """Return the audit entry of an action by the principal, with the run that it is made in."""
+        if self.run_id is not None:
+            details = compact({**json.loads(details), "inRun": self.run_id[:64]})
         return AuditEntry(workspace, self.actor, action, subject, details, self.address)
 
 

@@ -9,8 +9,10 @@ from typing import Final, TypeVar
 from wakeful.bounded_cache import MB, BoundedCache, text_size
 from wakeful.document import Defaults, payload_from_text
 from wakeful.document.deliveries import DeliveryAddress, deliver_to
+from wakeful.document.self_scheduling import REQUIRED
 from wakeful.errors import NotFound
 from wakeful.job import Json
+from wakeful.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow
 from wakeful.store.port import Store
@@ -39,6 +41,9 @@ class JobContext:
     channel: str | None = None
     to: str | None = None
     deliver_to: tuple[DeliveryAddress, ...] = ()
+    #: whether jobs that the agent makes wait for a person, and the bounds of those jobs
+    approval: bool = False
+    bounds: SelfScheduling = DEFAULT_BOUNDS
     #: equal for contexts in which the same document means the same
     key: str = field(init=False)
 
@@ -108,6 +113,8 @@ class Accounts:
             row.channel if row else None,
             row.to if row else None,
             deliver_to(payload_from_text(row.deliver_to)) if row and row.deliver_to else (),
+            row is not None and row.approval == REQUIRED,
+            _bounds(row),
         )
 
     async def agent(self, workspace: str, agent: str) -> AgentRow:
@@ -122,6 +129,11 @@ class Accounts:
         for key in self._contexts:
             if key[0] == workspace and agent in (None, key[1]):
                 self._contexts.drop(key)
+
+
+def _bounds(row: AgentRow | None) -> SelfScheduling:
+    document = payload_from_text(row.self_scheduling) if row else None
+    return bounds_of(document if isinstance(document, dict) else None)
 
 
 def no_agent(name: str) -> NotFound:

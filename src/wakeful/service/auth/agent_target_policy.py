@@ -108,6 +108,8 @@ class AgentTargetPolicy:
             return
         if old is not None and (work.channel, work.to) == (old.channel, old.to):
             return
+        if work.origin is not None and (work.channel, work.to) == work.origin[1:]:  # where it was made
+            return
         channel = work.channel or context.channel
         to = work.to or (context.to if channel == context.channel else None)
         if (channel, to) == (context.channel, context.to):

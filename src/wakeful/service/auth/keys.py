@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
@@ -57,8 +58,17 @@ class KeyService:
 
     # --- authentication ------------------------------------------------------------------------------
 
-    async def authenticate(self, bearer: str | None, address: str | None = None) -> Principal:
-        """Return the principal of a key or token, or raise Unauthenticated."""
+    async def authenticate(
+        self, bearer: str | None, address: str | None = None, run_id: str | None = None
+    ) -> Principal:
+        """Return the principal of a key or token, or raise Unauthenticated.
+
+        `run_id` is the run that makes the call; it is checked where it matters.
+        """
+        principal = await self._authenticate(bearer, address)
+        return replace(principal, run_id=run_id) if run_id else principal
+
+    async def _authenticate(self, bearer: str | None, address: str | None) -> Principal:
         if not bearer:
             raise Unauthenticated("no credentials: send 'Authorization: Bearer wk_…'")
         if API_KEY.fullmatch(bearer):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from wakeful.engine.calendar_loader import load
@@ -20,6 +21,7 @@ from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_change
 from wakeful.service.jobs.job_selection import JobSelection, selected_jobs
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
+from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
@@ -55,9 +57,10 @@ class BulkResult:
 class BulkPauses:
     """Pauses and resumes several jobs."""
 
-    def __init__(self, store: Store, accounts: Accounts) -> None:
+    def __init__(self, store: Store, accounts: Accounts, origins: RunOrigins) -> None:
         self._store = store
         self._accounts = accounts
+        self._origins = origins
 
     async def pause(
         self,
@@ -109,8 +112,12 @@ class BulkPauses:
         for start in range(0, len(rows), _BATCH):
             batch = rows[start : start + _BATCH]
             await load([row.timing for row in batch], self._store.clock.now_ms())
-            write = self._dry_run if dry_run else self._write
-            changed += await write(principal, action, batch, decide, details, errors)
+            call = await self._origins.call(principal, workspace, batch[0].agent)
+            bounded = decide if call is None else partial(_within_bounds, call, decide)
+            if dry_run:
+                changed += await self._dry_run(principal, batch, bounded, errors)
+            else:
+                changed += await self._write(principal, action, batch, bounded, details, errors, call)
         order = {row.id: number for number, row in enumerate(rows)}
         changed.sort(key=lambda row: order[row.id])
         return BulkResult(
@@ -128,6 +135,7 @@ class BulkPauses:
         decide: Decision,
         details: str,
         errors: dict[str, JobError],
+        call: AgentCall | None,
     ) -> list[JobRow]:
         workspace = batch[0].workspace
         for tries in range(_TRIES, 0, -1):
@@ -138,6 +146,7 @@ class BulkPauses:
                     lambda row, contexts=contexts: _decided(principal, row, contexts, decide, errors),  # type: ignore[misc]
                     lambda row: principal.entry(workspace, action, f"{row.agent}/{row.name}", details),
                     {(workspace, agent): context.inherited for agent, context in contexts.items()},
+                    call.charge if call else None,
                 )
             except AgentChanged:
                 if tries == 1:
@@ -149,10 +158,8 @@ class BulkPauses:
     async def _dry_run(
         self,
         principal: Principal,
-        action: str,
         batch: Sequence[JobRow],
         decide: Decision,
-        details: str,
         errors: dict[str, JobError],
     ) -> list[JobRow]:
         contexts = await self._contexts(batch)
@@ -168,6 +175,10 @@ class BulkPauses:
     async def _contexts(self, batch: Sequence[JobRow]) -> dict[str, JobContext]:
         workspace, agents = batch[0].workspace, sorted({row.agent for row in batch})
         return {agent: await self._accounts.context(workspace, agent) for agent in agents}
+
+
+def _within_bounds(call: AgentCall, decide: Decision, row: JobRow, context: JobContext) -> JobChange | None:
+    return call.apply(row, decide(row, context), context)
 
 
 def _decided(

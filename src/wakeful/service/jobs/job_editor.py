@@ -28,7 +28,8 @@ from wakeful.service.auth.ownership import check_change, check_removal, is_admin
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
-from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted
+from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
+from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted, waits_for_approval
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
@@ -54,6 +55,7 @@ class JobDependencies:
     #: the default quotas; None: nothing is charged
     allowance: Allowance | None
     warnings: SaveWarnings
+    origins: RunOrigins
     #: whether these are Wakeful's internal jobs, whose names are reserved
     internal: bool
 
@@ -70,6 +72,7 @@ class JobEditor:
         self._target_policy = dependencies.target_policy
         self._lanes = dependencies.lanes
         self._warnings = dependencies.warnings
+        self._origins = dependencies.origins
 
     @property
     def _clock(self) -> Clock:
@@ -87,6 +90,7 @@ class JobEditor:
     ) -> SaveResult:
         """Change the fields that a patch names; with `version`, only if the job is still at that version."""
         row = await self.find(principal, "job.write", workspace, agent, name)
+        call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
         await check_chain(self._store, workspace, agent, row.name, patch.get("after"))
 
@@ -99,7 +103,7 @@ class JobEditor:
             context = await self._accounts.context(workspace, agent)
             await compute_ticks(partial(patched, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(patch))
-        return await self.edit(principal, row, patched, entry, read_enabled(patch))
+        return await self.edit(principal, row, patched, entry, read_enabled(patch), call=call)
 
     async def delete(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -158,12 +162,13 @@ class JobEditor:
         entry: AuditEntry,
         enabled: bool | None = None,
         *,
+        call: AgentCall | None,
         dry_run: bool = False,
     ) -> SaveResult:
         """Change the definition of a job to what `edit` returns, and enable or disable it."""
 
         async def change(context: JobContext) -> SaveResult:
-            return await self._edit(context, principal, row.id, edit, entry, enabled, dry_run)
+            return await self._edit(context, principal, row.id, edit, entry, enabled, call, dry_run)
 
         return await self._accounts.with_context(row.workspace, row.agent, change)
 
@@ -175,6 +180,7 @@ class JobEditor:
         edit: Callable[[JobRecord, JobContext], Definition],
         entry: AuditEntry,
         enabled: bool | None,
+        call: AgentCall | None,
         dry_run: bool,
     ) -> SaveResult:
         new_secrets: list[bytes] = []
@@ -207,6 +213,9 @@ class JobEditor:
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
             job = edited(old, definition, now_ms, enabled)
+            if call is not None:
+                job = call.changed(old, job, context) if same else call.redefined(old, job, context, now_ms)
+                definition = job.definition
             new_secrets[:] = []
             changed_to = changed_row(row, job)
             if signed_by_agent(definition.work, context.inherited):
@@ -231,12 +240,13 @@ class JobEditor:
                 change = None if row is None else apply(row)
             row = row if change is None else change.job
         else:
-            row = await self._store.change_job(job_id, apply, [entry], context.inherited)
+            charge = call.charge if call else None
+            row = await self._store.change_job(job_id, apply, [entry], context.inherited, charge=charge)
         if row is None:
             raise NotFound("the job was deleted meanwhile")
         saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
         definition = saved.job.definition
-        found = await self._warnings.of_job(
+        found = waits_for_approval(row) + await self._warnings.of_job(
             row.workspace,
             row.agent,
             row.name,
@@ -264,13 +274,17 @@ class JobEditor:
     ) -> JobRow:
         """Write what `change` decides for the job, at the version that is expected."""
         row = await self.find(principal, "job.write", workspace, agent, name)
+        call = await self._origins.call(principal, workspace, agent)
+        context = await self._accounts.context(workspace, agent) if call else None
 
         def checked(row: JobRow) -> JobChange | None:
             check_version(row, version)
-            return change(row)
+            changed = change(row)
+            return changed if call is None or context is None else call.apply(row, changed, context)
 
         entry = principal.entry(workspace, action, f"{agent}/{row.name}", details)
-        after = await self._store.change_job(row.id, checked, [entry], inherited)
+        charge = call.charge if call else None
+        after = await self._store.change_job(row.id, checked, [entry], inherited, charge=charge)
         if after is None:
             raise no_job(name)
         return after

@@ -31,6 +31,8 @@ from wakeful.service.jobs.job_editor import (
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
 from wakeful.service.jobs.pauses import JobPauses
+from wakeful.service.jobs.run_origin import AgentCall
+from wakeful.service.jobs.save_warnings import waits_for_approval
 from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
@@ -49,6 +51,7 @@ class JobService:
         self._allowance = dependencies.allowance
         self._internal = dependencies.internal
         self._warnings = dependencies.warnings
+        self._origins = dependencies.origins
         self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
         self._batcher = CreateBatcher(dependencies.store, dependencies.allowance)
         self._editor = JobEditor(dependencies)
@@ -59,7 +62,7 @@ class JobService:
         self.pause = pauses.pause
         self.resume = pauses.resume
         self.skip_next = pauses.skip_next
-        bulk = BulkPauses(dependencies.store, dependencies.accounts)
+        bulk = BulkPauses(dependencies.store, dependencies.accounts, dependencies.origins)
         self.pause_many = bulk.pause
         self.resume_many = bulk.resume
         self.triggers = JobTriggers(dependencies, self._editor)
@@ -82,11 +85,13 @@ class JobService:
     ) -> SaveResult:
         """Create a job; AlreadyExists if the name is taken. `dry_run` is as in `upsert`."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
+        call = await self._origins.call(principal, workspace, agent)
+        charge = call.charge if call else None
 
         async def create(context: JobContext) -> SaveResult:
             with bypass() if dry_run else nullcontext():
                 await self._read_calendars(context, [document])
-                saved = self._new_job(principal, context, document, self._clock.now_ms())
+                saved = self._new_job(principal, context, document, self._clock.now_ms(), call)
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
             saved = await self._with_warnings(saved)
             if dry_run:
@@ -96,13 +101,12 @@ class JobService:
             entry = principal.entry(
                 workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
             )
-            if keyed is None:
+            if keyed is None and (call is None or call.run is None):
                 await self._batcher.add(saved.row, entry, context.inherited)
             else:  # not batched: waiting for another request with this key would delay the whole batch
                 agents = {(workspace, agent): context.inherited}
-                await self._store.create_jobs(
-                    [saved.row], [entry], self._allowance, keyed.of(lambda _: saved), agents
-                )
+                response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None
+                await self._store.create_jobs([saved.row], [entry], self._allowance, response, agents, charge)
             return saved
 
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
@@ -112,11 +116,13 @@ class JobService:
     ) -> list[SaveResult]:
         """Create many jobs in one transaction, with one audit entry."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
+        call = await self._origins.call(principal, workspace, agent)
+        charge = call.charge if call else None
 
         async def create(context: JobContext) -> list[SaveResult]:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
-            saved = [self._new_job(principal, context, document, now_ms) for document in documents]
+            saved = [self._new_job(principal, context, document, now_ms, call) for document in documents]
             saved = [await self._with_warnings(each) for each in saved]
             if saved:
                 about: dict[str, Json] = {
@@ -126,7 +132,7 @@ class JobService:
                 }
                 entry = principal.entry(workspace, "job.create-many", agent, compact(about))
                 rows, agents = [each.row for each in saved], {(workspace, agent): context.inherited}
-                await self._store.create_jobs(rows, [entry], self._allowance, agents=agents)
+                await self._store.create_jobs(rows, [entry], self._allowance, agents=agents, charge=charge)
             return saved
 
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
@@ -163,12 +169,15 @@ class JobService:
                 if row is None:
                     raise
         read_enabled(document)
+        call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
         await check_chain(self._store, workspace, agent, row.name, document.get("after"))
 
         def converged(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
             given = unmasked(document, old.definition)
+            if call is not None:
+                given = call.completed(given, old.definition.work)
             return read_definition(given, now_ms=now_ms, defaults=context.defaults, old=old.definition)
 
         if has_calendar(row.timing) or excludes_something(document):
@@ -176,7 +185,7 @@ class JobService:
             with bypass() if dry_run else nullcontext():
                 await compute_ticks(partial(converged, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(document))
-        return await self._editor.edit(principal, row, converged, entry, dry_run=dry_run)
+        return await self._editor.edit(principal, row, converged, entry, call=call, dry_run=dry_run)
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
         """Return the job of that name, or raise NotFound."""
@@ -239,18 +248,31 @@ class JobService:
                 await compute_ticks(read, now_ms)
 
     async def _with_warnings(self, saved: SaveResult) -> SaveResult:
+        row = saved.row
+        found = waits_for_approval(row)
+        if found:
+            saved = replace(saved, warnings=found)
         if saved.untargeted is None and not saved.requirement.name:
             return saved
-        row = saved.row
-        found = await self._warnings.of_job(
+        found += await self._warnings.of_job(
             row.workspace, row.agent, row.name, saved.untargeted, saved.requirement
         )
         return replace(saved, warnings=found) if found else saved
 
     def _new_job(
-        self, principal: Principal, context: JobContext, document: Mapping[str, object], now_ms: int
+        self,
+        principal: Principal,
+        context: JobContext,
+        document: Mapping[str, object],
+        now_ms: int,
+        call: AgentCall | None,
     ) -> SaveResult:
-        saved = self._factory.make(context, unmasked(document), now_ms, principal.creator)
+        document = unmasked(document)
+        if call is not None:
+            document = call.completed(document)
+        saved = self._factory.make(context, document, now_ms, principal.creator)
+        if call is not None:
+            saved = replace(saved, row=call.new_job(saved.row, context))
         if principal.role == "agent":
             check_not_internal(principal, saved.row.name)
             work = saved.job.definition.work

@@ -14,8 +14,10 @@ from wakeful.capabilities import Requirement
 from wakeful.duration import spell_duration
 from wakeful.job import NO_WORK, Definition
 from wakeful.policy import DEFAULT_POLICY
+from wakeful.self_scheduling import APPROVAL
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas
+from wakeful.store.rows import JobRow
 
 #: How many jobs a warning names.
 _NAMES: Final = 3
@@ -71,6 +73,16 @@ class SaveWarnings:
         if not jobs or await self._executors.last_seen_ms(workspace, agent, NO_WORK.lane) is not None:
             return ()
         return (jobs_wait(jobs, agent),)
+
+
+def waits_for_approval(job: JobRow) -> tuple[str, ...]:
+    """Return the warning for a job that waits until a person enables it."""
+    if job.disabled_reason != APPROVAL:
+        return ()
+    return (
+        f"job '{job.name}' waits for approval: agent '{job.agent}' needs it for the jobs that it makes, and "
+        f"a person enables them (wakeful resume {job.name})",
+    )
 
 
 def job_waits(name: str, agent: str, claim_timeout_ms: int) -> str:

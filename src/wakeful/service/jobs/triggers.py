@@ -47,6 +47,7 @@ class JobTriggers:
         self._accounts = dependencies.accounts
         self._budgets = dependencies.budgets
         self._target_policy = dependencies.target_policy
+        self._origins = dependencies.origins
         self._editor = editor
         #: held from reading the last run by an agent's key until the next one is written
         self._rate_lock = asyncio.Lock()
@@ -80,7 +81,11 @@ class JobTriggers:
         own, policy = read_payload(payload, self._accounts.defaults.max_payload_bytes), read_overlap(overlap)
         row = await self._editor.find(principal, "run", workspace, agent, name)
         check_version(row, version)
+        call = await self._origins.call(principal, workspace, agent)
+        charge = call.charge if call else None
         job, now_ms = job_of(row), self._clock.now_ms()
+        if call is not None:
+            call.check_approved(job)
         check_overlap(principal, job, policy)
         if own is not None:
             context = await self._accounts.context(workspace, agent)
@@ -96,16 +101,17 @@ class JobTriggers:
                 check_rate(job, await self._store.runs(started), now_ms)
             await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
             run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
+            if call is not None:
+                (run,) = call.triggered([run])
             details = compact({"run": run.id, "mode": "due" if due_only else "force"})
             entry = principal.entry(workspace, "job.run", f"{agent}/{job.name}", details)
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
-                view = await self._store.add_manual_run(run, judge, [entry], keyed)
+                view = await self._store.add_manual_run(run, judge, [entry], keyed, charge)
             else:
-                (view,) = await self._store.add_runs(
-                    [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
-                )
+                response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
+                (view,) = await self._store.add_runs([run], [entry], response, charge)
         self.on_triggered(view)
         return view
 
@@ -128,10 +134,16 @@ class JobTriggers:
         row = await self._editor.find(principal, "run", workspace, agent, name)
         check_change(principal, row)
         check_version(row, version)
+        call = await self._origins.call(principal, workspace, agent)
+        charge = call.charge if call else None
         job = job_of(row)
+        if call is not None:
+            call.check_approved(job)
         start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
         runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, self._clock.now_ms()))
+        if call is not None:
+            runs = call.triggered(runs)
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = principal.entry(workspace, "job.backfill", f"{agent}/{job.name}", about)
-        return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))
+        return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None, charge))

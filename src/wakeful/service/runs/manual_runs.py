@@ -44,7 +44,7 @@ def triggered_run(
     principal: Principal, job: JobRecord, now_ms: int, *, due_only: bool, payload: str | None
 ) -> NewRun:
     """Return a run of the job, now, with this payload or that of the job."""
-    trigger: TriggerName = "agent" if principal.role == "agent" else "user"
+    trigger: TriggerName = "user" if principal.is_person else "agent"
     run = _run(principal, job, trigger, now_ms)._replace(payload=payload)
     # An agent's key cannot skip a precheck by force: the precheck may restrict that agent.
     runs_precheck = job.definition.work.precheck is not None and (due_only or principal.role == "agent")

@@ -28,7 +28,8 @@ PUT_WORKSPACE: Final = """
 
 AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
-    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until_at, deliver_to, evolution"
+    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until_at, deliver_to, evolution, "
+    "approval, self_scheduling"
 )
 #: A parameter for each of them.
 AGENT_PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, AGENT_COLUMNS.count(",") + 2))
@@ -48,7 +49,7 @@ CHANGE_AGENT: Final = """
     UPDATE agents SET target = $3, tz = $4, active = $5, channel = $6, send_to = $7, description = $8,
         version = $9, updated_at = $10, budget = $11, alerts = $12, queue = $13, heartbeat = $14,
         secret = $15, old_secret = $16, old_secret_until_at = $17, deliver_to = $18,
-        evolution = $19
+        evolution = $19, approval = $20, self_scheduling = $21
     WHERE workspace = $1 AND name = $2"""
 #: jobs_name
 COUNT_JOBS: Final = "SELECT count(*) FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL"

@@ -8,10 +8,12 @@ from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from wakeful.clock import Clock
 from wakeful.logs import get_logger
+from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.sql import idempotency
+from wakeful.store.sql.calling_runs import charge_run
 from wakeful.store.sql.driver import Driver, Pending, Session
 from wakeful.store.sql.operations import Operations
 
@@ -31,6 +33,8 @@ class Recorded(Generic[T]):
     #: whether the operation changed anything, by its result; only then are entries written
     changed: Callable[[T], bool] = bool
     keyed: Keyed[T] | None = None
+    #: what the operation makes in a run; only charged if it changed anything
+    charge: ChargeRule | None = None
 
 
 class SqlBase(Generic[D]):
@@ -64,7 +68,7 @@ class SqlBase(Generic[D]):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run an operation in a transaction, with its idempotency key and its audit entries."""
+        """Run an operation in a transaction, with its charge, its idempotency key and its audit entries."""
         keyed, entries = recorded.keyed, recorded.entries
         written: Sequence[AuditEntry] = ()
 
@@ -77,6 +81,9 @@ class SqlBase(Generic[D]):
                 await idempotency.claim_key(session, keyed, self.clock.now_ms())
                 result = await operation(db, events, *args, **kwargs)
                 await idempotency.store_response(session, keyed, result)
+            charge = recorded.charge() if recorded.charge and recorded.changed(result) else None
+            if charge is not None:
+                await charge_run(self._driver.session(db), charge)
             if entries and recorded.changed(result):
                 written = entries(result) if callable(entries) else entries
                 await self._operations.audit.append(db, self.clock, written)

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
+from wakeful.self_scheduling import CallingRun, ChargeRule
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents
@@ -15,7 +16,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, ManualRunRule, RunFilter, RunView
-from wakeful.store.sql import suggestions
+from wakeful.store.sql import calling_runs, suggestions
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -37,10 +38,11 @@ class SqlJobsAndRuns(SqlBase[D]):
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
+        charge: ChargeRule | None = None,
     ) -> None:
         create = self._operations.jobs.create_jobs
         now_ms = self.clock.now_ms()
-        await self._record(Recorded(entries, always, keyed), create, now_ms, jobs, allowance, agents)
+        await self._record(Recorded(entries, always, keyed, charge), create, now_ms, jobs, allowance, agents)
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         return await self._driver.read(self._operations.jobs.job, workspace, agent, name)
@@ -61,6 +63,7 @@ class SqlJobsAndRuns(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
         suggestion: SuggestionDecision | None = None,
+        charge: ChargeRule | None = None,
     ) -> JobRow | None:
         async def write(db: D, events: TransactionEvents) -> tuple[JobRow | None, bool]:
             session = self._driver.session(db)
@@ -73,7 +76,7 @@ class SqlJobsAndRuns(SqlBase[D]):
                 changed = True
             return row, changed
 
-        recorded: Recorded[tuple[JobRow | None, bool]] = Recorded(entries, written)
+        recorded: Recorded[tuple[JobRow | None, bool]] = Recorded(entries, written, charge=charge)
         row, _ = await self._record(recorded, write)
         return row
 
@@ -83,12 +86,14 @@ class SqlJobsAndRuns(SqlBase[D]):
         change: Callable[[JobRow], JobChange | None],
         entry: EntryForJob,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
+        charge: ChargeRule | None = None,
     ) -> list[JobRow]:
         def entries(changed: list[JobRow]) -> list[AuditEntry]:
             return [entry(row) for row in changed]
 
         write = self._operations.jobs.change_jobs
-        return await self._record(Recorded(entries), write, self.clock, job_ids, change, agents)
+        recorded = Recorded(entries, charge=charge)
+        return await self._record(recorded, write, self.clock, job_ids, change, agents)
 
     async def delete_job(
         self,
@@ -108,9 +113,10 @@ class SqlJobsAndRuns(SqlBase[D]):
         runs: Sequence[NewRun],
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
+        charge: ChargeRule | None = None,
     ) -> list[RunView]:
         add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
-        return await self._record(Recorded(entries, always, keyed), add, now_ms, runs)
+        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs)
 
     async def add_manual_run(
         self,
@@ -118,9 +124,10 @@ class SqlJobsAndRuns(SqlBase[D]):
         judge: ManualRunRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
+        charge: ChargeRule | None = None,
     ) -> RunView:
         add, now_ms = self._operations.runs.add_manual_run, self.clock.now_ms()
-        return await self._record(Recorded(entries, always, keyed), add, now_ms, run, judge)
+        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, run, judge)
 
     async def cancel_run(
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
@@ -133,6 +140,9 @@ class SqlJobsAndRuns(SqlBase[D]):
     ) -> bool:
         complete, now_ms = self._operations.runs.complete_run, self.clock.now_ms()
         return await self._record(Recorded(entries), complete, self.clock, now_ms, finished, consequences)
+
+    async def calling_run(self, run_id: str) -> CallingRun | None:
+        return await self._read(calling_runs.calling_run, run_id)
 
     async def run(self, run_id: str) -> RunView | None:
         return await self._driver.read(self._operations.runs.run, run_id)

@@ -34,6 +34,8 @@ from wakeful.document import sessions as queue
 from wakeful.document.deliveries import MAX_ADDRESSES
 from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
+from wakeful.document.self_scheduling import FIELDS as BOUNDS
+from wakeful.document.self_scheduling import REQUIRED
 from wakeful.document.structures import MAX_DESCRIPTION
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
@@ -136,6 +138,21 @@ _HEARTBEAT: Final[Schema] = {
 }
 
 _ADDRESS: Final[Schema] = request({"channel": text(255, 1), "to": or_null(text(1_024, 1))}, "channel")
+_SELF_SCHEDULING: Final[Schema] = {
+    **request(
+        {
+            name: {**schema_of(BOUNDS[name]), "description": about}
+            for name, about in (
+                ("recurring", "Recurring jobs may be made too."),
+                ("perRun", "How many jobs may be made in one run."),
+                ("depth", "How long a chain of self-made jobs may be."),
+                ("outsideRuns", "Its keys may make jobs outside a run."),
+            )
+        }
+    ),
+    "minProperties": 1,
+    "description": "The bounds of the jobs that it makes in runs that no person started.",
+}
 _AGENT: Final[dict[str, Schema]] = {
     "name": SLUG,
     "workspace": SLUG,
@@ -150,6 +167,8 @@ _AGENT: Final[dict[str, Schema]] = {
     "queue": or_null(OBJECT),
     "heartbeat": or_null(OBJECT),
     "deliverTo": list_of(_ADDRESS),
+    "approval": or_null(TEXT),
+    "selfScheduling": or_null(OBJECT),
     "version": WHOLE,
     "createdAt": INSTANT,
     "updatedAt": INSTANT,
@@ -217,6 +236,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 **or_null({**list_of(_ADDRESS), "maxItems": MAX_ADDRESSES}),
                 "description": "Where its keys may have output delivered, besides its own channel.",
             },
+            "approval": {
+                "enum": [REQUIRED, "none", None],
+                "description": "`required`: the jobs that it makes wait until a person enables them.",
+            },
+            "selfScheduling": or_null(_SELF_SCHEDULING),
             **_RESPONSE_ONLY,
         }
     ),

@@ -176,6 +176,14 @@ _JOB: Final[dict[str, Schema]] = {
     "revision": {**WHOLE, "description": "Increases with every edit; it is the ETag."},
     "createdAt": INSTANT,
     "createdBy": or_null(TEXT),
+    "origin": {
+        **or_null(response({"session": or_null(TEXT), "channel": or_null(TEXT), "to": or_null(TEXT)})),
+        "description": "The conversation in which it was made.",
+    },
+    "depth": {
+        **WHOLE,
+        "description": "How many jobs in a row an agent made, each in a run of the one before.",
+    },
     "updatedAt": INSTANT,
     "scheduleOrigin": ref("ScheduleOrigin"),
     "scheduleId": {"type": "string", "description": "Of a schedule of an instance: its `job_id`."},

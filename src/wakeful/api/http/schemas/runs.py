@@ -56,6 +56,8 @@ RUN: Final[dict[str, Schema]] = {
     "idempotencyKey": TEXT,
     "replayOf": or_null(ID),
     "payload": ANY,
+    "session": {**or_null(TEXT), "description": "Of a turn: its session."},
+    "depth": {**WHOLE, "description": "How many jobs in a row an agent made, up to the job of this run."},
     "instance": {**or_null(SLUG), "description": "Of a signal: the instance of the agent that handles it."},
     "signal": {**or_null(TEXT), "description": "The type of the signal."},
     "emitted": {
