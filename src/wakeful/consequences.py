@@ -13,7 +13,8 @@ from wakeful.conversations import HistoryAppend
 from wakeful.ids import new_id
 from wakeful.incident_rules import Incident, IncidentChange, IncidentJob, IncidentLog
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
+from wakeful.prechecks import ONCE, Checked
+from wakeful.run import Follower, NewRun, Upstream
 from wakeful.run_factory import follow_up_run
 from wakeful.start_rules import BudgetOwner
 from wakeful.usage import Spent, usage_by_owner
@@ -42,6 +43,8 @@ class Candidate(NamedTuple):
     on: str = "finished"
     #: whether a run of it that is not a tick is pending
     waiting: bool = False
+    #: the job of the run, by which it fires
+    after: str = ""
 
 
 class Needs(NamedTuple):
@@ -61,6 +64,8 @@ class Needs(NamedTuple):
     usage_runs: Sequence[str] = ()
     #: entries to append to the histories of sessions
     history: Sequence[HistoryAppend] = ()
+    #: jobs that a precheck changes
+    checked_jobs: Collection[str] = ()
 
 
 class Facts(NamedTuple):
@@ -85,6 +90,8 @@ class Facts(NamedTuple):
     #: of every job in `failures` and `Needs.ending_jobs`: the incidents that are open, and those that were
     #: closed at most `REOPEN_WITHIN_MS` ago
     incidents: Sequence[Incident] = ()
+    #: the revision of the precheck of each of `Needs.checked_jobs`
+    revisions: Mapping[str, int] = {}
 
 
 class JobEnd(NamedTuple):
@@ -92,6 +99,13 @@ class JobEnd(NamedTuple):
 
     at_ms: int
     reason: str
+
+
+class PrecheckState(NamedTuple):
+    """The state that a precheck left at its job, compact JSON or None, and the new revision."""
+
+    state: str | None
+    revision: int
 
 
 class Withdrawal(NamedTuple):
@@ -125,6 +139,8 @@ class Effects(NamedTuple):
     runs: Sequence[NewRun]
     #: outputs to deliver: run, channel, recipient
     deliveries: Sequence[tuple[str, str | None, str | None]]
+    #: the new states of prechecks, by job
+    precheck_states: Mapping[str, PrecheckState] = {}
 
 
 #: What follows from a batch of outcomes: `consequences`, as it is passed to a store.
@@ -146,6 +162,7 @@ def needs(outcomes: Iterable[Finished]) -> Needs:
         [each.run_id for each in special if each.wake_heartbeat],
         [each.run_id for each in special if each.usage is not None],
         [entry for each in special for entry in each.history],
+        {each.job_id for each in special if each.checked is not None and each.job_id is not None},
     )
 
 
@@ -181,6 +198,8 @@ def consequences(
       a job that is deleted are closed; a job that is disabled because it fails keeps them.
     - An outcome can disable or delete its job. It does not if the job has a next tick and either was edited
       after the run was written, or the run was skipped. A job that is deleted is not disabled as well.
+    - The precheck of a run changes its job only if the revision of the job is the one that the check saw: an
+      edit and each new state raise it. So of two runs at once, the first to end writes its state.
     - The ticks of such a job that have not started are withdrawn; if it is deleted, all its pending runs.
     - A job with `after` fires after each run that ends in that way. The heartbeat of an agent fires once,
       after the first run that wakes it, unless one is waiting. Jobs that the batch ends do not fire.
@@ -192,6 +211,7 @@ def consequences(
     disabled: dict[str, JobEnd] = {}
     deleted: dict[str, int] = {}
     incidents = IncidentLog(facts.incident_jobs, facts.incidents, incident_id)
+    prechecks = _Prechecks(facts.revisions)
     for each in outcomes if failures else special:
         job_id, state = each.job_id, each.state
         if job_id in failures:
@@ -204,7 +224,10 @@ def consequences(
                     disabled.setdefault(job_id, JobEnd(each.finished_ms, "failed"))
         if state == "failed":
             incidents.failed(each, failures.get(job_id or "", 1))
-        if job_id is None or _goes_on(each, job_id, facts):
+        if job_id is None:
+            continue
+        current = each.checked is None or prechecks.apply(job_id, each.checked)
+        if _goes_on(each, job_id, facts, current):
             continue
         if each.delete_job:
             deleted.setdefault(job_id, each.finished_ms)
@@ -227,7 +250,27 @@ def consequences(
         usage_by_owner(special, facts.owners) if facts.owners else {},
         [follow_up(each) for each in followers if each.job_id not in disabled and each.job_id not in deleted],
         [(each.run_id, *each.deliver) for each in special if each.deliver is not None],
+        prechecks.states,
     )
+
+
+class _Prechecks:
+    """Applies what prechecks decided, in the order of the outcomes."""
+
+    def __init__(self, revisions: Mapping[str, int]) -> None:
+        self._revisions = revisions
+        #: the new states, by job
+        self.states: dict[str, PrecheckState] = {}
+
+    def apply(self, job_id: str, checked: Checked) -> bool:
+        """Set the state of the job. Returns whether the check is current; else it changes nothing."""
+        newer = self.states.get(job_id)
+        revision = newer.revision if newer is not None else self._revisions.get(job_id)
+        if revision != checked.revision:
+            return False
+        if checked.sets_state:
+            self.states[job_id] = PrecheckState(checked.state, revision + 1)
+        return True
 
 
 def _special(outcomes: Iterable[Finished]) -> list[Finished]:
@@ -235,8 +278,10 @@ def _special(outcomes: Iterable[Finished]) -> list[Finished]:
     return [each for each in outcomes if each[3] != "succeeded" or each[_REQUESTS] != _NO_REQUESTS]
 
 
-def _goes_on(outcome: Finished, job_id: str, facts: Facts) -> bool:
-    """Whether the job outlives a run that would end it."""
+def _goes_on(outcome: Finished, job_id: str, facts: Facts, current: bool) -> bool:
+    """Whether the job outlives a run that would end it. `current`: its precheck may still change the job."""
+    if outcome.disable_job == ONCE and not outcome.delete_job:
+        return not current
     written_ms, edited_ms = facts.edits.get(outcome.run_id, (0, 0))
     return job_id in facts.has_next and (outcome.state == "skipped" or edited_ms > written_ms)
 
@@ -248,7 +293,8 @@ def _followers(outcomes: Sequence[Finished], facts: Facts) -> list[Follower]:
     for job in sorted(facts.followers, key=lambda job: (position[job.run_id], job.name)):
         run = outcomes[position[job.run_id]]
         if run.state in ("succeeded", "failed") and job.on in (run.state, "finished"):
-            found.append(Follower(*job[:7], run.finished_ms))
+            upstream = Upstream(job.after, run.run_id, run.state, run.output, run.error)
+            found.append(Follower(*job[:7], run.finished_ms, upstream=upstream))
     heartbeats: dict[str, Follower] = {}
     for job in sorted(facts.heartbeats, key=lambda job: position[job.run_id]):
         run = outcomes[position[job.run_id]]

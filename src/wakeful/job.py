@@ -114,6 +114,8 @@ class Chain:
 
     job: str
     on: ChainOn = "succeeded"
+    #: whether a follow-up run carries the output of the run before it, as `context.upstream`
+    output: bool = False
 
 
 class Origin(NamedTuple):
@@ -229,6 +231,8 @@ class Work:
     hours_tz: str | None = None
     #: whether the target is the agent's and not in the job's document
     inherited: bool = False
+    #: `output` of the job's `after`
+    after_output: bool = False
     #: the conversation in which the job was made
     origin: Origin | None = None
     #: how many jobs in a row an agent made for itself, up to this one; 0: a person made it
@@ -300,8 +304,9 @@ class Definition:
     after: Annotated[
         Chain | None,
         FieldSpec(
-            "Fire after another job of the same agent: its name, or "
-            '`{"job": …, "on": "succeeded" | "failed" | "finished"}`.',
+            "[Fire after another job](../how-to/chains.md) of the same agent: its name, or "
+            '`{"job": …, "on": "succeeded" | "failed" | "finished", "output": true}`. With `output`, the run '
+            "carries the output of the run before it.",
             section="schedule",
         ),
     ] = None

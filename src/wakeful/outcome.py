@@ -12,10 +12,13 @@ from wakeful.conversations import HistoryAppend
 from wakeful.instances import DIRECTIVE_REFUSED, Handled
 from wakeful.job import NO_WORK, Work
 from wakeful.policy import Backoff, Policy
+from wakeful.prechecks import ONCE, Checked
 
 #: The backoff after a failure that does not count. Such a run is retried without limit, so its delay does
 #: not depend on the job's policy and grows with the attempt number.
 UNCOUNTED: Final = Backoff(base_ms=500, max_ms=60_000)
+#: The reason of a run that its precheck skipped.
+PRECHECK: Final = "precheck"
 
 
 class Succeeded(NamedTuple):
@@ -61,7 +64,7 @@ class Skipped(NamedTuple):
     #: the reason in a sentence, truncated by `launch.port.kept`
     output: str | None = None
     #: a machine-readable reason: `precheck`, `budget`, `outside_hours`
-    reason: str = "precheck"
+    reason: str = PRECHECK
 
 
 class AwaitingCallback(NamedTuple):
@@ -101,6 +104,8 @@ class Finished(NamedTuple):
     disable_after: int | None = None
     #: deliver the output to this channel and recipient; None: to those of the agent
     deliver: tuple[str | None, str | None] | None = None
+    #: what the precheck of the run changes at its job, of a run that succeeded or was skipped
+    checked: Checked | None = None
     #: fire the heartbeat of the run's agent
     wake_heartbeat: bool = False
     #: what it appends to the histories of sessions
@@ -126,6 +131,7 @@ def conclude(
     *,
     failed_attempts: int = 0,
     instance_id: str | None = None,
+    checked: Checked | None = None,
 ) -> Finished:
     """Return the row to write for an attempt. `failed_attempts` counts the failed ones before it.
 
@@ -134,9 +140,12 @@ def conclude(
     that is longer, until `max_attempts` have failed or the error is permanent. Then the run has failed, and a
     job with `delete_after_run` is disabled and kept. A failure that does not count is retried after
     `UNCOUNTED`. A skipped run is not a failure: it deletes a job with `delete_after_run` only if the job has
-    no next tick, so a precheck can refuse many ticks until one has work to do. What the handler of a signal
-    returned goes along, with the failed attempt that is written if its directives cannot be stored.
+    no next tick, so a precheck can refuse many ticks until one has work to do. What the precheck decided
+    (`checked`) goes along with a success and a skipped run. What the handler of a signal returned goes along,
+    with the failed attempt that is written if its directives cannot be stored.
     """
+    if checked is not None and not checked.changes:
+        checked = None
     if isinstance(outcome, Succeeded):
         handled = outcome.handled
         if handled is not None:
@@ -151,13 +160,16 @@ def conclude(
             output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
             deliver=(work.channel, work.to) if work.deliver else None, wake_heartbeat=work.wake_heartbeat,
             failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
-            handled=handled,
+            handled=handled, checked=checked,
+            disable_job=ONCE if checked is not None and checked.once else None,
         )  # fmt: skip
     if isinstance(outcome, Skipped):
         return Finished(
             run_id, job_id, attempt, "skipped", started_ms, now_ms,
             output=outcome.output, reason=outcome.reason, delete_job=policy.delete_after_run,
             failed_attempts=failed_attempts, instance_id=instance_id,
+            # A retry may be skipped for another reason: then what the check found is found again.
+            checked=checked if outcome.reason == PRECHECK else None,
         )  # fmt: skip
     if isinstance(outcome, AwaitingCallback):
         return Finished(

@@ -141,6 +141,16 @@ class NewRun(NamedTuple):
         return self.due_ms + self.claim_timeout_ms
 
 
+class Upstream(NamedTuple):
+    """The run that a follow-up run comes after, as it is handed on (`after.output`)."""
+
+    job: str
+    run: str
+    state: str
+    output: str | None
+    error: str | None
+
+
 class Follower(NamedTuple):
     """A job that fires after another job's run, or the heartbeat that a run wakes, and that run."""
 
@@ -154,6 +164,8 @@ class Follower(NamedTuple):
     after_finished_ms: int
     #: `chain` or `heartbeat`
     trigger: TriggerName = "chain"
+    #: of a follow-up run: the run before it
+    upstream: Upstream | None = None
 
 
 def tick_key(job_id: str, scheduled_ms: int) -> str:

@@ -12,10 +12,12 @@ from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
 from wakeful.job import HEARTBEAT_JOB, WAKE_JOB, Work
+from wakeful.json_value import Json, compact
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.run import Follower, NewRun, RunDetails, TriggerName, tick_key
+from wakeful.run import Follower, NewRun, RunDetails, TriggerName, Upstream, tick_key
 from wakeful.start_rules import may_start
+from wakeful.stored_text import cleaned
 
 
 class JobKey(Protocol):
@@ -192,10 +194,30 @@ def follow_up_run(follower: Follower) -> NewRun:
         requirement=requirement_of(work, follower.workspace, follower.agent),
         details=run_details(work),
     )
+    if work.after_output and follower.upstream is not None:
+        context = upstream_context(follower.upstream)
+        run = run._replace(details=(run.details or RunDetails())._replace(context=context))
     if not run.is_pull:
         return signal_of_job(run, work, job_signal(follower.name))
     decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
     return run if decision else skipped(run, str(decision.reason), run.fire_ms)
+
+
+def upstream_context(upstream: Upstream) -> str:
+    """Return the context of a follow-up run, as compact JSON.
+
+    >>> upstream_context(Upstream("extract", "0190a0b0", "succeeded", "12 rows", None))
+    '{"upstream":{"job":"extract","run":"0190a0b0","state":"succeeded","output":"12 rows"}}'
+    """
+    found: dict[str, Json] = {
+        "job": upstream.job,
+        "run": upstream.run,
+        "state": upstream.state,
+        "output": None if upstream.output is None else cleaned(upstream.output),
+    }
+    if upstream.error is not None:
+        found["error"] = cleaned(upstream.error)
+    return compact({"upstream": found})
 
 
 def skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:

@@ -23,7 +23,7 @@ from tests.support.factories import (
     ticks_of,
 )
 from wakeful.consequences import consequences
-from wakeful.run import Follower, NewRun
+from wakeful.run import Follower, NewRun, Upstream
 from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
@@ -51,8 +51,11 @@ async def test_a_follower_gets_the_run_that_the_rule_returns(store: Store, clock
     clock.ms = NOW + MINUTE
     assert await store.finish("w1", [ended(run)], rules(follow)) == {run.id}
     assert asked_for == [
-        Follower(then.id, "default", "default", "then", then.policy, then.work, run.id, NOW + SECOND)
-    ]
+        Follower(
+            then.id, "default", "default", "then", then.policy, then.work, run.id, NOW + SECOND,
+            upstream=Upstream("first", run.id, "succeeded", None, None),
+        )
+    ]  # fmt: skip
     (made,) = await ticks_of(store, then)
     assert (made.trigger, made.triggered_by, made.state, made.due_ms, made.created_ms) == (
         "chain", run.id, "pending", NOW + SECOND, NOW + MINUTE,

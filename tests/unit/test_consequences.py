@@ -12,6 +12,7 @@ from wakeful.consequences import (
     Facts,
     JobEnd,
     Needs,
+    PrecheckState,
     Withdrawal,
     consequences,
     fires_followers,
@@ -21,6 +22,7 @@ from wakeful.consequences import (
 )
 from wakeful.incident_rules import IncidentJob
 from wakeful.outcome import Finished
+from wakeful.prechecks import Checked
 from wakeful.start_rules import BudgetOwner
 from wakeful.usage import Spent
 
@@ -39,6 +41,45 @@ def candidate(job_id: str, run_id: str = "r1", **fields: Any) -> Candidate:
 
 def fired(effects: Effects) -> list[tuple[str | None, str | None, str]]:
     return [(run.job_id, run.triggered_by, run.trigger) for run in effects.runs]
+
+
+# --- prechecks -------------------------------------------------------------------------------------
+
+
+def test_a_precheck_leaves_its_state_and_raises_the_revision() -> None:
+    for state in ("succeeded", "skipped"):
+        effects = consequences([ended(state, checked=Checked(3, "90", True))], Facts(revisions={"j1": 3}))
+        assert effects.precheck_states == {"j1": PrecheckState("90", 4)}
+
+
+@pytest.mark.parametrize("revisions", [{"j1": 4}, {"j1": 2}, {}])
+def test_a_precheck_of_another_revision_changes_nothing(revisions: dict[str, int]) -> None:
+    checked = Checked(3, "90", True, once=True)
+    effects = consequences([ended(checked=checked, disable_job="once")], Facts(revisions=revisions))
+    assert (effects.precheck_states, effects.disabled) == ({}, {})
+
+
+def test_of_two_runs_at_once_the_first_to_end_writes_its_state() -> None:
+    batch = [
+        ended("succeeded", "r1", checked=Checked(3, "90", True)),
+        ended("succeeded", "r2", checked=Checked(3, "80", True, once=True), disable_job="once"),
+        ended("skipped", "r3", checked=Checked(4, "70", True)),
+        ended("succeeded", "r4", "j2", checked=Checked(3, "60", True)),
+    ]
+    effects = consequences(batch, Facts(revisions={"j1": 3, "j2": 3}))
+    assert effects.precheck_states == {"j1": PrecheckState("70", 5), "j2": PrecheckState("60", 4)}
+    assert effects.disabled == {}
+
+
+def test_once_disables_the_job_and_withdraws_its_ticks() -> None:
+    once = ended(checked=Checked(3, once=True), disable_job="once")
+    facts = Facts(revisions={"j1": 3}, has_next={"j1"}, edits={"r1": (10, 20)})
+    effects = consequences([once], facts)
+    assert effects.disabled == {"j1": JobEnd(AT, "once")}, "a pause and a resume are not an edit"
+    assert effects.withdrawn == [Withdrawal("j1", AT, "job_disabled")]
+    assert effects.precheck_states == {}
+    deleted = consequences([once._replace(delete_job=True)], Facts(revisions={"j1": 3}))
+    assert (deleted.disabled, deleted.deleted) == ({}, {"j1": AT})
 
 
 # --- failures --------------------------------------------------------------------------------------
@@ -283,6 +324,7 @@ def test_a_batch_needs_the_facts_of_what_its_outcomes_ask_for() -> None:
         ended("failed", "r6", None, disable_job="gone", disable_after=1),
         ended("succeeded", "r7", "j7", wake_heartbeat=True),
         ended("retrying", "r8", "j8"),
+        ended("succeeded", "r9", "j9", checked=Checked(1, "5", True)),
     ]
     assert needs(batch) == Needs(
         special=batch[1:],
@@ -291,9 +333,11 @@ def test_a_batch_needs_the_facts_of_what_its_outcomes_ask_for() -> None:
         ending_runs=["r4", "r5"],
         waking_runs=["r7"],
         usage_runs=["r4"],
+        history=[],
+        checked_jobs={"j9"},
     )
-    assert fires_followers(batch) == ["r1", "r2", "r3", "r4", "r7"]
-    assert resets_failures(batch) == ["j1", "j7"]
+    assert fires_followers(batch) == ["r1", "r2", "r3", "r4", "r7", "r9"]
+    assert resets_failures(batch) == ["j1", "j7", "j9"]
 
 
 @pytest.mark.parametrize(
@@ -301,6 +345,7 @@ def test_a_batch_needs_the_facts_of_what_its_outcomes_ask_for() -> None:
     [
         {"state": "failed"}, {"usage": "{}"}, {"delete_job": True}, {"disable_job": "gone"},
         {"disable_after": 3}, {"deliver": (None, None)}, {"wake_heartbeat": True},
+        {"checked": Checked(1, once=True)},
     ],
 )  # fmt: skip
 def test_an_outcome_that_asks_for_anything_is_no_plain_success(fields: dict[str, Any]) -> None:

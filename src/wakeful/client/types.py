@@ -144,6 +144,8 @@ class RunShape(TypedDict):
     #: of a signal: the instance of the agent that handles it, and its type
     instance: str | None
     signal: str | None
+    #: what its precheck found, and with `after.output` the run before it
+    context: Json
     #: the signals that its handler sent out, as CloudEvents
     emitted: list[dict[str, Json]] | None
     #: what a process must have to take it, and the lowest version; None: every process can take it

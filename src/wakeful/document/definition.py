@@ -182,6 +182,8 @@ def _definition(reading: Reading) -> Definition:
         if timing is None and not reading.stored:
             with problems.of("activeHours"):
                 check_zone(reading.defaults.tz, reading.defaults, named=False)
+    if "after" in about and about["after"].output:
+        work["after_output"] = True
     targets = {field: values[field] for field in TARGET_FIELDS if field in values}
     work["target"] = read_targets(targets, reading.old_target, problems)
     if "payload" in values:

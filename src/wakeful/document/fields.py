@@ -172,6 +172,7 @@ STORED_WORK: Final = (
     *WORK,
     Field("inherited", "inherited", flag, _STORED_FLAG, False),
     Field("hoursTz", "hours_tz", text(), _STORED_FLAG),
+    Field("afterOutput", "after_output", flag, _STORED_FLAG, False),
     Field("origin", "origin", _ORIGIN, _STORED_FLAG),
     Field("depth", "depth", whole(0, MAX_NUMBER), _STORED_FLAG, 0),
 )

@@ -61,10 +61,13 @@ def read_chain(value: object) -> Chain:
     values = {"job": value} if isinstance(value, str) else value
     if not isinstance(values, Mapping):
         refuse(f"{shown(value)} is not a job; {_CHAIN}")
-    values = _only(values, "job", "on")
+    values = _only(values, "job", "on", "output")
     if "job" not in values:
         refuse(f"it names no job; {_CHAIN}")
-    return Chain(_JOB_NAME(values["job"]), _CHAIN_ON(values.get("on", "succeeded")))
+    output = values.get("output", False)
+    if not isinstance(output, bool):
+        refuse(f"output: {shown(output)} is not true or false")
+    return Chain(_JOB_NAME(values["job"]), _CHAIN_ON(values.get("on", "succeeded")), output)
 
 
 def read_backoff(value: object) -> Backoff:
@@ -106,14 +109,16 @@ def _only(value: Mapping[Any, object], *names: str) -> dict[str, object]:
 
 
 def _written_chain(chain: Chain | None) -> Json:
-    return None if chain is None else {"job": chain.job, "on": chain.on}
+    if chain is None:
+        return None
+    return {"job": chain.job, "on": chain.on, **({"output": True} if chain.output else {})}
 
 
 description: Final = Kind(
     "text", read_description, {"type": "string", "minLength": 0, "maxLength": MAX_DESCRIPTION}, "str", "str"
 )
 labels: Final = Kind("json", read_labels, None, "Mapping[str, str]", "Mapping[str, str]", dict)
-after: Final = Kind("json", read_chain, None, "str | Mapping[str, str]", "Chain", _written_chain)
+after: Final = Kind("json", read_chain, None, "str | Mapping[str, str | bool]", "Chain", _written_chain)
 backoff: Final = Kind(
     "json",
     read_backoff,

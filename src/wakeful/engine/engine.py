@@ -14,6 +14,7 @@ from typing import Final
 from wakeful.consequences import consequences
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.check_records import recorder
 from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher
 from wakeful.engine.held_run_checker import HeldRunChecker
@@ -75,6 +76,7 @@ class Engine:
         self._launchers = launchers
         self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
         name, tick_ms = self.worker_name, config.tick_ms
+        launchers.record_check = recorder(store, name)
         self._completer = Completer(name, store, clock, tick_ms, consequences)
         self._budgets = BudgetCache(store, tick_ms)
         self._worker = Worker(

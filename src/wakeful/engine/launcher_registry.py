@@ -11,14 +11,15 @@ from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
-from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck
+from wakeful.launch.precheck import PrecheckedLauncher, RecordCheck, needs_precheck
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.prechecks import Checked, Watch, checked_from_text
 from wakeful.run import NewRun
 from wakeful.store.rows import DueJob, TakenRun
 
@@ -31,6 +32,8 @@ class LauncherRegistry:
     def __init__(self, launchers: Iterable[Launcher]) -> None:
         self._launchers = {launcher.kind: launcher for launcher in launchers}
         self._selective = _selective(self._launchers)
+        #: set by the engine: records the answers of prechecks
+        self.record_check: RecordCheck = _no_engine
 
     def add(self, launcher: Launcher) -> None:
         """Add a launcher. It replaces one of the same kind."""
@@ -84,15 +87,10 @@ class LauncherRegistry:
             raise InvalidArgument(f"target: no launcher for '{kind}' here; available: {', '.join(available)}")
 
     def check_precheck(self, work: Work) -> None:
-        """Raise InvalidArgument for a precheck that cannot run here, and for one of a pull job."""
+        """Raise InvalidArgument for a precheck that cannot run here."""
         precheck = work.precheck
         if precheck is None:
             return
-        if work.pulled:
-            raise InvalidArgument(
-                "precheck: runs of this job wait for an executor, and it decides whether there is anything "
-                "to do; give the job a target, or leave the precheck out"
-            )
         launcher = self.launcher(precheck.get("kind"))
         if launcher is None:
             raise InvalidArgument(f"precheck: no launcher for '{precheck.get('kind')}' here")
@@ -121,9 +119,9 @@ class LauncherRegistry:
         if kind == AGENT_KIND and launch.instance_id is None:
             launcher = _NO_INSTANCE
         precheck = work.precheck
-        if precheck is not None and needs_precheck(run.trigger, run.reason):
+        if precheck is not None and needs_precheck(run.trigger, run.reason, _is_checked(run)):
             checker = self.launcher(precheck.get("kind"))
-            launcher = PrecheckedLauncher(launcher, checker, precheck, lambda: lease.valid)
+            launcher = PrecheckedLauncher(launcher, checker, precheck, lambda: lease.valid, self.record_check)
         failed_attempts = run.failed_attempts if isinstance(run, TakenRun) else 0
         return InFlight(launch, policy, run.lane, launcher, work, failed_attempts)
 
@@ -150,7 +148,10 @@ def build_launch(
     payload: str | None,
     job: DueJob | TakenRun | None,
 ) -> Launch:
-    """Return what a launcher gets of this attempt. `job` supplies the schedule and the webhook secrets."""
+    """Return what a launcher gets of this attempt.
+
+    `job` supplies the schedule, the webhook secrets and the state of the precheck.
+    """
     signal = isinstance(run, TakenRun) and run.instance_id is not None
     launch = (SignalLaunch if signal else Launch)(
         run.id, run.job_name, run.job_id, run.workspace, run.agent,
@@ -171,7 +172,23 @@ def build_launch(
         launch.of_instance(
             run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision, run.memory
         )
+    if isinstance(run, TakenRun) and (run.context is not None or run.precheck is not None):
+        checked = None if run.precheck is None else checked_from_text(run.precheck)
+        launch.watch = Watch(run.context, run.precheck_state, run.precheck_revision, checked)
+        if run.context is not None:
+            launch.add_context(run.context)
+    elif work.precheck is not None and job is not None:
+        launch.watch = Watch(None, job.precheck_state, job.precheck_revision)
     return launch
+
+
+def _is_checked(run: NewRun | TakenRun) -> bool:
+    """Return whether an earlier attempt recorded the answer of the precheck."""
+    return isinstance(run, TakenRun) and run.precheck is not None
+
+
+async def _no_engine(run: Launch, context: str | None, checked: Checked) -> bool:
+    raise Unavailable("no engine runs in this process")
 
 
 class _FixedOutcome:

@@ -10,6 +10,7 @@ from wakeful.consequences import Consequences, Effects, Facts
 from wakeful.instants import iso_utc
 from wakeful.outcome import Finished
 from wakeful.planning import Becomes, Verdict
+from wakeful.prechecks import ONCE
 from wakeful.run import NewRun
 from wakeful.store.rows import DueJob
 
@@ -93,7 +94,8 @@ class LoggedConsequences:
         if effects is None:
             return
         for job_id, end in effects.disabled.items():
-            log.warning("job.disabled", job_id=job_id, reason=end.reason)
+            level = log.info if end.reason == ONCE else log.warning  # it is done, nothing is wrong
+            level("job.disabled", job_id=job_id, reason=end.reason)
         for job_id in effects.deleted:
             log.info("job.deleted", job_id=job_id, reason="its last run succeeded")
         for run in effects.runs:

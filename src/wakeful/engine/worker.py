@@ -304,6 +304,7 @@ class Worker:
         finished = conclude(
             launch.id, launch.job_id, launch.attempt, run.policy, outcome, run.started_ms, now_ms,
             run.work, failed_attempts=run.failed_attempts, instance_id=launch.instance_id,
+            checked=None if launch.watch is None else launch.watch.checked,
         )  # fmt: skip
         finished = with_history(finished, launch, launch.job, run.work, launch.payload_text)
         self._completer.add(finished)

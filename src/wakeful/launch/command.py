@@ -8,7 +8,8 @@ environment variables describe the run. Exit code 0 succeeds, and the beginning 
 other code fails, and the end of stderr is the error.
 
 As a precheck it works like `test`, `grep` and `diff`: exit code 0 means that there is something to do, 1 that
-there is not, and any other that the precheck failed.
+there is not, and any other that the precheck failed. A JSON object with `run` on stdout is a whole answer.
+`WAKEFUL_PRECHECK_STATE` is the state that the last precheck left, as JSON.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from wakeful.job import Json
 from wakeful.launch.argv import Command, read_command
 from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound, NotAllowed
 from wakeful.launch.command_environment import EnvironmentAllowlist
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
-from wakeful.launch.precheck import PrecheckResult
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
+from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
 from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
 from wakeful.launch.webhook_response import read_usage
-from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
+from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.settings import PREFIX, SECRET_VARIABLES
 
 #: Errors that a retry does not fix.
@@ -91,16 +92,21 @@ class CommandLauncher:
         request = run.sent_to(precheck, run.payload_text)
         request.idempotency_key = f"{run.idempotency_key}-precheck"
         target = {key: value for key, value in precheck.items() if key != "timeoutMs"}
-        result = await self._run(request, target, {f"{PREFIX}PRECHECK": "1"})
+        state = (None if run.watch is None else run.watch.state) or ""
+        variables = {f"{PREFIX}PRECHECK": "1", f"{PREFIX}PRECHECK_STATE": state}
+        result = await self._run(request, target, variables, MAX_ANSWER)
         if isinstance(result, Failed):
             return result
-        if result.code == 1:
-            reason = result.out.beginning().strip() or result.err.last_lines()
-            return Skipped(truncate(reason) or None)
-        return _failed(result) if result.code else None
+        if result.code not in (0, 1):
+            return _failed(result)
+        return result_of_output(result.code, result.out.beginning(), result.err.last_lines())
 
     async def _run(
-        self, run: Launch, target: Mapping[str, Json], extra_env: Mapping[str, str] | None = None
+        self,
+        run: Launch,
+        target: Mapping[str, Json],
+        extra_env: Mapping[str, str] | None = None,
+        max_output: int = MAX_OUTPUT,
     ) -> ProcessResult | Failed:
         try:
             command = _command(target)
@@ -115,7 +121,7 @@ class CommandLauncher:
         env = {**_own_environment(), **command.env, **_run_variables(run), **(extra_env or {})}
         try:
             return await self._processes.run(
-                ProcessSpec(command.argv, program, env, command.cwd, run.payload_text)
+                ProcessSpec(command.argv, program, env, command.cwd, run.payload_text, max_output)
             )
         except OSError as error:
             return _not_started(command, error)

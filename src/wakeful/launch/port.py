@@ -23,6 +23,7 @@ from wakeful.document import timing_from_text
 from wakeful.instants import utc_datetime
 from wakeful.job import Continuity, Json
 from wakeful.outcome import Outcome
+from wakeful.prechecks import Watch, with_context
 
 #: How much of the output of a run is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024
@@ -97,6 +98,7 @@ class Launch:
         "timing",
         "traceparent",
         "trigger",
+        "watch",
         "workspace",
     )
 
@@ -157,6 +159,8 @@ class Launch:
         self.continuity: Continuity | None = None
         #: with tracing: the W3C trace context of its launch span, which receivers continue
         self.traceparent: str | None = None
+        #: the context of the run, and the state and the decision of its precheck; None: it has none of them
+        self.watch: Watch | None = None
         self._payload: Json | object = _UNREAD
 
     @property
@@ -172,6 +176,28 @@ class Launch:
         payload = self.payload
         message = payload.get("message") if isinstance(payload, dict) else None
         return message if isinstance(message, str) else None
+
+    @property
+    def context(self) -> Json:
+        """What the precheck found, and with `after.output` the run before it; None if there is neither.
+
+        It is also `context` in the payload.
+        """
+        return None if self.watch is None or self.watch.context is None else json.loads(self.watch.context)
+
+    @property
+    def state(self) -> Json:
+        """The state that the last precheck of the job left; None if there is none."""
+        return None if self.watch is None or self.watch.state is None else json.loads(self.watch.state)
+
+    def add_context(self, context: str) -> None:
+        """Set the context, compact JSON, and add it to the payload."""
+        self.watch = (self.watch or Watch())._replace(context=context)
+        self.payload_text = with_context(self.payload_text, context)
+        if isinstance(self._payload, dict):  # a precheck function may have changed it
+            self._payload["context"] = self.context
+        else:
+            self._payload = _UNREAD
 
     @property
     def scheduled_at(self) -> datetime:
@@ -216,6 +242,7 @@ class Launch:
         other.session = self.session
         other.continuity = self.continuity
         other.traceparent = self.traceparent
+        other.watch = self.watch
         return other
 
     @property

@@ -4,24 +4,28 @@
     {"kind": "webhook", "url": "https://example.com/anything-new", "timeoutMs": 5000}
 
 A run that has nothing to do costs no tokens: it ends as skipped, which is no failure. If the precheck itself
-fails, the attempt has failed and is retried like any other.
+fails, the attempt has failed and is retried like any other. A precheck gets the state that the last one left,
+and may return a context for the run and a new state (`wakeful.prechecks`).
 
-Each attempt is prechecked until the target has been launched once: a run that has started is not skipped
-half-way. A forced manual run has no precheck.
+Each attempt is prechecked until the answer to launch is recorded, which is before the launch: a run that has
+started is not skipped half-way, and every later attempt carries the same context. A forced manual run has no
+precheck.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
 from wakeful.document.guards import DEFAULT_PRECHECK_MS
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.outcome import Failed, Outcome, Skipped
+from wakeful.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, merged_context, read_answer
 
 #: The reason of an attempt whose precheck failed or returned an invalid result.
 PRECHECK_FAILED: Final = "precheck_failed"
@@ -29,8 +33,20 @@ PRECHECK_FAILED: Final = "precheck_failed"
 DUE: Final = "due"
 _MANUAL: Final = ("user", "agent")
 
-#: None: there is something to do.
-PrecheckResult = Skipped | Failed | None
+#: The longest answer of a precheck that is read, in bytes. Escapes make a context and a state three times as
+#: long as they are stored.
+MAX_ANSWER: Final = 8 * MAX_BYTES
+
+PrecheckResult = Answer | Failed
+#: Stores the context of a run and what its precheck decided, if this attempt is still running here. Returns
+#: whether it is. Raises WakefulError.
+RecordCheck = Callable[[Launch, str | None, Checked], Awaitable[bool]]
+
+_RUN: Final = Answer(True)
+_SKIP: Final = Answer(False)
+_RETURNED: Final = (
+    'return True, False, a text with the reason, or a dict such as {"run": True, "context": …, "state": …}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +78,16 @@ class PrecheckedLauncher:
         checker: Launcher | None,
         precheck: Mapping[str, Json],
         lease_valid: Callable[[], bool],
+        record: RecordCheck,
     ) -> None:
         self.kind = launcher.kind
         self._lease_valid = lease_valid
         self._launcher = launcher
         self._checker = checker
         self._precheck = precheck
-        timeout_ms = precheck.get("timeoutMs")
-        self._timeout_ms = timeout_ms if isinstance(timeout_ms, int) else DEFAULT_PRECHECK_MS
+        self._record = record
         #: the precheck does not shorten the time of the launch
-        self.default_timeout_ms = launcher.default_timeout_ms + self._timeout_ms
+        self.default_timeout_ms = launcher.default_timeout_ms + timeout_of(precheck)
 
     async def open(self) -> None:
         """Do nothing: the launchers behind it are opened on their own."""
@@ -85,83 +101,162 @@ class PrecheckedLauncher:
 
     async def start(self, run: Launch) -> Outcome:
         """Run the precheck, then launch unless there is nothing to do."""
-        checker: object = self._checker
-        if not isinstance(checker, PrecheckLauncher):
-            kind = self._precheck.get("kind")
-            return Failed(
-                f"precheck: no launcher for '{kind}' in this process", reason=PRECHECK_FAILED, counted=False
-            )
-        try:
-            async with asyncio.timeout(self._timeout_ms / 1000) as limit:
-                result = await checker.precheck(run, self._precheck)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            result = Failed(f"no answer within {self._timeout_ms / 1000:g} s")
-        if isinstance(result, Failed):
-            return result._replace(
-                error=truncate(f"precheck: {result.error}"),
-                pause_job=False,
-                reason=PRECHECK_FAILED,
-                response_code=None,  # it is the one of the precheck, not of the target
-            )
-        if result is not None:
-            return result
+        refused = await check_run(run, self._checker, self._precheck, self._record)
+        if refused is not None:
+            return refused
         if not self._lease_valid():
             return Failed("the lease ended during its precheck", reason=PRECHECK_FAILED, counted=False)
         return await self._launcher.start(run)
 
 
-def needs_precheck(trigger: str, reason: str | None) -> bool:
-    """Return whether an attempt is prechecked: `reason` is why the attempt before it failed, or `DUE`.
+async def check_run(
+    run: Launch, checker: Launcher | None, precheck: Mapping[str, Json], record: RecordCheck
+) -> Skipped | Failed | None:
+    """Run the precheck of a run and record the answer to launch. Returns the outcome of one that does not.
 
-    >>> [needs_precheck("schedule", reason) for reason in (None, "network", PRECHECK_FAILED)]
-    [True, False, True]
-    >>> needs_precheck("user", None), needs_precheck("user", DUE)
-    (False, True)
+    The context is added to the run; what its outcome changes at the job is in `run.watch`.
     """
-    return reason in (DUE, PRECHECK_FAILED) or (reason is None and trigger not in _MANUAL)
+    result = await _ask(run, checker, precheck)
+    if isinstance(result, Failed):
+        return result._replace(
+            error=truncate(f"precheck: {result.error}"),
+            pause_job=False,
+            reason=PRECHECK_FAILED,
+            response_code=None,  # it is the one of the precheck, not of the target
+        )
+    watch = run.watch or Watch()
+    checked = checked_by(result, watch)
+    if not result.run:
+        run.watch = watch._replace(checked=checked._replace(once=False))
+        return Skipped(truncate(result.reason) or None)
+    context = merged_context(watch.context, result.context)
+    try:
+        if not await record(run, context, checked):
+            error = "the run was ended, or taken by another worker, during its precheck"
+            return Failed(error, reason=PRECHECK_FAILED, counted=False)
+    except WakefulError as error:
+        message = truncate(f"the answer of the precheck could not be stored: {error.message}")
+        return Failed(message, reason=PRECHECK_FAILED, counted=False)
+    run.watch = watch._replace(checked=checked)
+    if result.context is not None and context is not None:
+        run.add_context(context)
+    return None
+
+
+async def _ask(run: Launch, checker: object, precheck: Mapping[str, Json]) -> PrecheckResult:
+    """Run the precheck, for as long as it may take."""
+    if not isinstance(checker, PrecheckLauncher):
+        return Failed(f"no launcher for '{precheck.get('kind')}' in this process", counted=False)
+    timeout_ms = timeout_of(precheck)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000) as limit:
+            return await checker.precheck(run, precheck)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return Failed(f"no answer within {timeout_ms / 1000:g} s")
+
+
+def timeout_of(precheck: Mapping[str, Json]) -> int:
+    """Return how long a precheck may take, in milliseconds."""
+    timeout_ms = precheck.get("timeoutMs")
+    return timeout_ms if isinstance(timeout_ms, int) else DEFAULT_PRECHECK_MS
+
+
+def needs_precheck(trigger: str, reason: str | None, checked: bool = False) -> bool:
+    """Return whether an attempt is prechecked: unless the answer to launch is recorded, or the run is forced.
+
+    `reason` of a manual run is `DUE` if it is prechecked, and why its last attempt failed.
+
+    >>> needs_precheck("schedule", None), needs_precheck("schedule", "network", checked=True)
+    (True, False)
+    >>> [needs_precheck("user", reason) for reason in (None, DUE, PRECHECK_FAILED, "network")]
+    [False, True, True, False]
+    """
+    return not checked and (trigger not in _MANUAL or reason in (DUE, PRECHECK_FAILED))
 
 
 def result_of_value(value: object) -> PrecheckResult:
-    """Return the result of a precheck function by its return value.
+    """Return the answer of a precheck function by its return value.
 
-    >>> result_of_value(True), result_of_value(None), result_of_value("the inbox is empty")
-    (None, None, Skipped(output='the inbox is empty', reason='precheck'))
+    >>> result_of_value(True).run, result_of_value(None).run, result_of_value("the inbox is empty").reason
+    (True, True, 'the inbox is empty')
+    >>> result_of_value({"run": True, "context": {"unread": 3}}).context
+    '{"unread":3}'
     """
     if value is None or value is True:
-        return None
+        return _RUN
     if value is False:
-        return Skipped()
+        return _SKIP
     if isinstance(value, Skip):
-        return _skipped(value.reason)
+        return Answer(False, value.reason)
     if isinstance(value, str):
-        return _skipped(value)
-    return Failed(f"it returned {type(value).__name__}; return True, False, or a text with the reason")
+        return Answer(False, value)
+    if not isinstance(value, Mapping):
+        return Failed(f"it returned {type(value).__name__}; {_RETURNED}")
+    try:
+        return read_answer(value)
+    except InvalidArgument as error:
+        return Failed(truncate(f"it returned a dict whose {error.message}"))
 
 
 def result_of_response(status: int, text: str) -> PrecheckResult:
-    """Return the result of a precheck webhook by its 2xx response.
+    """Return the answer of a precheck webhook by its 2xx response.
 
-    >>> result_of_response(200, ""), result_of_response(204, "")
-    (None, Skipped(output=None, reason='precheck'))
-    >>> result_of_response(200, '{"run": false, "reason": "all read"}')
-    Skipped(output='all read', reason='precheck')
+    >>> result_of_response(200, "").run, result_of_response(204, "").run
+    (True, False)
+    >>> result_of_response(200, '{"run": false, "reason": "all read"}').reason
+    'all read'
     """
     if status == 204:
-        return Skipped()
+        return _SKIP
     if not text.strip():
+        return _RUN
+    value = _object(text)
+    if value is None or "run" not in value:
+        why = f", or longer than {MAX_ANSWER} bytes" if _is_cut(text) else ""
+        return Failed(f'the response is neither {{"run": true}} nor {{"run": false}} nor empty{why}')
+    try:
+        return read_answer(value)
+    except InvalidArgument as error:
+        return Failed(truncate(f"the response is not valid: {error.message}"))
+
+
+def result_of_output(code: int, out: str, err: str) -> PrecheckResult:
+    """Return the answer of a precheck command by its exit code, 0 or 1, and its output.
+
+    A JSON object with `run` on stdout is the whole answer, as long as it does not contradict the exit code.
+
+    >>> result_of_output(0, "", "").run, result_of_output(1, "all read", "").reason
+    (True, 'all read')
+    >>> result_of_output(0, '{"run": false, "reason": "all read"}', "").reason
+    'all read'
+    """
+    value = _object(out)
+    if value is None or "run" not in value:
+        if _is_cut(out) and out.lstrip()[:1] == "{" and '"run"' in out:
+            return Failed(f"its output is not valid JSON, or longer than {MAX_ANSWER} bytes")
+        return Answer(False, out.strip() or err) if code else _RUN
+    try:
+        answer = read_answer(value)
+    except InvalidArgument as error:
+        return Failed(truncate(f"its output is not valid: {error.message}"))
+    if code and answer.run:
+        return Failed('it exits with 1, which means skip, and prints {"run": true}; exit with 0')
+    return answer
+
+
+def _is_cut(text: str) -> bool:
+    """Return whether only the beginning of an answer was read."""
+    return len(text.encode("utf-8", "replace")) >= MAX_ANSWER
+
+
+def _object(text: str) -> dict[str, object] | None:
+    """Return the JSON object of a text; None if it is something else."""
+    if text.lstrip()[:1] != "{":
         return None
     try:
-        body = json.loads(text)
-    except ValueError:
-        body = None
-    run = body.get("run") if isinstance(body, dict) else None
-    if not isinstance(run, bool):
-        return Failed('the response is neither {"run": true} nor {"run": false} nor empty')
-    reason = body.get("reason")
-    return None if run else _skipped(reason if isinstance(reason, str) else "")
-
-
-def _skipped(reason: str) -> Skipped:
-    return Skipped(truncate(reason) or None)
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -27,7 +27,7 @@ LINGER_S: Final = 1.0
 #: Seconds to wait for the exit after SIGKILL.
 _REAP_S: Final = 5.0
 #: One character more than is kept, so that the cut is at the edge of a character.
-_HEAD: Final = MAX_OUTPUT + 4
+_MORE: Final = 4
 _TAIL: Final = 4096
 
 log = get_logger("wakeful.launch.process")
@@ -44,21 +44,24 @@ class ProcessSpec:
     cwd: str | None = None
     #: its standard input; None: empty
     stdin: str | None = None
+    #: how many bytes of its output are kept
+    max_output: int = MAX_OUTPUT
 
 
 class StreamBuffer:
     """The beginning and the end of an output stream."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_output: int = MAX_OUTPUT) -> None:
         self._head = bytearray()
         self._tail = bytearray()
         self._size = 0
+        self._max_head = max_output + _MORE
 
     def add(self, data: bytes) -> None:
         """Add data."""
         self._size += len(data)
-        if len(self._head) < _HEAD:
-            self._head += data[: _HEAD - len(self._head)]
+        if len(self._head) < self._max_head:
+            self._head += data[: self._max_head - len(self._head)]
         self._tail += data[-_TAIL:]
         del self._tail[:-_TAIL]
 
@@ -159,7 +162,7 @@ class _RunningProcess:
         with _stdin_file(spec.stdin) as stdin:
             # Encode as UTF-8, whatever the locale: jobs are UTF-8.
             return await loop.subprocess_exec(
-                _Child,
+                lambda: _Child(spec.max_output),
                 *(each.encode() for each in spec.argv),
                 executable=spec.program,
                 stdin=stdin,
@@ -174,9 +177,9 @@ class _RunningProcess:
 class _Child(asyncio.SubprocessProtocol):
     """Receives the output and the exit of a program."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_output: int) -> None:
         loop = asyncio.get_running_loop()
-        self.out, self.err = StreamBuffer(), StreamBuffer()
+        self.out, self.err = StreamBuffer(max_output), StreamBuffer()
         #: the exit code
         self.exited: asyncio.Future[int] = loop.create_future()
         #: done after the exit, once all pipes are closed

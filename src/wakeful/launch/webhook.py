@@ -28,8 +28,8 @@ from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.guarded_http import connection_failure, guarded_session
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
-from wakeful.launch.precheck import PrecheckResult, result_of_response
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
+from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
 from wakeful.launch.trace_context import launch_ids
@@ -150,7 +150,7 @@ class WebhookLauncher:
         return outcome
 
     async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
-        """Post the run to the URL of its precheck and return the result.
+        """Post the run, with the state that the last precheck left, to the URL of its precheck.
 
         It is signed like the run and has an id of its own, so that a receiver that acts once per id does not
         take the later run for a duplicate.
@@ -161,7 +161,7 @@ class WebhookLauncher:
             secrets = self._secrets.secrets_of(run)
         except WakefulError as error:
             return Failed(truncate(error.message))
-        response = await self._exchange(request, secrets, {"x-wakeful-precheck": "1"})
+        response = await self._exchange(request, secrets, precheck=True)
         if isinstance(response, Failed):
             return response
         return result_of_response(response.status, response.text)
@@ -173,21 +173,21 @@ class WebhookLauncher:
         return Succeeded(response.text or None, response.usage, response.status)
 
     async def _exchange(
-        self, run: Launch, secrets: tuple[bytes, ...], extra_headers: Mapping[str, str] | None = None
+        self, run: Launch, secrets: tuple[bytes, ...], *, precheck: bool = False
     ) -> _Accepted | Failed:
         assert self._session is not None, "open() comes first"
         try:
             url = _url(run.target.get("url"))
             self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
-            body = body_of(run)
+            body = precheck_body_of(run) if precheck else body_of(run)
             headers = self._headers(run, secrets, body)
             if "headers" in run.target:
                 headers.update(_own_headers(run.target["headers"]))
-            if extra_headers is not None:
-                headers.update(extra_headers)
+            if precheck:
+                headers["x-wakeful-precheck"] = "1"
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 self._on_response(response.status)
-                text = await read_text(response)
+                text = await read_text(response, MAX_ANSWER if precheck else MAX_OUTPUT)
                 usage = read_usage(response.headers.get(USAGE_HEADER), text)
                 if 200 <= response.status < 300:
                     return _Accepted(response.status, text, usage)
@@ -236,6 +236,13 @@ def _previous_ms(run: Launch) -> int | None:
 def body_of(run: Launch) -> bytes:
     """Return the body: `{"job":name,"payload":…}`, with the stored text of the payload."""
     return f'{{"job":{dumps(run.job)},"payload":{run.payload_text or "null"}}}'.encode()
+
+
+def precheck_body_of(run: Launch) -> bytes:
+    """Return the body of a precheck: that of the run, and the `state` that the last precheck left, if any."""
+    body = body_of(run)
+    state = None if run.watch is None else run.watch.state
+    return body if state is None else body[:-1] + f',"state":{state}}}'.encode()
 
 
 def traceparent(run: Launch) -> str:

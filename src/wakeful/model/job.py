@@ -110,7 +110,7 @@ class Job:
     #: How long a `pull` run waits for a claim before it fails.
     claim_timeout: timedelta
     #: Fire after another job of the same agent: its name, or `{"job": …, "on": "succeeded" | "failed" |
-    #: "finished"}`.
+    #: "finished", "output": true}`.
     after: Chain | None
     #: What the job is for.
     description: str

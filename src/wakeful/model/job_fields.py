@@ -93,8 +93,8 @@ class JobOptions(TypedDict, total=False):
     #: How long a `pull` run waits for a claim before it fails. Default: '1h'.
     claim_timeout: Duration | None
     #: Fire after another job of the same agent: its name, or `{"job": …, "on": "succeeded" | "failed" |
-    #: "finished"}`.
-    after: str | Mapping[str, str] | None
+    #: "finished", "output": true}`.
+    after: str | Mapping[str, str | bool] | None
     #: What the job is for.
     description: str | None
     #: Up to 32 names with text values.

@@ -91,6 +91,8 @@ class Run:
     session: str | None = None
     #: how many jobs in a row an agent made for itself, up to the job of this run
     depth: int = 0
+    #: what its precheck found, and with `after.output` the run before it
+    context: Json = None
     #: of a signal: the instance of the agent that handles it, and its type
     instance: str | None = None
     signal: str | None = None

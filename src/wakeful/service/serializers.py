@@ -183,6 +183,7 @@ def serialize_run(
         "payload": payload_from_text(run.payload),
         "session": run.session,
         "depth": run.depth,
+        "context": payload_from_text(run.context),
         "instance": run.instance,
         "signal": run.signal,
         "emitted": payload_from_text(run.emitted),

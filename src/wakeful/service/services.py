@@ -88,7 +88,7 @@ class Services:
         self.runs = RunService(store, accounts, self.budgets)
         self.waiting = WaitingReasons(store, self.executors, replicas, metrics)
         self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors)
+        self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs, run_origins)
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs)

@@ -1,11 +1,15 @@
-"""What a change of a job does to its runs: ticks that were missed before, and runs that wait. Pure."""
+"""What a change of a job does to its runs: ticks that were missed before, and runs that wait. Pure.
+
+Also what it does to the state of its precheck.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Literal
+from typing import Final, Literal
 
 from wakeful.capabilities import requirement_of
+from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.instances import instance_id
 from wakeful.job import JobRecord, ScheduleKey, Work
@@ -14,6 +18,9 @@ from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, job_signal, target_signal, tick_run
 from wakeful.store.row_mapping import job_of, schedule_key
 from wakeful.store.rows import JobChange, JobRow, Move, Recipient
+
+#: The columns of the definition of a job.
+_DEFINITION: Final = slice(JobRow._fields.index("name"), JobRow._fields.index("labels") + 1)
 
 
 def missed_runs(
@@ -67,6 +74,26 @@ def _recipient(job: JobRecord, work: Work) -> Recipient | None:
         work.instance,
         target_signal(work) or job_signal(job.name),
     )
+
+
+def precheck_edit(old: JobRow, new: JobRow) -> Literal["revise", "reset"] | None:
+    """Return what a change of a job does to the state of its precheck.
+
+    `revise`: the state stays, and runs that were checked before the edit write none. `reset`: another
+    precheck starts without a state.
+    """
+    if old[_DEFINITION] == new[_DEFINITION] or '"precheck"' not in old.work:
+        return None
+    return "revise" if _precheck(old) == _precheck(new) else "reset"
+
+
+def _precheck(row: JobRow) -> object:
+    """Return the precheck of a job without its timeout; None if there is none, or the job cannot be read."""
+    try:
+        precheck = work_from_text(row.work).precheck or {}
+    except InvalidArgument:
+        return None
+    return {name: value for name, value in precheck.items() if name != "timeoutMs"}
 
 
 def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:

@@ -203,11 +203,11 @@ class Store(
         """Write how attempts ended, each only if its run is still running under this worker and attempt.
 
         Returns the ids that were written. An attempt that is not the last goes into `attempts`. What follows
-        for jobs and for other runs is decided by `consequences` (`wakeful.consequences`) and written in the
-        same transaction. Retrying runs, follow-up runs and runs that waited for their turn are published
-        (`runs`). Unstorable: a value cannot be stored, and nothing was written. With
-        `state == "running"` the run awaits its callback until `due_at`, without a worker. Output, error,
-        reason and usage are written in every case.
+        for jobs, with the states of their prechecks, and for other runs is decided by `consequences`
+        (`wakeful.consequences`) and written in the same transaction. Retrying runs, follow-up runs and runs
+        that waited for their turn are published (`runs`). Unstorable: a value cannot be stored, and nothing
+        was written. With `state == "running"` the run awaits its callback until `due_at`, without a worker.
+        Output, error, reason and usage are written in every case.
         """
         ...
 
@@ -218,6 +218,16 @@ class Store(
 
         A run is taken as by `take` if it is pending, due, and in the lane of the run that ended. So a signal
         that waits behind another needs no transaction of its own to start.
+        """
+        ...
+
+    async def record_check(
+        self, run_id: str, attempt: int, worker: str, context: str | None, precheck: str
+    ) -> bool:
+        """Write the context of a run, and what its precheck decided (`prechecks.checked_to_text`).
+
+        False, and nothing is written, if the run is not running under this worker and attempt. The state of
+        the precheck, and `once`, take effect with the outcome (`Finished.checked`).
         """
         ...
 

@@ -69,12 +69,13 @@ def changed_row(row: JobRow, job: JobRecord) -> JobRow:
 def job_of(row: JobRow) -> JobRecord:
     """Return the job of a row."""
     labels = payload_from_text(row.labels)
+    work = work_from_text(row.work)
     definition = Definition(
         name=row.name,
         timing=timing_from_text(row.timing) if row.timing else None,
         policy=policy_from_text(row.policy),
-        work=replace(work_from_text(row.work), payload=payload_from_text(row.payload)),
-        after=Chain(row.after_job, _chain_on(row.after_on)) if row.after_job else None,
+        work=replace(work, payload=payload_from_text(row.payload)),
+        after=Chain(row.after_job, _chain_on(row.after_on), work.after_output) if row.after_job else None,
         description=row.description,
         labels={key: str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
     )

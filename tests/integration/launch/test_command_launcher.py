@@ -22,7 +22,8 @@ from wakeful.launch.command_allowlist import CommandAllowlist
 from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import PrecheckResult
-from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
+from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.prechecks import Answer
 
 
 @pytest.fixture
@@ -363,10 +364,10 @@ async def test_closing_the_launcher_kills_remaining_commands_immediately(
 @pytest.mark.parametrize(
     ("script", "answer"),
     [
-        ("echo there is mail", None),
-        ("exit 1", Skipped()),
-        ("echo no mail; echo not this >&2; exit 1", Skipped("no mail")),
-        ("echo no mail >&2; exit 1", Skipped("no mail")),
+        ("echo there is mail", Answer(True)),
+        ("exit 1", Answer(False)),
+        ("echo no mail; echo not this >&2; exit 1", Answer(False, "no mail")),
+        ("echo no mail >&2; exit 1", Answer(False, "no mail")),
         ("echo no server >&2; exit 2", Failed("exit 2: no server", reason="exit")),
         ("kill -KILL $$", Failed("killed by SIGKILL", reason="killed")),
     ],
@@ -379,9 +380,9 @@ async def test_the_exit_code_of_a_precheck_decides_whether_to_launch(
 
 
 async def test_a_precheck_is_marked_in_the_environment_and_has_its_own_key(launcher: CommandLauncher):
-    precheck = sh('cat; echo " $WAKEFUL_PRECHECK $WAKEFUL_IDEMPOTENCY_KEY"; exit 1')
+    precheck = sh('cat; echo " $WAKEFUL_PRECHECK $WAKEFUL_IDEMPOTENCY_KEY [$WAKEFUL_PRECHECK_STATE]"; exit 1')
     answer = await launcher.precheck(launch({"kind": "pull"}, '{"a":1}', key="k"), precheck)
-    assert answer == Skipped('{"a":1} 1 k-precheck')
+    assert answer == Answer(False, '{"a":1} 1 k-precheck []')
 
 
 async def test_a_precheck_command_that_is_not_allowed_is_not_run():

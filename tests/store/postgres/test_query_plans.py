@@ -37,7 +37,7 @@ from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, jobs_and_runs, queries, workflows
+from wakeful.store.sql import budgets, jobs_and_runs, prechecks, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 
@@ -52,6 +52,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     ),
     "budgets": (budgets, usage),
     "deliveries": (deliveries,),
+    "prechecks": (prechecks,),
     "queries": (queries, changelog, stats, jobs, runs, jobs_and_runs),
 }
 JOBS = 10_000
@@ -387,6 +388,22 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         yield f"deliveries.{name}", getattr(deliveries, name), values
 
 
+async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """Yield the statements of prechecks."""
+    newest = f"SELECT id::text, worker FROM runs ORDER BY runs.id DESC LIMIT {BATCH}"
+    run, worker = next((row[0], row[1]) for row in await db.fetch(newest) if row[1] is not None)
+    jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
+    given: dict[str, list[object]] = {
+        "RECORD": [run, 1, worker, "{}", "{}"],
+        "REVISIONS": [jobs],
+        "SET_STATE": [jobs[0], "90", 1],
+        "REVISE": [jobs],
+        "RESET": [jobs],
+    }
+    for name, values in given.items():
+        yield f"prechecks.{name}", getattr(prechecks, name), values
+
+
 def _statements() -> dict[str, str]:
     """Return every statement by name; those outside `statements` are prefixed with their group."""
     found = {**vars(sql)}
@@ -407,7 +424,8 @@ async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore)
         transaction = db.transaction()
         await transaction.start()
         for cases in (
-            _admin_cases(), _query_cases(db), _budget_cases(db), _delivery_cases(db), _cases(db),
+            _admin_cases(), _query_cases(db), _budget_cases(db), _delivery_cases(db), _precheck_cases(db),
+            _cases(db),
         ):  # fmt: skip
             async for name, statement, given in cases:
                 tried.add(name)

@@ -17,7 +17,7 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, jobs_and_runs, queries, workflows
+from wakeful.store.sql import budgets, jobs_and_runs, prechecks, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 from wakeful.store.sqlite import (
@@ -122,7 +122,7 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
-    *(budgets, jobs_and_runs, queries),
+    *(budgets, jobs_and_runs, prechecks, queries),
 )
 OWN = (
     *(accounts, audit, changelog, deliveries),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -10,14 +11,22 @@ import pytest
 from tests.unit.launch.launches import launch
 from wakeful import Permanent, Skip
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import Json, Work
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
-from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck, result_of_response, result_of_value
+from wakeful.launch.precheck import (
+    MAX_ANSWER,
+    PrecheckedLauncher,
+    needs_precheck,
+    result_of_output,
+    result_of_response,
+    result_of_value,
+)
 from wakeful.launch.webhook_response import read_usage
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded, conclude
 from wakeful.policy import Policy
+from wakeful.prechecks import Answer, Checked, Watch
 
 TARGET: dict[str, Json] = {"kind": "function", "name": "work"}
 PRECHECK: dict[str, Json] = {"kind": "function", "name": "anything-new"}
@@ -26,8 +35,12 @@ PRECHECK: dict[str, Json] = {"kind": "function", "name": "anything-new"}
 class Agent:
     """A launcher with a function that counts its launches, and one that is asked first."""
 
-    def __init__(self, asked: object) -> None:
+    def __init__(self, asked: object, payload: str | None = None, watch: Watch | None = None) -> None:
+        self.payload = payload
+        self.watch = watch
         self.launches = 0
+        self.records: list[tuple[str | None, Checked]] = []
+        self.recorded: bool | Exception = True
         self.launcher = FunctionLauncher()
         self.launcher.register("work", self._work)
         self.launcher.register("anything-new", asked)  # type: ignore[arg-type]
@@ -37,8 +50,19 @@ class Agent:
         return "done"
 
     async def start(self, precheck: Mapping[str, Json] = PRECHECK, *, lease_valid: bool = True) -> Outcome:
-        prechecked = PrecheckedLauncher(self.launcher, self.launcher, precheck, lambda: lease_valid)
-        return await prechecked.start(launch(TARGET))
+        prechecked = PrecheckedLauncher(
+            self.launcher, self.launcher, precheck, lambda: lease_valid, self._record
+        )
+        self.run = launch(TARGET, self.payload)
+        self.run.watch = self.watch
+        return await prechecked.start(self.run)
+
+    async def _record(self, run: Launch, context: str | None, checked: Checked) -> bool:
+        assert self.launches == 0, "the answer is recorded before the launch"
+        if isinstance(self.recorded, Exception):
+            raise self.recorded
+        self.records.append((context, checked))
+        return self.recorded
 
 
 async def returning(value: object) -> tuple[Outcome, int]:
@@ -60,7 +84,7 @@ async def test_the_target_is_not_launched_if_the_precheck_says_skip(value, why):
     assert await returning(value) == (Skipped(why, "precheck"), 0)
 
 
-@pytest.mark.parametrize("value", [0, 1, [], {"run": False}])
+@pytest.mark.parametrize("value", [0, 1, [], 5.5])
 async def test_an_invalid_precheck_answer_is_a_failure(value):
     outcome, launches = await returning(value)
     assert isinstance(outcome, Failed)
@@ -101,13 +125,15 @@ async def test_an_unregistered_precheck_function_is_retried():
 @pytest.mark.parametrize(
     ("status", "text", "answer"),
     [
-        (200, "", None),
-        (202, " \n", None),
-        (204, "", Skipped()),
-        (200, '{"run": true}', None),
-        (200, '{"run": false}', Skipped()),
-        (200, '{"run": false, "reason": "all read"}', Skipped("all read")),
-        (200, '{"run": false, "reason": 5}', Skipped()),
+        (200, "", Answer(True)),
+        (202, " \n", Answer(True)),
+        (204, "", Answer(False)),
+        (200, '{"run": true}', Answer(True)),
+        (200, '{"run": true, "context": [1], "once": true}', Answer(True, context="[1]", once=True)),
+        (200, '{"run": false, "state": null}', Answer(False, sets_state=True)),
+        (200, '{"run": false}', Answer(False)),
+        (200, '{"run": false, "reason": "all read"}', Answer(False, "all read")),
+        (200, '{"run": false, "reason": 5}', Answer(False)),
     ],
 )
 def test_webhook_responses_are_interpreted(status, text, answer):
@@ -123,7 +149,10 @@ def test_attempts_run_the_precheck_until_the_launch_and_manual_runs_only_with_du
     assert needs_precheck("schedule", None)
     assert needs_precheck("chain", None)
     assert needs_precheck("schedule", "precheck_failed")
-    assert not needs_precheck("schedule", "network")
+    assert needs_precheck("schedule", "lost"), "it may have been lost before its precheck ended"
+    assert not needs_precheck("schedule", "network", checked=True)
+    assert not needs_precheck("schedule", "lost", checked=True)
+    assert not needs_precheck("user", "due", checked=True)
     assert not needs_precheck("user", None)
     assert not needs_precheck("agent", None)
     assert needs_precheck("user", "due")
@@ -145,9 +174,7 @@ def test_a_precheck_without_a_launcher_is_refused():
     targets.check_precheck(Work(TARGET, precheck={**PRECHECK, "timeoutMs": 5}))
     with pytest.raises(InvalidArgument, match="precheck: no launcher for 'webhook' here"):
         targets.check_precheck(Work(TARGET, precheck={"kind": "webhook", "url": "https://a.example"}))
-    for pulled in (Work(precheck=PRECHECK), Work({"kind": "pull"}, precheck=PRECHECK)):
-        with pytest.raises(InvalidArgument, match="precheck: runs of this job wait for an executor"):
-            targets.check_precheck(pulled)
+    targets.check_precheck(Work({"kind": "pull"}, precheck=PRECHECK))
 
 
 def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
@@ -159,7 +186,11 @@ def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
 
 
 def test_a_function_may_return_the_reason_as_text():
-    assert result_of_value("x" * 20_000) == Skipped("x" * 16_384)
+    assert result_of_value("all read") == Answer(False, "all read")
+
+
+async def test_a_long_reason_is_cut():
+    assert await returning("x" * 20_000) == (Skipped("x" * 16_384), 0)
 
 
 async def test_a_target_is_not_launched_if_the_lease_expired_during_the_precheck():
@@ -169,3 +200,138 @@ async def test_a_target_is_not_launched_if_the_lease_expired_during_the_precheck
 
     assert outcome == Failed("the lease ended during its precheck", reason="precheck_failed", counted=False)
     assert agent.launches == 0
+
+
+async def test_the_context_is_recorded_and_added_to_what_the_run_carries():
+    agent = Agent(
+        lambda: {"run": True, "context": {"price": 90}, "state": 90}, '{"to":"me"}', Watch(revision=3)
+    )
+
+    assert await agent.start() == Succeeded("done")
+
+    assert agent.records == [('{"price":90}', Checked(3, "90", True))]
+    assert agent.run.payload == {"to": "me", "context": {"price": 90}}
+    assert (agent.run.payload_text, agent.run.context) == (
+        '{"to":"me","context":{"price":90}}', {"price": 90},
+    )  # fmt: skip
+    assert agent.run.watch is not None
+    assert agent.run.watch.checked == Checked(3, "90", True)
+
+
+async def test_a_precheck_gets_the_state_that_the_last_one_left():
+    seen: list[Json] = []
+
+    def asked(run: Launch) -> dict[str, Json]:
+        seen.append(run.state)
+        return {"run": False, "reason": "no change", "state": {"price": 91}, "once": True}
+
+    agent = Agent(asked, watch=Watch(state='{"price":90}', revision=7))
+
+    assert await agent.start() == Skipped("no change")
+
+    assert seen == [{"price": 90}]
+    assert agent.records == [], "a skipped run needs no record"
+    assert agent.run.watch is not None
+    assert agent.run.watch.checked == Checked(7, '{"price":91}', True), "once needs a success"
+
+
+async def test_an_unchanged_state_is_not_written_again():
+    agent = Agent(lambda: {"run": True, "state": 90}, watch=Watch(state="90", revision=7))
+    await agent.start()
+    assert agent.records == [(None, Checked(7))]
+
+
+async def test_the_context_of_the_run_before_it_stays():
+    watch = Watch(context='{"upstream":{"job":"a"}}')
+    agent = Agent(lambda: {"run": True, "context": {"price": 90}}, watch=watch)
+    await agent.start()
+    assert agent.run.context == {"upstream": {"job": "a"}, "price": 90}
+    assert agent.run.payload == {"context": {"upstream": {"job": "a"}, "price": 90}}
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ({}, "run: it is missing; write true or false"),
+        ({"run": 1}, "run: 1 is not true or false"),
+        ({"run": True, "once": "yes"}, "once: 'yes' is not true or false"),
+        ({"run": True, "context": {1, 2}}, "context: set is not JSON"),
+        ({"run": True, "state": float("nan")}, "state: nan is not a number in JSON"),
+        ({"run": True, "state": "x" * 16_383}, "state: it has 16385 bytes as JSON; at most 16384"),
+        ({"run": True, "context": "\ud800"}, "context: a text has half of a surrogate pair"),
+    ],
+)
+async def test_an_invalid_answer_says_which_field_is_wrong(value, error):
+    outcome, launches = await returning(value)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.permanent, launches) == ("precheck_failed", False, 0)
+    assert outcome.error.startswith(f"precheck: it returned a dict whose {error}")
+
+
+async def test_the_largest_state_is_accepted():
+    largest = {"run": True, "state": "é" * 8_191, "context": "é" * 8_191}
+    stored = '"' + "é" * 8_191 + '"'
+    text = json.dumps(largest)
+    assert len(text) < MAX_ANSWER
+    for answer in (result_of_value(largest), result_of_response(200, text), result_of_output(0, text, "")):
+        assert answer == Answer(True, "", stored, stored, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "answer"),
+    [
+        (0, "", Answer(True)),
+        (0, "anything", Answer(True)),
+        (0, '{"status": "ok"}', Answer(True)),
+        (0, '{"run": true, "state": {"seen": 5}}\n', Answer(True, state='{"seen":5}', sets_state=True)),
+        (0, '{"run": false, "reason": "all read"}', Answer(False, "all read")),
+        (1, "all read\n", Answer(False, "all read")),
+        (1, '{"run": false, "state": 5}', Answer(False, state="5", sets_state=True)),
+        (1, '{"unread": 0}', Answer(False, '{"unread": 0}')),
+    ],
+)
+def test_the_output_of_a_command_is_interpreted(code, out, answer):
+    assert result_of_output(code, out, "") == answer
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "error"),
+    [
+        (0, '{"run": "no"}', "its output is not valid: run: 'no' is not true or false"),
+        (1, '{"run": true}', 'it exits with 1, which means skip, and prints {"run": true}; exit with 0'),
+        (
+            0,
+            '{"run": true, "context": "' + "x" * 140_000,
+            "its output is not valid JSON, or longer than 131072",
+        ),
+    ],
+)
+def test_an_output_that_contradicts_itself_or_is_cut_is_a_failure(code, out, error):
+    result = result_of_output(code, out, "")
+    assert isinstance(result, Failed)
+    assert result.error.startswith(error)
+
+
+@pytest.mark.parametrize("recorded", [False, Unavailable("no database")])
+async def test_a_run_whose_answer_is_not_recorded_is_not_launched(recorded):
+    agent = Agent(lambda: {"run": True, "state": 1})
+    agent.recorded = recorded
+
+    outcome = await agent.start()
+
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.counted, agent.launches) == ("precheck_failed", False, 0)
+
+
+def test_only_a_success_and_a_precheck_that_skips_change_the_job():
+    checked = Checked(3, "90", True, once=True)
+
+    def finished(outcome: Outcome):
+        done = conclude("r", "j", 1, Policy(max_attempts=1), outcome, 5, 9, checked=checked)
+        return done.state, done.checked, done.disable_job
+
+    assert finished(Succeeded()) == ("succeeded", checked, "once")
+    assert finished(Skipped()) == ("skipped", checked, None)
+    assert finished(Skipped(reason="budget")) == ("skipped", None, None)
+    assert finished(Failed("no")) == ("failed", None, None)
+    assert conclude("r", "j", 1, Policy(), Succeeded(), 5, 9, checked=Checked(3)).checked is None

@@ -2,20 +2,27 @@
 
 The runs are already marked as running. One that cannot be executed is ended; the others are returned. A claim
 costs a fixed number of statements, whatever its number of runs.
+
+Runs of jobs with a precheck are checked here, all of a claim at once. Meanwhile their leases are renewed. If
+the executor disconnects, they are due again at once, and the attempt does not count.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
-from wakeful.engine.launcher_registry import build_launch
+from wakeful.engine.check_records import recorder
+from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
-from wakeful.launch.port import truncate
+from wakeful.launch.port import Launch, truncate
+from wakeful.launch.precheck import PRECHECK_FAILED, RecordCheck, check_run, needs_precheck
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
@@ -34,11 +41,14 @@ log = get_logger("wakeful.service")
 class Claims:
     """Prepares claimed runs for their executor."""
 
-    def __init__(self, store: Store, budgets: Budgets) -> None:
+    def __init__(self, store: Store, budgets: Budgets, launchers: LauncherRegistry) -> None:
         self._store = store
         self._budgets = budgets
+        self._launchers = launchers
         #: records a span for each claimed run
         self.tracing: Tracing | None = None
+        #: seconds between two renewals of the leases while prechecks run
+        self.renew_s = 5.0
 
     async def prepare(
         self, workspace: str, worker: str, claimed: Sequence[tuple[TakenRun, RunView]]
@@ -49,63 +59,102 @@ class Claims:
         """
         workflows = await self._workflows(workspace, [run for run, _ in claimed])
         blocks = await self._budgets.blocks() if claimed else {}
+        claim = _Claim(workflows, blocks, recorder(self._store, worker))
+        if any('"precheck"' in run.work for run, _ in claimed):
+            results = await self._prepare_checked(workspace, worker, claimed, claim)
+        else:
+            results = [await self._prepare_or_fail(run, view, claim) for run, view in claimed]
         prepared: list[JsonObject] = []
         ended: list[Finished] = []
-        for run, view in claimed:
-            try:
-                result = await self._prepare(run, view, workflows, blocks)
-            except Exception as error:
-                log.exception("run.set_aside", **run.log_fields)
-                result = Failed(
-                    truncate(f"its job cannot be read: {error}"), permanent=True, reason="unreadable"
-                )
+        for (run, _), (launch, result) in zip(claimed, results, strict=True):
             if isinstance(result, dict):
                 if self.tracing is not None:
                     result["traceparent"] = self.tracing.claimed(run, worker)
                 prepared.append(result)
             else:
-                ended.append(self._finished(run, result))
-        if ended:
-            try:
-                rule = LoggedConsequences(consequences)
-                written = await self._store.finish(worker, ended, rule)
-                for each in ended:
-                    if each.run_id in written:
-                        log_outcome(log, each, {"run_id": each.run_id, "job_id": each.job_id}, worker)
-                rule.log(log)
-            except WakefulError as error:  # their leases end, and they are claimed again
-                log.warning(
-                    "claim.unfinished",
-                    run_ids=[each.run_id for each in ended],
-                    worker=worker,
-                    error=error.message,
-                )
+                ended.append(self._finished(run, result, launch))
+        await self._end(worker, ended)
         return prepared
 
-    async def _prepare(
-        self, run: TakenRun, view: RunView, workflows: _Workflows, blocks: Mapping[BudgetOwner, BudgetBlock]
-    ) -> JsonObject | Outcome:
+    async def _prepare_checked(
+        self, workspace: str, worker: str, claimed: Sequence[tuple[TakenRun, RunView]], claim: _Claim
+    ) -> list[_Prepared]:
+        """Prepare runs with prechecks, all at once, and renew their leases meanwhile."""
+        runs = [run for run, _ in claimed]
+        renewing = asyncio.create_task(self._renew(workspace, worker, runs), name="wakeful-claim")
+        try:
+            return await asyncio.gather(*(self._prepare_or_fail(*each, claim) for each in claimed))
+        except asyncio.CancelledError:
+            gone = Failed("its executor disconnected during the claim", reason=PRECHECK_FAILED, counted=False)
+            await self._end(worker, [self._finished(run, gone) for run in runs])
+            raise
+        finally:
+            renewing.cancel()
+
+    async def _renew(self, workspace: str, worker: str, runs: Sequence[TakenRun]) -> None:
+        held = [(run.id, run.attempt) for run in runs]
+        while True:
+            await asyncio.sleep(self.renew_s)
+            with contextlib.suppress(WakefulError):  # the next renewal may succeed
+                await self._store.renew(self._store.clock.now_ms(), workspace, held, worker=worker)
+
+    async def _end(self, worker: str, ended: Sequence[Finished]) -> None:
+        """Write the outcomes of runs that do not go to the executor."""
+        if not ended:
+            return
+        try:
+            rule = LoggedConsequences(consequences)
+            written = await self._store.finish(worker, ended, rule)
+            for each in ended:
+                if each.run_id in written:
+                    log_outcome(log, each, {"run_id": each.run_id, "job_id": each.job_id}, worker)
+            rule.log(log)
+        except WakefulError as error:  # their leases end, and they are claimed again
+            log.warning(
+                "claim.unfinished",
+                run_ids=[each.run_id for each in ended],
+                worker=worker,
+                error=error.message,
+            )
+
+    async def _prepare_or_fail(self, run: TakenRun, view: RunView, claim: _Claim) -> _Prepared:
+        try:
+            return await self._prepare(run, view, claim)
+        except Exception as error:
+            log.exception("run.set_aside", **run.log_fields)
+            message = truncate(f"its job cannot be read: {error}")
+            return _Prepared(None, Failed(message, permanent=True, reason="unreadable"))
+
+    async def _prepare(self, run: TakenRun, view: RunView, claim: _Claim) -> _Prepared:
         work = work_from_text(run.work)
         policy = policy_from_text(run.policy)
-        launch = build_launch(run, policy, work, run.payload, None)
-        block = find_block(blocks, run.workspace, run.agent, run.job_id)
+        launch = build_launch(run, policy, work, run.payload, run)
+        block = find_block(claim.blocks, run.workspace, run.agent, run.job_id)
         now_ms = self._store.clock.now_ms()
         decision = may_start(run.trigger, run.attempt, work, now_ms, block, run.job_name)
         if decision.reason is not None:
-            return Skipped(decision.message, decision.reason)
+            return _Prepared(launch, Skipped(decision.message, decision.reason))
+        precheck = work.precheck
+        if precheck is not None and needs_precheck(run.trigger, run.reason, run.precheck is not None):
+            checker = self._launchers.launcher(precheck.get("kind"))
+            refused = await check_run(launch, checker, precheck, claim.record)
+            if refused is not None:
+                return _Prepared(launch, refused)
         payload = payload_from_text(launch.payload_text)
         if launch.target.get("kind") == "workflow":
             try:
-                payload = payload_from_text(await dag_and_meta(workflows, launch))
+                payload = payload_from_text(await dag_and_meta(claim.workflows, launch))
             except (NotFound, InvalidArgument) as error:
-                return Failed(error.message, reason="workflow_missing")
-        return {
+                return _Prepared(launch, Failed(error.message, reason="workflow_missing"))
+        result: JsonObject = {
             **serialize_run(view),
             "target": dict(work.target) if work.target else {"kind": "pull"},
             "payload": payload,
+            "context": launch.context,
             "timeoutMs": policy.timeout_ms,
             "traceparent": launch_ids(run.idempotency_key, run.attempt).traceparent(),
         }
+        return _Prepared(launch, result)
 
     async def _workflows(self, workspace: str, runs: Sequence[TakenRun]) -> _Workflows:
         """Load all workflow versions that these runs need, with one statement if there are any."""
@@ -117,7 +166,7 @@ class Claims:
                     wanted.add(workflow_version(target))
         return _Workflows(await self._store.workflows(workspace, sorted(wanted)) if wanted else ())
 
-    def _finished(self, run: TakenRun, outcome: Outcome) -> Finished:
+    def _finished(self, run: TakenRun, outcome: Outcome, launch: Launch | None = None) -> Finished:
         policy = DEFAULT_POLICY
         with contextlib.suppress(InvalidArgument):
             policy = policy_from_text(run.policy)
@@ -125,7 +174,23 @@ class Claims:
         return conclude(
             run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms,
             failed_attempts=run.failed_attempts,
+            checked=None if launch is None or launch.watch is None else launch.watch.checked,
         )  # fmt: skip
+
+
+class _Claim(NamedTuple):
+    """What the runs of a claim share."""
+
+    workflows: _Workflows
+    blocks: Mapping[BudgetOwner, BudgetBlock]
+    record: RecordCheck
+
+
+class _Prepared(NamedTuple):
+    """What the executor gets of a run, or the outcome of one that it does not get."""
+
+    launch: Launch | None
+    result: JsonObject | Outcome
 
 
 class _Workflows:

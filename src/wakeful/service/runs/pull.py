@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from wakeful.consequences import consequences
 from wakeful.document import policy_from_text
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -33,6 +34,8 @@ MAX_WAIT_MS: Final = 60_000
 MAX_HEARTBEATS: Final = 1_000
 #: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
 _POLL_S: Final = 1.0
+#: Seconds after which a claim that waits for nothing ends, although other runs may pass their prechecks.
+_CHECKS_S: Final = 20.0
 
 
 class HeartbeatResult(NamedTuple):
@@ -54,13 +57,19 @@ class PullService:
     """Lets executors claim runs and renew their leases."""
 
     def __init__(
-        self, store: Store, accounts: Accounts, budgets: Budgets, runs: RunService, executors: Executors
+        self,
+        store: Store,
+        accounts: Accounts,
+        budgets: Budgets,
+        runs: RunService,
+        executors: Executors,
+        launchers: LauncherRegistry,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._runs = runs
         self._executors = executors
-        self.claims = Claims(store, budgets)
+        self.claims = Claims(store, budgets, launchers)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         store.listen(self._on_notification)
@@ -105,6 +114,7 @@ class PullService:
         check_executor_name(worker)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
+        checks_until = max(deadline, loop.time() + _CHECKS_S)
         stopping = self._stopping
         while True:
             runs_changed = self._runs_changed
@@ -113,6 +123,8 @@ class PullService:
             taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
             runs = await self.claims.prepare(workspace, worker, taken) if taken else []
             remaining_s = deadline - loop.time()
+            if taken and not runs and not stopping.is_set() and loop.time() < checks_until:
+                continue  # none of them has anything to do: go on to others
             if runs or remaining_s <= 0:
                 return runs
             due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)

@@ -19,6 +19,7 @@ from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
+from wakeful.prechecks import checked_from_text
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
@@ -237,6 +238,7 @@ class RunService:
         finished = conclude(
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
             failed_attempts=run.failed_attempts,
+            checked=None if run.precheck is None else checked_from_text(run.precheck),
         )._replace(usage=usage, response_code=answered)  # fmt: skip
         finished = with_history(finished, run, run.job_name, work, run.payload)
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))

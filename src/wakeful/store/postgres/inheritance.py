@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from wakeful.clock import Clock
 from wakeful.consequences import JOB_DISABLED, Withdrawal
 from wakeful.store.accounts import AgentRow, InheritingChange
+from wakeful.store.job_changes import precheck_edit
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
 from wakeful.store.postgres.cancellation import withdraw
@@ -21,7 +22,7 @@ from wakeful.store.postgres.mailbox import lock_for_move
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import move
 from wakeful.store.rows import JobChange, JobRow
-from wakeful.store.sql import accounts
+from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ async def write_changes(
     ]
     for start in range(0, len(new), _PAGE):
         await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
+    edits = [precheck_edit(old, row) for (old, _), row in zip(changes, new, strict=True)]
+    for edit in ("revise", "reset") if any(edits) else ():
+        job_ids = [row.id for row, each in zip(new, edits, strict=True) if each == edit]
+        await prechecks.revise(PostgresSession(db), job_ids, reset=edit == "reset")
     moves = {old.id: change.move for old, change in changes if change.move is not None}
     instances = await lock_for_move(db, events, now_ms, moves) if moves else []
     await settle_ahead(db, events, now_ms, {old.id: change.withdrawn for old, change in changes})

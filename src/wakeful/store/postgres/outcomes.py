@@ -32,7 +32,7 @@ from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
-from wakeful.store.sql import history, incidents
+from wakeful.store.sql import history, incidents, prechecks
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ async def _facts(
     counted = set(need.failed_jobs)
     if written.any_failing and (succeeded := resets_failures(finished)):
         counted.update(job_id for (job_id,) in await db.fetch(sql.WHICH_FAIL, ",".join(succeeded)))
-    failures = await db.fetch(sql.LOCK_FAILURES, list(counted)) if counted else ()
+    locked = {*counted, *need.checked_jobs}
+    jobs = await db.fetch(sql.LOCK_FAILURES, list(locked)) if locked else ()
     session = PostgresSession(db)
     failed = need.failed_jobs
     # After the jobs, which are locked now: so are the incidents of a job.
@@ -162,7 +163,7 @@ async def _facts(
     followers = await db.fetch(sql.FOLLOWERS, ",".join(followed)) if followed else ()
     heartbeats = await db.fetch(sql.HEARTBEATS, list(need.waking_runs)) if need.waking_runs else ()
     return Facts(
-        dict(map(tuple, failures)),
+        {job_id: failures for job_id, failures, _ in jobs if job_id in counted},
         has_next,
         {run_id: (created_ms, updated_ms) for run_id, created_ms, updated_ms in edits},
         [Candidate(*row) for row in followers],
@@ -170,6 +171,7 @@ async def _facts(
         await owners_of(db, need.usage_runs) if need.usage_runs else {},
         await incidents.jobs(session, failed) if failed else {},
         await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
+        {job_id: revision for job_id, _, revision in jobs},
     )
 
 
@@ -189,6 +191,8 @@ async def _apply(
         events.publish("runs")
     if effects.failures:
         await db.execute(sql.SET_FAILURES, list(effects.failures), list(effects.failures.values()))
+    if effects.precheck_states:
+        await prechecks.set_states(PostgresSession(db), effects.precheck_states)
     if effects.incidents:
         await incidents.write(PostgresSession(db), events, effects.incidents)
     if effects.usage:

@@ -296,7 +296,8 @@ WHICH_FAIL: Final = """
     WHERE closed_at IS NULL AND job_id = ANY(string_to_array($1, ',')::uuid[])"""
 #: the jobs' primary key
 LOCK_FAILURES: Final = """
-    SELECT j.id::text, j.failures FROM jobs j WHERE j.id = ANY($1::uuid[]) ORDER BY j.id FOR UPDATE"""
+    SELECT j.id::text, j.failures, j.precheck_revision FROM jobs j WHERE j.id = ANY($1::uuid[])
+    ORDER BY j.id FOR UPDATE"""
 #: the jobs' primary key, once for each
 SET_FAILURES: Final = """
     UPDATE jobs j SET failures = f.failures FROM unnest($1::uuid[], $2::integer[]) f (id, failures)
@@ -324,7 +325,8 @@ DELETE_JOBS: Final = """
     SELECT id::text, workspace, agent, name FROM deleted"""
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
-    SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, f.after_on
+    SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, f.after_on, false,
+        f.after_job
     FROM unnest(string_to_array($1, ',')::uuid[]) e (id) JOIN runs r ON r.id = e.id
     CROSS JOIN LATERAL (
         SELECT * FROM jobs f

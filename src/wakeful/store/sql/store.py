@@ -26,7 +26,7 @@ from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned, TakeNext
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.sql import budgets, history, incidents, queries
+from wakeful.store.sql import budgets, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.instance_store import SqlInstances
@@ -113,6 +113,12 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D], SqlSuggestions[D
             )
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
+
+    async def record_check(
+        self, run_id: str, attempt: int, worker: str, context: str | None, precheck: str
+    ) -> bool:
+        record = self._shared(prechecks.record)
+        return await self._driver.write(record, run_id, attempt, worker, context, precheck)
 
     async def beat(
         self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None

@@ -12,8 +12,10 @@ from wakeful.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.errors import AlreadyExists
 from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
+from wakeful.store.job_changes import precheck_edit
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.sql import prechecks
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
@@ -144,6 +146,9 @@ async def write_change(
         raise _taken(new) from error
     if new.agent != old.agent:
         add_agents(db, now_ms, owners([new]))
+    edit = precheck_edit(old, new)
+    if edit is not None:
+        await prechecks.revise(SqliteSession(db), [new.id], reset=edit == "reset")
     settle_ahead(db, events, now_ms, new.id, changed.withdrawn)
     if changed.withdraw is not None:
         withdraw(db, events, Withdrawal(new.id, new.updated_ms, changed.withdraw), None)

@@ -25,7 +25,7 @@ from wakeful.consequences import (
 )
 from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished
-from wakeful.store.sql import history, incidents
+from wakeful.store.sql import history, incidents, prechecks
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
@@ -194,6 +194,7 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
         owners_of(db, need.usage_runs) if need.usage_runs else {},
         await incidents.jobs(session, need.failed_jobs) if need.failed_jobs else {},
         await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
+        await prechecks.revisions(session, list(need.checked_jobs)) if need.checked_jobs else {},
     )
 
 
@@ -223,6 +224,8 @@ async def _apply(
         events.publish("runs")
     if effects.failures:
         db.executemany(sql.SET_FAILURES, [(count, job_id) for job_id, count in effects.failures.items()])
+    if effects.precheck_states:
+        await prechecks.set_states(SqliteSession(db), effects.precheck_states)
     if effects.incidents:
         await incidents.write(SqliteSession(db), events, effects.incidents)
     if effects.usage:

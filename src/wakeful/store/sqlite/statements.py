@@ -225,7 +225,7 @@ ANY_FOLLOWER: Final = """
     WHERE workspace > '' AND after_job IS NOT NULL AND deleted_at IS NULL LIMIT 1"""
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
-    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on
+    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on, 0, f.after_job
     FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs f INDEXED BY jobs_after
         ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name

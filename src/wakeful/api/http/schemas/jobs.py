@@ -95,7 +95,7 @@ _REQUEST: Final[dict[str, Schema]] = {
     },
     "budget": BUDGET,
     "backoff": request({"baseMs": _DELAY, "maxMs": _DELAY, "base": DURATION, "max": DURATION}),
-    "after": {"anyOf": [SLUG, request({"job": SLUG, "on": ref("ChainOn")}, "job")]},
+    "after": {"anyOf": [SLUG, request({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "job")]},
     "labels": _LABELS,
     "tz": {"type": "string", "examples": ["Europe/Berlin"]},
     "payload": ANY,
@@ -118,7 +118,7 @@ _RESPONSE: Final[dict[str, Schema]] = {
     "precheck": OBJECT,
     "budget": OBJECT,
     "backoff": response({"baseMs": WHOLE, "maxMs": WHOLE}),
-    "after": response({"job": SLUG, "on": ref("ChainOn")}),
+    "after": response({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "output"),
     "labels": _LABELS,
 }
 

@@ -58,6 +58,11 @@ RUN: Final[dict[str, Schema]] = {
     "payload": ANY,
     "session": {**or_null(TEXT), "description": "Of a turn: its session."},
     "depth": {**WHOLE, "description": "How many jobs in a row an agent made, up to the job of this run."},
+    "context": {
+        **ANY,
+        "description": "What its precheck found, and with `after.output` the run before it. Its target gets "
+        "it as `context` in the payload.",
+    },
     "instance": {**or_null(SLUG), "description": "Of a signal: the instance of the agent that handles it."},
     "signal": {**or_null(TEXT), "description": "The type of the signal."},
     "emitted": {
