@@ -36,6 +36,8 @@ MODULES: Final = (
     "tail",
     "signal",
     "messages",
+    "chat",
+    "sessions",
     "preview",
     "apply",
     "import_jobs",

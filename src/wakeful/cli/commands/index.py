@@ -69,11 +69,12 @@ COMMANDS: Final = (
         "Send a signal to an instance of an agent: a CloudEvent that becomes a run.",
     ),
     Entry("say", "messages", "Runs", "Send a message to an agent."),
+    Entry("chat", "chat", "Runs", "Talk to an agent: show the history, send messages, and show the answers."),
     Entry(
         "sessions",
-        "messages",
+        "sessions",
         "Runs",
-        "Show the sessions of an agent, with their queued messages and running turns.",
+        "Show the sessions of an agent, or one of them with what was said and answered.",
     ),
     Entry(
         "preview",

@@ -1,4 +1,4 @@
-"""`wakeful say` and `wakeful sessions`."""
+"""`wakeful say`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, now_ms
 from wakeful.cli.commands.run import follow
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.admin import session_table
 from wakeful.cli.show.runs import run_page
 from wakeful.client.types import ReceiptShape
 from wakeful.errors import FailedPrecondition
 
 _PANEL: Final = "Runs"
 _POLL_S: Final = 0.2
-_STATES: Final = {
+#: What the state of a message means, and its colour.
+STATES: Final = {
     "waiting": ("queued; its turn starts soon", "green"),
     "started": ("its turn has started", "green"),
     "dropped": ("dropped: the queue of this session is full", "yellow"),
@@ -28,7 +28,7 @@ _STATES: Final = {
 
 
 def register(app: typer.Typer) -> None:
-    """Register the commands."""
+    """Register the command."""
 
     @command(
         app,
@@ -46,28 +46,29 @@ def register(app: typer.Typer) -> None:
             str, typer.Argument(metavar="MESSAGE", help="the message; /stop and /stopall stop turns")
         ],
         session: Annotated[str | None, typer.Option("--session", help="the session (default: main)")] = None,
+        channel: Annotated[
+            str | None,
+            typer.Option("--channel", help="the channel that it comes from: jobs made there deliver there"),
+        ] = None,
+        to: Annotated[str | None, typer.Option("--to", help="the recipient on that channel")] = None,
         wait: Annotated[
             bool,
             typer.Option("--wait", "-w", help="wait for the turn; the exit code is 0 only if it succeeds"),
         ] = False,
     ) -> int:
         """Send a message to an agent."""
-        receipt = await s.out.wait_for(s.client.agents.say(s.named_agent(name), message, session=session))
-        text, colour = _STATES[receipt["state"]]
+        receipt = await s.out.wait_for(
+            s.client.agents.say(s.named_agent(name), message, session=session, channel=channel, to=to)
+        )
+        text, colour = STATES[receipt["state"]]
         if receipt["stopped"] or (receipt["state"] == "stopped" and receipt["dropped"]):
             text, colour = "stopped", "green"
         if not wait or receipt["state"] in ("dropped", "stopped"):
             s.out.show(receipt, Text(text, colour), *_details(receipt))
             return exit_codes.NOT_DONE if receipt["state"] == "dropped" else exit_codes.OK
-        run = await follow(s, receipt["runId"] or await _turn(s, name, receipt))
+        run = await follow(s, receipt["runId"] or await turn_of(s, name, receipt))
         s.out.show(run, "", *run_page(run, now_ms()))
         return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
-
-    @command(app, "sessions", examples=("wakeful sessions writer",), panel=_PANEL)
-    async def sessions(s: Session, name: AgentName) -> None:
-        """Show the sessions of an agent, with their queued messages and running turns."""
-        found = await s.out.wait_for(s.client.agents.sessions(s.named_agent(name), limit=500))
-        s.out.show({"sessions": list(found)}, session_table(found, now_ms()))
 
 
 def _details(receipt: ReceiptShape) -> list[Text]:
@@ -81,7 +82,7 @@ def _details(receipt: ReceiptShape) -> list[Text]:
     return lines
 
 
-async def _turn(s: Session, agent: str, receipt: ReceiptShape) -> str:
+async def turn_of(s: Session, agent: str, receipt: ReceiptShape) -> str:
     """Wait until the message is part of a turn, and return the turn's run id."""
     while True:
         # The queue before the runs: a turn that starts in between is then found among the runs.

@@ -201,8 +201,11 @@ async def follow_until(s: Session, run_id: str, seconds: float | None) -> RunSha
         ) from None
 
 
-async def follow(s: Session, run_id: str) -> RunShape:
-    """Wait until a run finishes and print each change of its state; return the finished run."""
+async def follow(s: Session, run_id: str, *, quiet: bool = False) -> RunShape:
+    """Wait until a run finishes and print each change of its state; return the finished run.
+
+    With `quiet`, the state is shown only while it waits, and only on a terminal.
+    """
     last: tuple[str, int, str | None] | None = None
     status = s.out.stderr.status("") if s.out.stderr.is_terminal and not s.out.as_json else None
 
@@ -214,7 +217,8 @@ async def follow(s: Session, run_id: str) -> RunShape:
         last = now
         if status:
             status.update(progress_line(run))
-        s.out.say(progress_line(run))
+        if not quiet:
+            s.out.say(progress_line(run))
 
     if status:
         status.start()

@@ -1,4 +1,4 @@
-"""Tables and pages of agents, sessions, keys, the audit log and the server's status."""
+"""Tables and pages of agents, keys, the audit log and the server's status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative, span
-from wakeful.client.types import AgentShape, AuditShape, KeyShape, SessionShape
+from wakeful.client.types import AgentShape, AuditShape, KeyShape
 from wakeful.json_value import Json
 
 
@@ -28,21 +28,6 @@ def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
         for agent in agents
     ]
     return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows, elastic="TARGET")
-
-
-def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
-    """Return a table with a line per session."""
-    rows: list[list[Cell]] = [
-        [
-            Text(session["name"], "bold"),
-            str(session["messages"]),
-            ", ".join(session["turns"]),
-            "" if session["context"] is None else f"{session['context']:.0%}",
-            _relative(session["updatedAt"], now_ms),
-        ]
-        for session in sessions
-    ]
-    return table(["SESSION", "QUEUED", "RUNNING", "CONTEXT", "LAST USED"], rows, elastic="RUNNING")
 
 
 def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
