@@ -15,7 +15,7 @@ from tests.support.query_plans import visited
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.store.postgres import sessions as postgres_talking
 from wakeful.store.sessions import SessionKey, SessionMessage
-from wakeful.store.sql import history, queries
+from wakeful.store.sql import calling_runs, history, queries
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import sessions as sqlite_talking
 from wakeful.store.sqlite.session import translate
@@ -38,6 +38,7 @@ WHOLE = "PRUNE_SESSIONS"
 SHARED = {
     **{name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)},
     **statements_of(history),
+    **statements_of(calling_runs),
 }
 # One session in a hundred is due and has waiting messages; half of those have a live turn. Each session has
 # ten turns and ten entries in its history.
@@ -48,7 +49,8 @@ _LITE = f"""
         iif(i % 100 = 0, {NOW}, NULL), 1, NULL, {NOW}, {NOW} FROM n;
     INSERT INTO session_history SELECT workspace, agent, name, k.value, 'user', 'hello', 2, 'r', NULL, {NOW}
         FROM sessions, json_each('[1,2,3,4,5,6,7,8,9,10]') k;
-    INSERT INTO messages SELECT 'm' || name || '-' || k.value, workspace, agent, name, 'hello', 'key:1',
+    INSERT INTO messages (id, workspace, agent, session, body, sent_by, trigger, at)
+    SELECT 'm' || name || '-' || k.value, workspace, agent, name, 'hello', 'key:1',
         'user', {NOW} - 1000 FROM sessions, json_each('[1,2,3]') k WHERE due_at IS NOT NULL;
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS * 10})
     INSERT INTO turns SELECT printf('r%07d', i), 'default', 'agent-' || (i % {SESSIONS} % 50),
@@ -65,7 +67,8 @@ _GREAT = f"""
     FROM generate_series(0, {SESSIONS - 1}) i;
     INSERT INTO session_history SELECT workspace, agent, name, n, 'user', 'hello', 2, gen_random_uuid(), NULL,
         to_timestamp({NOW // 1000}) FROM sessions, generate_series(1, 10) n;
-    INSERT INTO messages SELECT gen_random_uuid(), workspace, agent, name, 'hello', 'key:1', 'user',
+    INSERT INTO messages (id, workspace, agent, session, body, sent_by, trigger, at)
+    SELECT gen_random_uuid(), workspace, agent, name, 'hello', 'key:1', 'user',
         to_timestamp({NOW // 1000 - 1}) FROM sessions, generate_series(1, 3) WHERE due_at IS NOT NULL;
     INSERT INTO turns SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'default',
         'agent-' || (i % {SESSIONS} % 50), 's' || (i % {SESSIONS}), i % 200 = 0 AND i < {SESSIONS}
@@ -143,7 +146,7 @@ async def test_postgres_visits_few_rows() -> None:
         "STATES": keys,
         "MESSAGES": keys,
         "TURNS": keys,
-        "ADD_MESSAGE": ["default", "agent-0", "s0", new[0], "hello", "key:1", "user", NOW],
+        "ADD_MESSAGE": ["default", "agent-0", "s0", new[0], "hello", "key:1", "user", NOW, 0],
         "DROP_MESSAGES": [[new[0]]],
         "ADD_TURNS": [*keys, new],
         "END_TURNS": [runs],
@@ -162,6 +165,9 @@ async def test_postgres_visits_few_rows() -> None:
         "DELETE_HISTORY": key,
         "PRUNE_HISTORY": [NOW - DAY],
         "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],
+        "CALLING_RUN": [runs[0]],
+        "CHARGE": [runs[0], 1, 5],
+        "CHARGED": [runs[0]],
         WHOLE: [NOW - DAY],
     }
     statements = statements_of(postgres_talking) | SHARED

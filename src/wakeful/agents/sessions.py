@@ -276,22 +276,29 @@ def _run(
     policy = policy_from_text(state.policy) if state.policy else DEFAULT_POLICY
     has_job = not work.pulled
     workspace, agent, session = state.key
-    trigger: TriggerName = "agent" if batch[-1].trigger == "agent" else "user"
+    depth = max(message.depth for message in batch)
     run = manual_run(
         job_id=state.job_id if has_job else None,
         workspace=workspace,
         agent=agent,
         job_name=WAKE_JOB if has_job else None,
         lane=work.lane,
-        trigger=trigger,
+        trigger=_trigger(batch),
         now_ms=now_ms,
         triggered_by=batch[-1].sent_by,
         payload=payload_to_text(payload_of(session, batch, before)),
         claim_ms=claim_timeout_ms(work, policy),
         requirement=requirement_of(work, workspace, agent),
-        details=RunDetails(session=session),
+        details=RunDetails(session=session, depth=depth),
     )
     return signal_of_job(run, work, MESSAGE_SIGNAL)
+
+
+def _trigger(batch: Sequence[SessionMessage]) -> TriggerName:
+    """Return the trigger of a turn: `chain` if a run that no person started sent one of its messages."""
+    if any(message.trigger == "chain" for message in batch):
+        return "chain"
+    return "agent" if batch[-1].trigger == "agent" else "user"
 
 
 def _closes_ms(batch: Sequence[SessionMessage], queue: Queue) -> int:

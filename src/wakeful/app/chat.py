@@ -45,7 +45,7 @@ class CronTool:
 
     async def call(self, run: Launch, name: str, arguments: Mapping[str, object]) -> str:
         """Perform a call and return its result, or its error, as text."""
-        principal = Principal(f"run:{run.id}", "agent", run.workspace, run.agent)
+        principal = Principal(f"run:{run.id}", "agent", run.workspace, run.agent, run_id=run.id)
         result = await call(_RunScheduler(self._services, principal, arguments), arguments)
         return result.text
 

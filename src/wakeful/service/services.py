@@ -91,7 +91,7 @@ class Services:
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs, run_origins)
-        self.messages = MessageService(store, accounts, self.budgets, wake_jobs)
+        self.messages = MessageService(store, accounts, self.budgets, wake_jobs, run_origins)
         self.sessions = SessionService(store, accounts)
         alert_jobs = AlertJobs(store, launchers, keyring)
         internal_jobs = JobService(

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from wakeful.job import HEARTBEAT_JOB
 from wakeful.job import WAKE_JOB as WAKE_JOB
 from wakeful.run import NewRun
+from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 
@@ -42,10 +43,12 @@ class SessionMessage(NamedTuple):
     body: str
     #: the sender, as in the audit
     sent_by: str
-    #: the trigger of its turn: `user` or `agent`
+    #: the trigger of its turn: `user`, `agent`, or `chain` if a run that no person started sent it
     trigger: str
     #: not before that of an earlier message of the session
     at_ms: int
+    #: of its turn: how many jobs in a row an agent made for itself
+    depth: int = 0
 
 
 class Turn(NamedTuple):
@@ -147,10 +150,11 @@ class SessionStore(Protocol):
         judge: SessionRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[SessionUpdate] | None = None,
+        charge: ChargeRule | None = None,
     ) -> SessionUpdate:
         """Lock a session, which is added if there is none, and write the update that `judge` returns.
 
-        Topic: `sessions`, if anything waits in it.
+        Topic: `sessions`, if anything waits in it. `charge` is as in `create_jobs`.
         """
         ...
 

@@ -23,6 +23,7 @@ from wakeful.service.agents.wakes import WakeJobs
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
+from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow
 from wakeful.store.idempotency import Keyed
@@ -59,10 +60,18 @@ class Receipt:
 class MessageService:
     """Accepts messages. `SessionService` reads the sessions."""
 
-    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        budgets: Budgets,
+        wake_jobs: WakeJobs,
+        origins: RunOrigins,
+    ) -> None:
         self._store = store
         self._accounts = accounts
         self._wake_jobs = wake_jobs
+        self._origins = origins
         self._longest = accounts.defaults.max_payload_bytes
         self._budgets = budgets
 
@@ -87,9 +96,11 @@ class MessageService:
         session = _session(document.get("session"))
         address = await self._address(principal, workspace, agent, document)
         now_ms = self._store.clock.now_ms()
-        trigger = "agent" if principal.role == "agent" else "user"
+        call = await self._origins.call(principal, workspace, agent)
         body = _body(document.get("message"))
-        message = SessionMessage(new_id(now_ms), body, principal.actor, trigger, now_ms)
+        message = SessionMessage(new_id(now_ms), body, principal.actor, "user", now_ms)
+        if call is not None and command_in(body) is None:
+            message = call.sent(message)
         _check_size(session, message, self._longest)
         order = command_in(body)
         if order is None:
@@ -109,6 +120,7 @@ class MessageService:
             lambda talk: receive(talk, message, now_ms, address),
             [entry],
             keyed.of(lambda settled: _receipt(session, message_id, settled)) if keyed else None,
+            call.charge if call else None,
         )
         return _receipt(session, message_id, settled)
 

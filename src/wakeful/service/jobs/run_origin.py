@@ -19,7 +19,7 @@ from wakeful.document.values import camel
 from wakeful.errors import NotFound, PermissionDenied
 from wakeful.job import Definition, JobRecord, Origin, Work
 from wakeful.job_transitions import disabled
-from wakeful.run import NewRun, RunDetails, TriggerName
+from wakeful.run import NewRun, RunDetails
 from wakeful.self_scheduling import (
     APPROVAL,
     CallingRun,
@@ -36,6 +36,7 @@ from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.sessions import SessionMessage
 
 #: The catch-up policy of jobs that an agent makes, unless they set one.
 _CATCHUP: Final = "latest"
@@ -148,13 +149,13 @@ class AgentCall:
             return runs
         return [_run_at(run, self.depth) for run in runs]
 
-    def message_trigger(self, message_id: str) -> TriggerName:
-        """Return the trigger of the turn of a message that the call sends; it counts like a job."""
+    def sent(self, message: SessionMessage) -> SessionMessage:
+        """Return a message that the call sends. In a run that no person started, it counts like a job."""
         if self.run is None or not self.unattended:
-            return "agent" if self._principal.role == "agent" else "user"
+            return message._replace(trigger="agent" if self._principal.role == "agent" else "user")
         check_depth(self._bounds, self.run)
-        self._made.add(message_id)
-        return "chain"
+        self._made.add(message.id)
+        return message._replace(trigger="chain", depth=self.depth)
 
     @staticmethod
     def _check_enabling(old: JobRecord, new: JobRecord, context: JobContext) -> None:

@@ -53,7 +53,8 @@ STATES: Final = f"""
         AND j.deleted_at IS NULL"""
 #: messages_of_session: a range of it for each
 MESSAGES: Final = f"""
-    SELECT m.workspace, m.agent, m.session, m.id::text, m.body, m.sent_by, m.trigger, m.at FROM {_GIVEN}
+    SELECT m.workspace, m.agent, m.session, m.id::text, m.body, m.sent_by, m.trigger, m.at, m.depth
+    FROM {_GIVEN}
     JOIN messages m ON m.workspace = k.workspace AND m.agent = k.agent AND m.session = k.name
     ORDER BY m.at, m.id"""
 #: turns_live: a range of it for each; the primary key of runs, once for each of those
@@ -65,8 +66,8 @@ TURNS: Final = f"""
     LEFT JOIN runs r ON r.id = t.run_id ORDER BY t.run_id"""
 #: the primary keys
 ADD_MESSAGE: Final = """
-    INSERT INTO messages (workspace, agent, session, id, body, sent_by, trigger, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"""
+    INSERT INTO messages (workspace, agent, session, id, body, sent_by, trigger, at, depth)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"""
 DROP_MESSAGES: Final = "DELETE FROM messages WHERE id = ANY($1::uuid[])"
 ADD_TURNS: Final = """
     INSERT INTO turns (workspace, agent, session, run_id, live)

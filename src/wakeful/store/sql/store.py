@@ -16,6 +16,7 @@ from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
 from wakeful.incident_rules import Incident
 from wakeful.outcome import Finished
+from wakeful.self_scheduling import ChargeRule
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import ChangeRow, TransactionEvents
@@ -208,8 +209,9 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D], SqlSuggestions[D
         judge: SessionRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[SessionUpdate] | None = None,
+        charge: ChargeRule | None = None,
     ) -> SessionUpdate:
-        recorded = Recorded(entries, always, keyed)
+        recorded = Recorded(entries, always, keyed, charge)
         return await self._record(recorded, self._operations.sessions.update_session, key, now_ms, judge)
 
     async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:

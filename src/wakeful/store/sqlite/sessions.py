@@ -46,7 +46,7 @@ STATE: Final = f"""
     WHERE s.workspace = ?1 AND s.agent = ?2 AND s.name = ?3"""
 #: messages_of_session: a range of it, in its order
 MESSAGES: Final = f"""
-    SELECT id, body, sent_by, trigger, at FROM messages INDEXED BY messages_of_session
+    SELECT id, body, sent_by, trigger, at, depth FROM messages INDEXED BY messages_of_session
     WHERE {_KEY} ORDER BY at, id"""
 #: turns_live: a range of it, in its order; the primary key of runs, once for each
 TURNS: Final = f"""
@@ -55,8 +55,8 @@ TURNS: Final = f"""
     LEFT JOIN runs r ON r.id = t.run_id"""
 #: the primary keys
 ADD_MESSAGE: Final = """
-    INSERT INTO messages (workspace, agent, session, id, body, sent_by, trigger, at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+    INSERT INTO messages (workspace, agent, session, id, body, sent_by, trigger, at, depth)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 DROP_MESSAGE: Final = "DELETE FROM messages WHERE id = ?"
 ADD_TURN: Final = "INSERT INTO turns (workspace, agent, session, run_id, live) VALUES (?, ?, ?, ?, 1)"
 END_TURN: Final = "UPDATE turns SET live = 0 WHERE run_id = ?"

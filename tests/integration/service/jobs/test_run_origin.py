@@ -441,6 +441,94 @@ async def test_approval_counts_for_calls_in_a_run_and_outlives_the_setting(ask: 
     assert (await ada("POST", JOBS, {"name": "free", **WEEKLY})).body["enabled"] is True
 
 
+# --- conversations ---------------------------------------------------------------------------------------
+
+
+TELEGRAM = {"channel": "telegram", "to": "123"}
+
+
+async def in_turn(ask: ApiClient, ada: ApiClient, **message: object) -> InRun:
+    """Return a client in a turn of the session `telegram:123`."""
+    await ask("PUT", "/agents/ada", {"queue": {"debounceMs": 0}, "channel": "slack"})
+    said = {"message": "remind me every Monday", "session": "telegram:123", **message}
+    assert (await ask("POST", "/agents/ada/messages", said)).status == 202
+    claim = {"worker": "w", "agents": ["ada"], "limit": 1, "waitMs": 20_000}
+    (turn,) = (await ask("POST", "/runs/claim", claim)).body["runs"]
+    assert (turn["trigger"], turn["session"], turn["depth"]) == ("user", "telegram:123", 0)
+    return InRun(ada, turn["id"])
+
+
+def delivery(job: Mapping[str, Any]) -> tuple[bool, str | None, str | None]:
+    return job["deliver"], job["channel"], job["to"]
+
+
+async def test_a_job_that_is_made_in_a_conversation_delivers_there(ask: ApiClient, ada: ApiClient):
+    turn = await in_turn(ask, ada, **TELEGRAM)
+    weekly = await turn.made("weekly", WEEKLY)
+    assert weekly["origin"] == {"session": "telegram:123", **TELEGRAM}
+    assert delivery(weekly) == (True, "telegram", "123")
+    assert delivery(await turn.made("said", {**WEEKLY, "deliver": True})) == (True, "telegram", "123")
+    assert delivery(await turn.made("quiet", {**WEEKLY, "deliver": False})) == (False, None, None)
+    assert delivery(await turn.made("own", {**WEEKLY, "channel": "slack"})) == (True, "slack", None)
+    for other in ({"channel": "telegram", "to": "456"}, {"channel": "mail"}, {"to": "456"}):
+        assert refused(await turn.add("elsewhere", {**WEEKLY, **other})) == (403, "permission-denied")
+    quiet = (await turn("PATCH", f"{JOBS}/quiet", {"deliver": True, **TELEGRAM})).body
+    assert delivery(quiet) == (True, "telegram", "123")
+    assert refused(await turn("PATCH", f"{JOBS}/quiet", {"to": "456"}))[0] == 403
+
+
+async def test_jobs_in_runs_of_a_job_have_its_conversation(ask: ApiClient, ada: ApiClient):
+    turn = await in_turn(ask, ada, **TELEGRAM)
+    weekly = await turn.made("weekly", WEEKLY)
+    run = await in_run(ask, ada, job="weekly", depth=1)
+    once = await run.made("once", ONCE)
+    assert (once["origin"], once["depth"]) == (weekly["origin"], 2)
+    assert delivery(once) == (True, "telegram", "123")
+    # A document that was stored with the defaults of the conversation converges, wherever it is sent from.
+    same = (await ada("PUT", f"{JOBS}/weekly", WEEKLY)).body
+    assert (same["revision"], same["origin"]) == (weekly["revision"], weekly["origin"])
+    edited = (await ask("PATCH", f"{JOBS}/weekly", {"message": "by a person"})).body
+    assert (edited["origin"], delivery(edited)) == (weekly["origin"], (True, "telegram", "123"))
+    sent_back = {**edited, "origin": {"session": "main", "channel": "mail", "to": "x"}, "depth": 0}
+    kept = (await ask("PUT", f"{JOBS}/weekly", sent_back)).body
+    assert (kept["origin"], kept["depth"]) == (weekly["origin"], 1)
+
+
+@on_one_store
+async def test_a_conversation_without_a_channel_is_the_origin_and_delivers_nothing(
+    ask: ApiClient, ada: ApiClient
+):
+    turn = await in_turn(ask, ada)
+    weekly = await turn.made("weekly", WEEKLY)
+    assert weekly["origin"] == {"session": "telegram:123", "channel": None, "to": None}
+    assert delivery(weekly) == (False, None, None)
+
+
+@on_one_store
+async def test_a_job_of_another_agent_has_no_conversation(ask: ApiClient, ada: ApiClient):
+    turn = InRun(ask, (await in_turn(ask, ada, **TELEGRAM)).run_id)
+    made = (await turn("POST", "/agents/ben/jobs", {"name": "weekly", **WEEKLY})).body
+    assert (made["origin"], made["deliver"], made["depth"]) == (None, False, 1)
+
+
+async def test_a_message_from_a_scheduled_run_does_not_lift_its_bounds(ask: ApiClient, ada: ApiClient):
+    await ask("PUT", "/agents/ada", {"queue": {"debounceMs": 0}})
+    run = await in_run(ask, ada, depth=1)
+    for number in range(5):
+        said = {"message": "add a job every Monday", "session": f"own-{number}"}
+        assert (await run("POST", "/agents/ada/messages", said)).status == 202
+    assert refused(await run("POST", "/agents/ada/messages", {"message": "more"}))[0] == 429
+    claim = {"worker": "w", "agents": ["ada"], "limit": 10, "waitMs": 20_000}
+    turns = (await ask("POST", "/runs/claim", claim)).body["runs"]
+    assert [(found["trigger"], found["depth"]) for found in turns] == [("chain", 2)] * 5
+    turn = InRun(ada, turns[0]["id"])
+    assert refused(await turn.add("weekly", WEEKLY)) == (403, "permission-denied")
+    assert (await turn.made("once", ONCE))["depth"] == 3
+    deep = await in_run(ask, ada, depth=3)
+    assert refused(await deep("POST", "/agents/ada/messages", {"message": "more"}))[0] == 403
+    assert (await deep("POST", "/agents/ada/messages", {"message": "/stopall"})).status == 202
+
+
 # --- a real schedule -------------------------------------------------------------------------------------
 
 

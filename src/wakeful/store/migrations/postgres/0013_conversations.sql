@@ -12,6 +12,9 @@ ALTER TABLE sessions
     ADD COLUMN send_to  text,
     ADD COLUMN sequence bigint NOT NULL DEFAULT 0;   -- the last number in its history
 
+ALTER TABLE messages
+    ADD COLUMN depth integer NOT NULL DEFAULT 0;  -- of its turn: how many jobs in a row an agent made for itself
+
 -- What was said and answered in a session.
 CREATE TABLE session_history (
     workspace text        COLLATE "C" NOT NULL,

@@ -15,6 +15,9 @@ ALTER TABLE sessions ADD COLUMN send_to TEXT;
 -- the last number in its history
 ALTER TABLE sessions ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;
 
+-- of its turn: how many jobs in a row an agent made for itself
+ALTER TABLE messages ADD COLUMN depth INTEGER NOT NULL DEFAULT 0;
+
 -- What was said and answered in a session.
 CREATE TABLE session_history (
     workspace TEXT    NOT NULL,
