@@ -1,0 +1,199 @@
+"""Errors, slow and broken answers of endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import NewApp, on_one_store
+from tests.support.chat_endpoint import ChatStandIn
+from tests.support.chat_jobs import MODEL, QUICK_RETRY, SELDOM, add, run, settings, used
+from tests.support.waiting import over
+from wakeful import Chat
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("answer", "reason", "attempts"),
+    [
+        ({"text": None, "refusal": "I cannot help with that."}, "refused", 1),
+        ({"text": None, "finish_reason": "content_filter"}, "content_filter", 1),
+        ({"text": None, "finish_reason": "length"}, "answer_length", 1),
+        ({"text": None}, "empty_answer", 2),
+    ],
+)
+async def test_an_answer_without_text_fails_with_its_reason(
+    new_app: NewApp, endpoint: ChatStandIn, answer: dict[str, Any], reason: str, attempts: int
+):
+    for _ in range(2):
+        endpoint.say(**answer)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, max_attempts=2)
+        done = await run(app)
+    assert (done.state, done.reason, done.attempt) == ("failed", reason, attempts)
+    assert used(done)["tokens"] == 120, "the usage of a failed attempt is recorded"
+
+
+@on_one_store
+async def test_a_cut_answer_says_so(new_app: NewApp, endpoint: ChatStandIn):
+    endpoint.say("Once upon a", finish_reason="length")
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        done = await run(app)
+    assert done.output == "Once upon a\n[cut off: the answer reached its limit of tokens]"
+
+
+@on_one_store
+async def test_nothing_to_add_after_a_tool_call_is_a_success(new_app: NewApp, endpoint: ChatStandIn):
+    endpoint.call(("cron", {"action": "status"}))
+    endpoint.say(None)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        done = await run(app)
+    assert (done.state, done.output) == ("succeeded", None)
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        ("{broken", 200, "the response is not JSON: {broken"),
+        ('{"choices": []}', 200, "the response has no choices"),
+        ('{"error": {"message": "overloaded", "code": 502}}', 200, "HTTP 502 Bad Gateway: overloaded"),
+        ("x" * (5 * 1024 * 1024), 200, "the response is larger than 4096 KB"),
+        ("upstream gone", 504, "HTTP 504 Gateway Timeout: upstream gone"),
+    ],
+)
+async def test_a_broken_response_is_retried(
+    new_app: NewApp, endpoint: ChatStandIn, body: str, status: int, error: str
+):
+    endpoint.raw(body, status)
+    endpoint.say("Fine.")
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        done = await run(app)
+        first = (await app.services.store.attempts(done.id))[0]
+    assert (done.state, done.attempt, done.output) == ("succeeded", 2, "Fine.")
+    assert first.error is not None
+    assert error in first.error
+
+
+@on_one_store
+async def test_a_redirect_is_not_followed(new_app: NewApp, endpoint: ChatStandIn):
+    endpoint.raw("{}", 307, {"location": "https://evil.example/v1/chat/completions"})
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        done = await run(app)
+    assert (done.state, done.attempt, done.response_code) == ("failed", 1, 307)
+    assert done.error is not None
+    assert "redirects are not followed" in done.error
+
+
+@on_one_store
+async def test_an_endpoint_that_closes_the_connection_is_tried_again(new_app: NewApp):
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, new_app(settings=settings()) as app:
+        target = Chat(url, MODEL)
+        await app.jobs.create(
+            "digest", schedule=SELDOM, target=target, message="hello", max_attempts=2, backoff=QUICK_RETRY
+        )
+        done = await run(app)
+    assert (done.state, done.reason, done.attempt) == ("failed", "network", 2)
+    assert done.usage is None
+
+
+@on_one_store
+async def test_usage_that_is_missing_is_estimated(new_app: NewApp, endpoint: ChatStandIn):
+    endpoint.usage = None
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, chat={"tools": False}, message="word " * 1_000)
+        done = await run(app)
+    assert used(done)["estimated"] is True
+    assert 1_000 < used(done)["inputTokens"] < 2_000
+
+
+@on_one_store
+async def test_429_and_5xx_are_retried_after_the_time_that_the_endpoint_names(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    endpoint.refuse(429, "slow down", {"retry-after-ms": "1500"})
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        begun = await app.jobs.run("digest")
+        done = await over(app, begun.id)
+        first = (await app.services.store.attempts(begun.id))[0]
+    assert (done.state, done.attempt) == ("succeeded", 2)
+    assert first.error == "HTTP 429 Too Many Requests: slow down"
+    assert done.started_at is not None
+    assert first.finished_ms is not None
+    assert done.started_at.timestamp() * 1000 - first.finished_ms >= 1500
+
+
+@on_one_store
+async def test_a_wrong_key_fails_at_once_and_is_not_shown(new_app: NewApp, endpoint: ChatStandIn):
+    wrong = "sk-wrong-secret-42"
+    async with new_app(settings=settings(chat_keys={"test": wrong})) as app:
+        await add(app, endpoint)
+        done = await run(app)
+        shown = repr(await app.jobs.get("digest")) + repr(done) + repr(await app.runs.get(done.id))
+    assert (done.state, done.attempt, done.response_code) == ("failed", 1, 401)
+    assert done.error is not None
+    assert "check WAKEFUL_CHAT_KEY_TEST" in done.error
+    assert wrong not in shown
+
+
+@on_one_store
+async def test_an_overflow_leaves_out_the_previous_answer_and_tries_again(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        await run(app)
+        message = "This model's maximum context length is 8192 tokens."
+        endpoint.refuse(400, message, code="context_length_exceeded")
+        done = await run(app)
+        assert (done.state, done.attempt) == ("succeeded", 1)
+        assert (len(endpoint.texts(1)), endpoint.texts(2)) == (3, [("user", "What is new?")])
+        assert used(done)["dropped"] == 2
+        endpoint.refuse(400, message)
+        endpoint.refuse(400, message)
+        done = await run(app)
+    assert (done.state, done.attempt, done.reason) == ("failed", 1, "context_length")
+
+
+@on_one_store
+async def test_an_endpoint_without_max_tokens_or_tools_is_adapted_to(new_app: NewApp, endpoint: ChatStandIn):
+    message = (
+        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'"
+    )
+    endpoint.refuse(400, message, param="max_tokens", code="unsupported_parameter")
+    endpoint.refuse(400, "registry.example/tiny:1b does not support tools")
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, chat={"max_tokens": 64})
+        assert (await run(app)).attempt == 1
+        await run(app)
+    sent = [
+        (each.get("max_tokens"), each.get("max_completion_tokens"), "tools" in each)
+        for each in endpoint.requests
+    ]
+    assert sent == [(64, None, True), (None, 64, True), (None, 64, False), (None, 64, False)]
+
+
+@on_one_store
+async def test_a_slow_answer_times_out_and_what_was_used_is_recorded(new_app: NewApp, endpoint: ChatStandIn):
+    never = asyncio.Event()
+    endpoint.call(("cron", {"action": "status"}))
+    endpoint.hang(never)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, timeout="2s", max_attempts=1)
+        done = await run(app)
+    assert (done.state, done.reason, done.error) == ("failed", "timeout", "timed out after 2 s")
+    assert used(done)["tokens"] == 120
+    never.set()
