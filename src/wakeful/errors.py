@@ -21,7 +21,7 @@ class WakefulError(Exception):
 
     code: ClassVar[str] = "internal"
     #: seconds after which a retry may succeed; None: unknown
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -28,6 +28,7 @@ from wakeful.model import (
     Attempt,
     BulkResult,
     HeartbeatResult,
+    Hook,
     Incident,
     InstanceInfo,
     Job,
@@ -155,6 +156,21 @@ class JobsApi(Protocol):
 
     async def rotate_secret(self, name: str) -> Job:
         """Create a new webhook secret. For a day, deliveries are signed with both."""
+        ...
+
+    async def create_hook(self, name: str) -> Hook:
+        """Give a job a new trigger URL, which is returned only once.
+
+        If it has one already, that one works for another day.
+        """
+        ...
+
+    async def get_hook(self, name: str) -> Hook:
+        """Return when the trigger URL of a job was created. NotFound: it has none."""
+        ...
+
+    async def delete_hook(self, name: str) -> None:
+        """Delete the trigger URL of a job, and the one before it. NotFound: it has none."""
         ...
 
     @overload

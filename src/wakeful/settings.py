@@ -30,6 +30,7 @@ WAIT_FOR_DB_S: Final = 60
 _NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models")
 #: the format of an API key: 32 random bytes in URL-safe base64
 API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
+_PUBLIC_URL: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
@@ -89,6 +90,10 @@ class Settings:
     #: how many instances of agent classes may exist; 0: unlimited
     quota_instances_per_workspace: int = 0
     quota_instances_per_agent: int = 0
+    #: requests that the trigger URL of a job takes per minute and process; 0: unlimited
+    hooks_per_minute: int = 60
+    #: the address at which others reach the server, for trigger URLs; None: that of the request
+    public_url: str | None = None
     #: the port of `worker`, for health and metrics; None: 9254, or a free port if that is in use
     worker_port: int | None = None
     #: whether `worker` serves HTTP
@@ -263,6 +268,8 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
         return number
     if key == "admin_key" and not API_KEY.fullmatch(text):  # not shown: it may be a mistyped key
         raise InvalidArgument(f"{name}: write wk_ and 43 letters, digits, - or _, from 32 random bytes")
+    if key == "public_url" and not _PUBLIC_URL.fullmatch(text):
+        raise InvalidArgument(f"{name}: '{text}' is not a URL such as https://wakeful.example.com")
     if kind is str:
-        return text
+        return text.rstrip("/") if key == "public_url" else text
     return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -31,6 +31,7 @@ def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
             target_policy=AgentTargetPolicy((ALL,)),
             lanes=None,
             allowance=None,
+            hooks_per_minute=60,
             warnings=SaveWarnings(Executors(store), Replicas(store, launchers)),
             origins=RunOrigins(store, accounts),
             internal=False,

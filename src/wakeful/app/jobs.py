@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
-from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
-from wakeful.model.from_json import bulk_result_from_json
+from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Run
+from wakeful.model.from_json import bulk_result_from_json, hook_from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
@@ -18,7 +18,7 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
-from wakeful.service.serializers import serialize_bulk_result
+from wakeful.service.serializers import serialize_bulk_result, serialize_hook
 from wakeful.service.services import Services
 from wakeful.target import Target
 
@@ -68,7 +68,8 @@ class Jobs(JobsApi):
         job = await self._service.get(LOCAL, workspace, agent, name)
         spent = await self._services.budgets.spent(workspace, agent, job.id)
         last = await self._services.runs.list(LOCAL, workspace, agent, job_id=job.id, limit=_LAST_RUNS)
-        return job_from_record(job, spent=spent, last_runs=tuple(map(run_from_view, last)))
+        hook = await self._service.hooks.exists(job.id)
+        return job_from_record(job, hook=hook, spent=spent, last_runs=tuple(map(run_from_view, last)))
 
     async def list(
         self,
@@ -151,6 +152,16 @@ class Jobs(JobsApi):
 
     async def rotate_secret(self, name: str) -> Job:
         return job_from_saved(await self._service.rotate_secret(LOCAL, *self._where, name))
+
+    async def create_hook(self, name: str) -> Hook:
+        hook = await self._service.hooks.create(LOCAL, *self._where, name)
+        return hook_from_json(serialize_hook(hook, self._services.public_url))
+
+    async def get_hook(self, name: str) -> Hook:
+        return hook_from_json(serialize_hook(await self._service.hooks.get(LOCAL, *self._where, name)))
+
+    async def delete_hook(self, name: str) -> None:
+        await self._service.hooks.delete(LOCAL, *self._where, name)
 
     @overload
     async def run(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, Unpack, overload
 from wakeful.client.fields import document
 from wakeful.client.rest.jobs import RestJobs
 from wakeful.json_value import Json
-from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
-from wakeful.model.from_json import bulk_result_from_json, job_from_json, run_from_json
+from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Run
+from wakeful.model.from_json import bulk_result_from_json, hook_from_json, job_from_json, run_from_json
 from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
@@ -98,6 +98,15 @@ class Jobs(JobsApi):
 
     async def rotate_secret(self, name: str) -> Job:
         return job_from_json(await self._rest.rotate_secret(name))
+
+    async def create_hook(self, name: str) -> Hook:
+        return hook_from_json(await self._rest.create_hook(name))
+
+    async def get_hook(self, name: str) -> Hook:
+        return hook_from_json(await self._rest.get_hook(name))
+
+    async def delete_hook(self, name: str) -> None:
+        await self._rest.delete_hook(name)
 
     @overload
     async def run(

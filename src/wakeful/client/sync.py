@@ -42,6 +42,9 @@ class Jobs(_Part[jobs.Jobs]):
     resume = blocking(jobs.Jobs.resume)
     delete = blocking(jobs.Jobs.delete)
     rotate_secret = blocking(jobs.Jobs.rotate_secret)
+    create_hook = blocking(jobs.Jobs.create_hook)
+    get_hook = blocking(jobs.Jobs.get_hook)
+    delete_hook = blocking(jobs.Jobs.delete_hook)
     runs = blocking(jobs.Jobs.runs)
     backfill = blocking(jobs.Jobs.backfill)
 

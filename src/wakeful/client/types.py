@@ -53,10 +53,26 @@ class JobShape(TypedDict):
     nextTicks: NotRequired[list[TickShape]]
     #: its last runs, newest first; only where one job is read
     lastRuns: NotRequired[list[RunShape]]
+    #: whether it has a trigger URL; only where one job is read
+    hook: NotRequired[bool]
     #: only when it is created
     secret: NotRequired[str | None]
     #: only when it is saved
     warnings: NotRequired[list[str]]
+
+
+class HookShape(TypedDict):
+    """The trigger URL of a job."""
+
+    id: str
+    createdAt: str
+    createdBy: str
+    #: the URL before it, and until when that one works
+    previousId: str | None
+    previousUntil: str | None
+    #: only when it is created
+    url: NotRequired[str]
+    token: NotRequired[str]
 
 
 class JobRefShape(TypedDict):

@@ -248,5 +248,5 @@ OTHER: Final = (
 RESPONSE_ONLY: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
     "createdAt", "createdBy", "origin", "depth", "updatedAt", "nextTicks", "spent", "pauseNote",
-    "pausedUntil", "lastRuns", "warnings", "scheduleOrigin", "scheduleId",
+    "pausedUntil", "lastRuns", "warnings", "scheduleOrigin", "scheduleId", "hook",
 )  # fmt: skip

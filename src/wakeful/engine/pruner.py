@@ -21,7 +21,8 @@ log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):
-    """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, usage, changes.
+    """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
+    usage, changes.
 
     The changelog is pruned every `log_every_ms`, everything else every hour.
     """
@@ -43,6 +44,7 @@ class Pruner(Loop):
             await self._store.prune_incidents(now_ms - self._retention_ms)
             await self._store.prune_suggestions(now_ms - self._retention_ms)
             await self._store.prune_sessions(now_ms - self._retention_ms)
+            await self._store.prune_hooks(now_ms)
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)

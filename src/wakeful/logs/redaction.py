@@ -22,6 +22,7 @@ _FORMS: Final = re.compile(
     r"""
       (?P<key>wk_)[A-Za-z0-9_-]{16,}
     | (?P<webhook>whsec_)[A-Za-z0-9+/=_-]{8,}
+    | (?P<trigger>\bhook_)[A-Za-z0-9_-]{43}
     | (?P<jwt>eyJ)[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?
     | (?P<scheme>\b(?:bearer|basic|digest)\s+)(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}
     | (?P<header>\b(?:proxy-)?authorization['"]?\s*[:=]\s*['"]?)(?:(?:bearer|basic|digest)\s+)?[^\s'",}]+

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RunState,
         Trigger,
     )
+    from wakeful.model.hook import Hook
     from wakeful.model.incident import Incident
     from wakeful.model.instance import InstanceInfo
     from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
@@ -38,6 +39,7 @@ __all__ = [
     "Event",
     "HeartbeatResult",
     "HistoryEntry",
+    "Hook",
     "Incident",
     "IncidentState",
     "InstanceInfo",
@@ -71,6 +73,7 @@ if not TYPE_CHECKING:
                 "RunState",
                 "Trigger",
             ],
+            "wakeful.model.hook": ["Hook"],
             "wakeful.model.incident": ["Incident"],
             "wakeful.model.instance": ["InstanceInfo"],
             "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],

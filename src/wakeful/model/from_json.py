@@ -22,6 +22,7 @@ from wakeful.model.enums import (
     RunState,
     Trigger,
 )
+from wakeful.model.hook import Hook
 from wakeful.model.incident import Incident
 from wakeful.model.instance import InstanceInfo
 from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
@@ -132,6 +133,7 @@ run_from_json: Final = _Parser(
         "timeout": _optional(duration),
     },
 )
+hook_from_json: Final = _Parser(Hook, convert={"created_at": _at, "previous_until": _optional(_at)})
 job_from_json: Final = _Parser(
     Job,
     {"agent": "agentId", **{field.option: field.name for field in DECLARED}},

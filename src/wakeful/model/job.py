@@ -151,6 +151,8 @@ class Job:
     spent: Mapping[str, Json] | None = field(default=None, compare=False)
     #: the run that records the skipped tick; only in `skip_next`
     skipped: Run | None = field(default=None, compare=False)
+    #: whether it has a trigger URL; only in `get`
+    hook: bool | None = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `create`, `upsert`, `update` and `rotate_secret`
     secret: str | None = field(default=None, repr=False, compare=False)
     #: why it may not do what is expected: its runs wait for an executor, and none is known; only in

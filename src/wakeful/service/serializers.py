@@ -17,6 +17,7 @@ from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
 from wakeful.service.jobs.bulk_pauses import BulkResult
+from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
@@ -113,6 +114,27 @@ def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) ->
     """Return a saved job, with its secret if it is new, and with warnings if there are any."""
     content = serialize_job(principal, saved.job, now_ms, ticks=5)
     return _with_news(content, saved.secret, saved.warnings)
+
+
+def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:
+    """Return a trigger URL; if it is new, with its token and its address at `base_url`."""
+    row, previous = hook.row, hook.previous
+    content: JsonObject = {
+        "id": row.id,
+        "createdAt": instant(row.created_ms),
+        "createdBy": row.created_by,
+        "previousId": previous.id if previous else None,
+        "previousUntil": instant(previous.expires_ms) if previous else None,
+    }
+    if hook.token is not None:
+        content["token"] = hook.token
+        content["url"] = None if base_url is None else f"{base_url}/hooks/{hook.token}"
+    return content
+
+
+def serialize_hook_run(run: RunView) -> JsonObject:
+    """Return what the sender of a request to a trigger URL learns of the run."""
+    return {"id": run.id, "job": run.job_name, "state": run.state, "trigger": run.trigger}
 
 
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:

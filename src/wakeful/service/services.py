@@ -80,6 +80,7 @@ class Services:
             target_policy=AgentTargetPolicy(settings.agent_targets),
             lanes=frozenset(lanes or ()) or None,
             allowance=allowance(settings),
+            hooks_per_minute=settings.hooks_per_minute,
             warnings=warnings,
             origins=run_origins,
             internal=False,
@@ -130,6 +131,8 @@ class Services:
         self.runs.on_completed = self._completed
         self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
+        #: the address of the server in trigger URLs; None: that of the request
+        self.public_url = settings.public_url
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
         self.doctor = Doctor(store, accounts, settings, metrics, self.status, sorted(settings.channels))
@@ -146,6 +149,7 @@ class Services:
         self.tracing = tracing
         record = _ignore if tracing is None else tracing.triggered
         self.jobs.triggers.on_triggered = record
+        self.jobs.hooks.on_triggered = record
         self.wakes.on_triggered = record
         self.signals.on_triggered = record
         self.runs.on_triggered = record

@@ -17,6 +17,7 @@ from wakeful.api.http import (
     dead_letters,
     executors,
     health,
+    hooks,
     incidents,
     instances,
     job_actions,
@@ -44,8 +45,8 @@ Every path under `/api` requires `Authorization: Bearer wk_…`. Errors are `app
 `code` and a `detail` that says what to do. Lists are paged: send the `cursor` of a page to get the next one.
 """
 _TAGS: Final = (
-    "jobs", "runs", "work", "dead letters", "incidents", "agents", "instances", "sessions", "workspaces",
-    "workflows", "keys", "quotas", "audit", "status", "events", "health",
+    "jobs", "hooks", "runs", "work", "dead letters", "incidents", "agents", "instances", "sessions",
+    "workspaces", "workflows", "keys", "quotas", "audit", "status", "events", "health",
 )  # fmt: skip
 
 
@@ -76,6 +77,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         instances,
         jobs,
         job_actions,
+        hooks,
         bulk_jobs,
         executors,
         runs,

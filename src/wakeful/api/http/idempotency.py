@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Header, Request
@@ -35,15 +35,24 @@ async def respond_once(
 ) -> Response:
     """Perform the request, or return the stored response of the first one with its `Idempotency-Key`."""
     key = request.headers.get("idempotency-key")
+    identity = request.method, request.url.path, request.url.query, await request.body()
+    return await respond_by_key(request, principal, workspace, key, identity, operation, render)
+
+
+async def respond_by_key(
+    request: Request,
+    principal: Principal,
+    workspace: str,
+    key: str | None,
+    identity: Sequence[str | bytes],
+    operation: KeyedOperation[T],
+    render: Callable[[T], Response],
+) -> Response:
+    """Do the same with this key; `identity` is what a repeated request must have in common with the first."""
     if key is None:
         return render(await operation(keyed=None))
     reply = await services_of(request).idempotency.perform(
-        principal,
-        workspace,
-        key,
-        (request.method, request.url.path, request.url.query, await request.body()),
-        operation,
-        lambda result: _reply(render(result)),
+        principal, workspace, key, identity, operation, lambda result: _reply(render(result))
     )
     return _response(reply)
 

@@ -21,6 +21,7 @@ from wakeful.api.http.oauth import challenge
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job import Json
+from wakeful.logs.redaction import redact
 from wakeful.policy import DAY_MS
 from wakeful.service.idempotency import InvalidKey
 
@@ -99,7 +100,7 @@ def problem(
         "status": status,
         "detail": detail,
         "code": code,
-        "instance": path,
+        "instance": redact(path),
     }
     # The detail may quote input that is not valid Unicode.
     body = compact(content).encode(errors="backslashreplace")

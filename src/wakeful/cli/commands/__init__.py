@@ -31,6 +31,7 @@ MODULES: Final = (
     "job_edit",
     "edit",
     "pause",
+    "hook",
     "run",
     "runs",
     "tail",

@@ -52,6 +52,12 @@ COMMANDS: Final = (
     Entry("pause", "pause", "Jobs", "Pause jobs."),
     Entry("resume", "pause", "Jobs", "Resume jobs."),
     Entry("skip-next", "pause", "Jobs", "Skip the next tick of a job."),
+    Entry(
+        "hook",
+        "hook",
+        "Jobs",
+        "Create the trigger URL of a job: a POST to it runs the job, with the body as payload.",
+    ),
     Entry("run", "run", "Runs", "Run jobs now, regardless of their schedule."),
     Entry(
         "backfill", "run", "Runs", "Run a job for each tick of its schedule between two times in the past."

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative
-from wakeful.client.types import AgentShape, JobShape
+from wakeful.client.types import AgentShape, HookShape, JobShape
 from wakeful.json_value import Json
 
 #: Fields that have their own line, or are not shown.
@@ -64,6 +64,7 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "description": job["description"],
             "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
             "runs": f"{job['runCount']} scheduled{failing}",
+            "trigger URL": "yes" if job.get("hook") else None,
             "changed": _ago(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
             "id": Text(job["id"], "dim"),
             **others,
@@ -92,6 +93,18 @@ def secret(job: JobShape | AgentShape) -> list[RenderableType]:
         Text("secret  ", "bold").append(text, "green"),
         Text("        store it in the receiver of the webhook: it is not shown again", "dim"),
     ]
+
+
+def new_hook(hook: HookShape) -> list[RenderableType]:
+    """Return the lines that show a new trigger URL."""
+    lines: list[RenderableType] = [
+        Text("url  ", "bold").append(hook.get("url", ""), "green"),
+        Text("     store it: it is not shown again. Everyone who has it can run the job with a POST", "dim"),
+    ]
+    until = instant(hook["previousUntil"])
+    if until is not None:
+        lines.append(Text(f"     the URL before it works until {moment(until, None)}", "dim"))
+    return lines
 
 
 def next_at(job: JobShape, now_ms: int, *, clock: bool = True) -> Text:

@@ -8,7 +8,7 @@ from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.fields import label_texts
-from wakeful.client.types import BulkShape, JobShape, RunShape, SkippedShape
+from wakeful.client.types import BulkShape, HookShape, JobShape, RunShape, SkippedShape
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -152,6 +152,18 @@ class RestJobs:
     async def rotate_secret(self, name: str) -> JobShape:
         """Create a new webhook secret."""
         return await self._job("POST", name, "rotate-secret")
+
+    async def create_hook(self, name: str) -> HookShape:
+        """Give a job a new trigger URL."""
+        return cast(HookShape, await self._connection.request("POST", self._path(name, "hook")))
+
+    async def get_hook(self, name: str) -> HookShape:
+        """Return the trigger URL of a job, without its token."""
+        return cast(HookShape, await self._connection.request("GET", self._path(name, "hook")))
+
+    async def delete_hook(self, name: str) -> None:
+        """Delete the trigger URL of a job."""
+        await self._connection.request("DELETE", self._path(name, "hook"))
 
     async def run(
         self, name: str, *, mode: str = "force", payload: Json = None, overlap_policy: str | None = None

@@ -24,7 +24,7 @@ class Budgets:
         """Raise ResourceExhausted if a budget of the job, its agent or its workspace is used up today."""
         decision = (await self.may_request())(owner, job_name)
         if not decision:
-            raise ResourceExhausted(decision.message)
+            raise ResourceExhausted(decision.message, daily=True)
 
     async def may_request(self) -> Callable[[BudgetOwner, str | None], StartDecision]:
         """Return a function that decides whether a run may be requested, by the budgets as they are now."""

@@ -54,6 +54,8 @@ class JobDependencies:
     lanes: frozenset[str] | None
     #: the default quotas; None: nothing is charged
     allowance: Allowance | None
+    #: how many requests a minute a trigger URL takes; 0: unlimited
+    hooks_per_minute: int
     warnings: SaveWarnings
     origins: RunOrigins
     #: whether these are Wakeful's internal jobs, whose names are reserved

@@ -22,6 +22,7 @@ from wakeful.service.auth.masking import unmasked
 from wakeful.service.jobs.bulk_pauses import BulkPauses
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.create_batcher import CreateBatcher
+from wakeful.service.jobs.hooks import JobHooks
 from wakeful.service.jobs.job_editor import (
     JobDependencies,
     JobEditor,
@@ -68,6 +69,7 @@ class JobService:
         self.triggers = JobTriggers(dependencies, self._editor)
         self.trigger = self.triggers.trigger
         self.backfill = self.triggers.backfill
+        self.hooks = JobHooks(dependencies, self._editor)
 
     @property
     def _clock(self) -> Clock:

@@ -51,6 +51,11 @@ def triggered_run(
     return run._replace(reason=DUE) if runs_precheck else run
 
 
+def hook_run(principal: Principal, job: JobRecord, now_ms: int, payload: str | None) -> NewRun:
+    """Return a run of the job that a request to its trigger URL starts. It is prechecked like a tick."""
+    return _run(principal, job, "hook", now_ms)._replace(payload=payload)
+
+
 def apply_overlap(
     run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int
 ) -> ManualRunPlan:

@@ -30,6 +30,7 @@ from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, Sessio
 from wakeful.store.sql import budgets, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.sql.suggestion_store import SqlSuggestions
@@ -39,7 +40,7 @@ from wakeful.usage import Spent
 D = TypeVar("D")
 
 
-class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D], SqlSuggestions[D]):
+class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D], SqlHooks[D], SqlSuggestions[D]):
     """A store in an SQL database. Each method is that of `port.Store`."""
 
     #: where the next pass of `prune` continues

@@ -221,11 +221,21 @@ _SELECTION: Final[dict[str, Schema]] = {
 }
 _REF: Final[dict[str, Schema]] = {"id": ID, "agentId": SLUG, "name": SLUG}
 
+_HAS_HOOK: Final[Schema] = {**BOOLEAN, "description": "Whether it has a trigger URL."}
+_HOOK: Final[dict[str, Schema]] = {
+    "id": {"type": "string", "description": "Names the URL in runs (`triggeredBy`) and logs."},
+    "createdAt": INSTANT,
+    "createdBy": TEXT,
+    "previousId": {**or_null(TEXT), "description": "The URL before it, while it works."},
+    "previousUntil": {**or_null(INSTANT), "description": "Until when the URL before it works."},
+}
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": response(_JOB, *_SOME_ONLY, about="A job."),
     "JobWithTicks": response(
-        {**_JOB, "nextTicks": _TICKS, "spent": SPENT, "lastRuns": list_of(ref("Run"))},
+        {**_JOB, "nextTicks": _TICKS, "hook": _HAS_HOOK, "spent": SPENT, "lastRuns": list_of(ref("Run"))},
         *_SOME_ONLY,
+        "hook",
         "spent",
         "lastRuns",
         about="A job with its next 5 ticks; when it is read, with its last 5 runs, newest first.",
@@ -265,6 +275,19 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "payload": {"description": "Replaces the payload of the job."},
             "overlapPolicy": or_null(ref("OverlapPolicy")),
         }
+    ),
+    "Hook": response(_HOOK, about="The trigger URL of a job, without its token."),
+    "NewHook": response(
+        {
+            **_HOOK,
+            "token": {"type": "string", "description": "Shown only once."},
+            "url": {"type": "string", "format": "uri", "description": "Shown only once."},
+        },
+        about="A new trigger URL of a job.",
+    ),
+    "HookRun": response(
+        {"id": ID, "job": SLUG, "state": ref("RunState"), "trigger": ref("Trigger")},
+        about="The run that a request to a trigger URL has started.",
     ),
     "Backfill": request({"start": TIME, "end": TIME}, "start", "end"),
     "Count": response({"count": WHOLE}),

@@ -63,7 +63,8 @@ CREATE TABLE hooks (
     hash       bytea       NOT NULL PRIMARY KEY,
     job_id     uuid        NOT NULL,
     created_at timestamptz NOT NULL,
-    expires_at timestamptz  -- of one that was rotated
+    created_by text        NOT NULL,  -- role and actor
+    expires_at timestamptz            -- of one that was rotated
 );
 CREATE INDEX hooks_of_job ON hooks (job_id);
 

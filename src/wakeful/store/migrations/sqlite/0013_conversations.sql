@@ -71,7 +71,8 @@ CREATE TABLE hooks (
     hash       BLOB    NOT NULL PRIMARY KEY,
     job_id     TEXT    NOT NULL,
     created_at INTEGER NOT NULL,
-    expires_at INTEGER  -- of one that was rotated
+    created_by TEXT    NOT NULL,  -- role and actor
+    expires_at INTEGER            -- of one that was rotated
 ) WITHOUT ROWID;
 CREATE INDEX hooks_of_job ON hooks (job_id);
 

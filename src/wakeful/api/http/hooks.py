@@ -1,0 +1,133 @@
+"""Trigger URLs over HTTP: creating them, and the requests of outside systems to them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
+from wakeful.api.http.etags import JobRequestDep
+from wakeful.api.http.idempotency import IdempotencyKey, respond_by_key
+from wakeful.api.http.problems import Malformed, problem
+from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
+from wakeful.hook_requests import read_body
+from wakeful.service.jobs.hooks import per_job
+from wakeful.service.serializers import serialize_hook, serialize_hook_run
+from wakeful.signals import NotJson
+
+router = APIRouter()
+
+_JOB: Final = "/api/workspaces/{workspace}/agents/{agent}/jobs/{name}/hook"
+_URL: Final = "/hooks/{token}"
+#: A response to a secret URL is not cached, and a page does not pass the URL on.
+_SECRET: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+_NOT_POST: Final = (
+    "send POST to run the job; GET does not run it, because browsers, link previews and crawlers send GET to "
+    "every URL that they find"
+)
+
+
+def _any_body() -> dict[str, Any]:
+    """Return the request body for the OpenAPI document."""
+    content: dict[str, Any] = {
+        "application/json": {"schema": {}, "example": {"ref": "main"}},
+        "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
+        "text/plain": {"schema": {"type": "string"}},
+    }
+    return {"requestBody": {"required": False, "content": content}}
+
+
+@router.get(
+    _JOB,
+    tags=["jobs"],
+    dependencies=SECURED,
+    summary="Show the trigger URL of a job",
+    responses=responses({200: "Hook"}),
+)
+async def get_hook(
+    workspace: str, agent: str, name: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """When it was created, without its token: that is returned only once. 404 if the job has none."""
+    return JsonResponse(serialize_hook(await services.jobs.hooks.get(principal, workspace, agent, name)))
+
+
+@router.post(
+    _JOB,
+    tags=["jobs"],
+    dependencies=SECURED,
+    status_code=201,
+    summary="Give a job a new trigger URL",
+    responses=responses({201: "NewHook"}, 409, 412),
+)
+async def create_hook(request: Request, about: JobRequestDep) -> Response:
+    """Creates the URL, or replaces it: then the one before it works for another day.
+
+    The `url` is returned only once. Its address is `WAKEFUL_PUBLIC_URL`, else that of this request.
+    """
+    hook = await about.perform(partial(about.services.jobs.hooks.create, *about.job))
+    base_url = about.services.public_url or str(request.base_url).rstrip("/")
+    return JsonResponse(serialize_hook(hook, base_url), 201, {"Cache-Control": "no-store"})
+
+
+@router.delete(
+    _JOB,
+    tags=["jobs"],
+    dependencies=SECURED,
+    status_code=204,
+    summary="Delete the trigger URL of a job",
+    responses=responses({204: None}, 409, 412),
+)
+async def delete_hook(about: JobRequestDep) -> Response:
+    """It stops working at once, and so does the one before it."""
+    await about.perform(partial(about.services.jobs.hooks.delete, *about.job))
+    return no_content()
+
+
+@router.post(
+    _URL,
+    tags=["hooks"],
+    status_code=202,
+    summary="Run a job by its trigger URL",
+    responses=responses(
+        {202: "HookRun"},
+        *(400, 404, 409, 422, 429, 503, *BODY),
+        headers=("Idempotency-Replayed",),
+        always=False,
+    ),
+    openapi_extra=_any_body(),
+)
+async def fire_hook(
+    token: str, request: Request, services: ServicesDep, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """The body is the payload of the run: JSON, a form, or text; without one, the run has that of the job.
+
+    The token is the only credential. The query is ignored. Without `Idempotency-Key`, the header `webhook-id`
+    of Standard Webhooks has the same meaning; without both, every request starts a run.
+    """
+    hooks = services.jobs.hooks
+    caller = await hooks.authenticate(token, request.client.host if request.client else None)
+    request.state.actor = caller.principal.actor
+    body = await request.body()
+    try:
+        payload = read_body(request.headers.get("content-type", ""), body)
+    except NotJson as error:
+        raise Malformed(error.message) from None
+    key = request.headers.get("idempotency-key", request.headers.get("webhook-id"))
+    return await respond_by_key(
+        request,
+        per_job(caller),
+        caller.job.workspace,
+        key,
+        ("hook", caller.job.id, body),
+        partial(hooks.fire, caller, payload),
+        lambda run: JsonResponse(serialize_hook_run(run), 202, _SECRET),
+    )
+
+
+@router.api_route(_URL, methods=["GET", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+async def refuse_method(request: Request) -> Response:
+    """Only POST runs a job."""
+    return problem(405, _NOT_POST, path=request.url.path, headers={"Allow": "POST", **_SECRET})

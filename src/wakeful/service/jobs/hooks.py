@@ -1,0 +1,229 @@
+"""Trigger URLs: a secret URL with which an outside system runs one job, and nothing else.
+
+The token is 32 random bytes, returned once and stored as a hash: a lookup compares hashes, so its time says
+nothing about the token. A new URL replaces the present one, which works for another day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from wakeful.document.values import compact
+from wakeful.errors import FailedPrecondition, NotFound, ResourceExhausted, WakefulError
+from wakeful.job import AGENT_INACTIVE
+from wakeful.launch.secrets import ROTATION_MS
+from wakeful.logs import get_logger
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.ownership import check_payload
+from wakeful.service.auth.rate_limiter import RateLimiter
+from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version
+from wakeful.service.jobs.job_lookup import no_job
+from wakeful.service.runs.manual_runs import hook_run, read_payload
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.audit import AuditEntry
+from wakeful.store.hooks import HookRow
+from wakeful.store.idempotency import Keyed
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobRow, RunView
+
+PREFIX: Final = "hook_"
+#: How many requests with unknown tokens a process looks up in a minute.
+UNKNOWN_PER_MINUTE: Final = 600
+
+_TOKEN: Final = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
+#: How many hashes of valid tokens are kept, to tell them from unknown ones.
+_MOST: Final = 10_000
+
+log = get_logger("wakeful.hooks")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """The trigger URL of a job. `token` is set only when it is new."""
+
+    row: HookRow
+    #: the one before it, while it works
+    previous: HookRow | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HookCaller:
+    """The sender of a request with a valid token."""
+
+    row: HookRow
+    job: JobRow
+    #: acts in the name of the URL
+    principal: Principal
+
+
+class RateLimited(ResourceExhausted):
+    """There are too many requests."""
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class JobHooks:
+    """Creates and deletes the trigger URLs of jobs, and runs jobs by them."""
+
+    def __init__(self, dependencies: JobDependencies, editor: JobEditor) -> None:
+        self._store = dependencies.store
+        self._accounts = dependencies.accounts
+        self._budgets = dependencies.budgets
+        self._target_policy = dependencies.target_policy
+        self._editor = editor
+        self._per_minute = dependencies.hooks_per_minute
+        self._requests = RateLimiter[str](self._per_minute)
+        self._unknown = RateLimiter[None](UNKNOWN_PER_MINUTE)
+        #: hashes of tokens that were valid lately: unknown ones do not use up their lookups
+        self._seen: set[bytes] = set()
+        #: called with each run that a request has created
+        self.on_triggered: Callable[[RunView], None] = lambda run: None
+
+    # --- people ------------------------------------------------------------------------------------
+
+    async def create(
+        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> Hook:
+        """Give the job a new trigger URL. The one before it works for another day."""
+        row = await self._editor.find(principal, "job.write", workspace, agent, name)
+        check_version(row, version)
+        self._target_policy.check_payload(
+            principal, job_of(row).definition.work, await self._accounts.context(workspace, agent)
+        )
+        now_ms = self._store.clock.now_ms()
+        token = PREFIX + secrets.token_urlsafe(32)
+        hook = HookRow(_hash(token), row.id, now_ms, principal.creator)
+
+        def entries(replaced: HookRow | None) -> list[AuditEntry]:
+            action = "job.create-hook" if replaced is None else "job.rotate-hook"
+            details = {"hook": hook.id, **({"replaced": replaced.id} if replaced else {})}
+            return [principal.entry(workspace, action, f"{agent}/{row.name}", compact({**details}))]
+
+        until_ms = now_ms + ROTATION_MS
+        found, replaced = await self._store.replace_hook(hook, until_ms, entries)
+        if not found:
+            raise no_job(name)
+        return Hook(hook, replaced and replaced._replace(expires_ms=until_ms), token)
+
+    async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> Hook:
+        """Return the trigger URL of a job, without its token. NotFound: it has none."""
+        row = await self._editor.find(principal, "read", workspace, agent, name)
+        found = await self._store.hooks_of_job(row.id)
+        if not found:
+            raise _no_hook(row.name)
+        return Hook(found[0], found[1] if len(found) > 1 else None)
+
+    async def exists(self, job_id: str) -> bool:
+        """Return whether a job has a trigger URL. The caller has authorized access to the job."""
+        return bool(await self._store.hooks_of_job(job_id))
+
+    async def delete(
+        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> None:
+        """Delete the trigger URL of a job, and the one before it. NotFound: it has none."""
+        row = await self._editor.find(principal, "job.write", workspace, agent, name)
+        check_version(row, version)
+        entry = principal.entry(workspace, "job.delete-hook", f"{agent}/{row.name}")
+        if not await self._store.delete_hooks(row.id, [entry]):
+            raise _no_hook(row.name)
+
+    # --- senders -----------------------------------------------------------------------------------
+
+    async def authenticate(self, token: str, address: str | None = None) -> HookCaller:
+        """Return the sender of a request. NotFound: the token is unknown. RateLimited: too many requests."""
+        if _TOKEN.fullmatch(token) is None:
+            raise _unknown()
+        hashed, now_ms = _hash(token), self._store.clock.now_ms()
+        if hashed not in self._seen and (wait_s := self._unknown.wait_s(None, now_ms)):
+            raise RateLimited("too many requests with unknown trigger URLs; try again later", wait_s)
+        hook = await self._store.hook(hashed)
+        job = None if hook is None else await self._store.job_by_id(hook.job_id)
+        if hook is None or job is None:
+            self._seen.discard(hashed)
+            self._unknown.take(None, now_ms)
+            raise _unknown()
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
+        self._seen.add(hashed)
+        wait_s = self._requests.take(job.id, now_ms)
+        if wait_s:
+            raise RateLimited(
+                f"this trigger URL takes {self._per_minute} requests a minute; try again in {wait_s} s",
+                wait_s,
+            )
+        by_agent = hook.created_by.startswith("agent:")
+        principal = Principal(
+            f"hook:{hook.id}", "agent" if by_agent else "member", job.workspace, job.agent, address
+        )
+        return HookCaller(hook, job, principal)
+
+    async def fire(
+        self, caller: HookCaller, payload: object, *, keyed: Keyed[RunView] | None = None
+    ) -> RunView:
+        """Run the job now, with this payload; None: with its own. It starts beside other runs of the job.
+
+        FailedPrecondition: the job is not enabled. ResourceExhausted: a budget is used up.
+        """
+        try:
+            run = await self._fire(caller, payload, keyed)
+        except WakefulError as error:
+            log.info("hook.refused", **caller.job.log_fields, hook=caller.row.id, reason=error.code)
+            raise
+        log.info("hook.fired", **run.log_fields, hook=caller.row.id)
+        self.on_triggered(run)
+        return run
+
+    async def _fire(self, caller: HookCaller, payload: object, keyed: Keyed[RunView] | None) -> RunView:
+        row, principal = caller.job, caller.principal
+        own = read_payload(payload, self._accounts.defaults.max_payload_bytes)
+        job = job_of(row)
+        if not job.enabled:
+            raise _not_enabled(row)
+        if own is not None:  # an agent's URL sends no more than a request with the agent's key
+            check_payload(principal, job)
+            context = await self._accounts.context(row.workspace, row.agent)
+            self._target_policy.check_payload(principal, job.definition.work, context)
+        await self._budgets.check(BudgetOwner(row.workspace, row.agent, row.id), row.name)
+        run = hook_run(principal, job, self._store.clock.now_ms(), own)
+        (view,) = await self._store.add_runs([run], (), keyed.of(lambda runs: runs[0]) if keyed else None)
+        return view
+
+
+def per_job(caller: HookCaller) -> Principal:
+    """Return the owner of the idempotency keys of a sender: the job, since a URL may be replaced."""
+    return replace(caller.principal, actor=f"hook:{caller.job.id}")
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _unknown() -> NotFound:
+    return NotFound(
+        "no such trigger URL: it was replaced or deleted, or its job was deleted; "
+        "get a new one with 'wakeful hook NAME --rotate'"
+    )
+
+
+def _no_hook(name: str) -> NotFound:
+    return NotFound(f"job '{name}' has no trigger URL; create one with 'wakeful hook {name}'")
+
+
+def _not_enabled(job: JobRow) -> FailedPrecondition:
+    if job.disabled_reason == AGENT_INACTIVE:
+        return FailedPrecondition(
+            f"the agent of job '{job.name}' is not active; activate it, then send again"
+        )
+    if job.disabled_reason == "paused":
+        return FailedPrecondition(f"job '{job.name}' is paused; resume it, then send again")
+    return FailedPrecondition(
+        f"job '{job.name}' is disabled ({job.disabled_reason}); enable it, then send again"
+    )

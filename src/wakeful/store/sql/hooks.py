@@ -1,0 +1,79 @@
+"""Trigger URLs. See `store/hooks.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.ids import is_id
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.hooks import HookRow
+from wakeful.store.sql.driver import Session
+
+_COLUMNS: Final = "h.hash, h.job_id::text, h.created_at, h.created_by, h.expires_at"
+#: the primary keys of hooks and jobs
+HOOK: Final = f"""
+    SELECT {_COLUMNS} FROM hooks h JOIN jobs j ON j.id = h.job_id
+    WHERE h.hash = $1 AND (h.expires_at IS NULL OR h.expires_at > $2) AND j.deleted_at IS NULL"""
+#: hooks_of_job
+HOOKS_OF_JOB: Final = f"""
+    SELECT {_COLUMNS} FROM hooks h
+    WHERE h.job_id = $1 AND (h.expires_at IS NULL OR h.expires_at > $2) ORDER BY h.expires_at IS NOT NULL"""
+#: the primary key. Two requests for one job replace its URL one after the other
+LOCK_JOB: Final = """
+    SELECT id::text, workspace, agent, name FROM jobs
+    WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE"""
+#: hooks_of_job
+DELETE_OLD: Final = "DELETE FROM hooks WHERE job_id = $1 AND expires_at IS NOT NULL"
+#: hooks_of_job
+EXPIRE: Final = "UPDATE hooks SET expires_at = $2 WHERE job_id = $1"
+ADD_HOOK: Final = """
+    INSERT INTO hooks (hash, job_id, created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5)"""
+#: hooks_of_job
+DELETE_HOOKS: Final = "DELETE FROM hooks WHERE job_id = $1"
+#: the table, all of it; for each, the primary key of jobs
+PRUNE: Final = """
+    DELETE FROM hooks WHERE expires_at <= $1
+    OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = hooks.job_id AND j.deleted_at IS NULL)"""
+
+
+async def hook(session: Session, hash: bytes, now_ms: int) -> HookRow | None:
+    """Return the URL of that hash, if it works."""
+    row = await session.row(HOOK, hash, now_ms)
+    return None if row is None else HookRow(*row)
+
+
+async def hooks_of_job(session: Session, job_id: str, now_ms: int) -> list[HookRow]:
+    """Return the URLs of a job that work, the newest first."""
+    if not is_id(job_id):
+        return []
+    return [HookRow(*row) for row in await session.rows(HOOKS_OF_JOB, job_id, now_ms)]
+
+
+async def replace_hook(
+    session: Session, events: TransactionEvents, row: HookRow, until_ms: int
+) -> tuple[bool, HookRow | None]:
+    """Add this URL to its job. Returns whether the job exists, and the URL that was replaced."""
+    job = await session.row(LOCK_JOB, row.job_id) if is_id(row.job_id) else None
+    if job is None:
+        return False, None
+    before = await hooks_of_job(session, row.job_id, row.created_ms)
+    replaced = next((each for each in before if each.expires_ms is None), None)
+    await session.execute(DELETE_OLD, row.job_id)
+    await session.execute(EXPIRE, row.job_id, until_ms)
+    await session.execute(ADD_HOOK, *row)
+    events.changed([job])
+    return True, replaced
+
+
+async def delete_hooks(session: Session, events: TransactionEvents, job_id: str) -> bool:
+    """Delete all URLs of a job. Returns whether there was one."""
+    job = await session.row(LOCK_JOB, job_id) if is_id(job_id) else None
+    if job is None or not await session.execute(DELETE_HOOKS, job_id):
+        return False
+    events.changed([job])
+    return True
+
+
+async def prune(session: Session, now_ms: int) -> int:
+    """Delete URLs that have expired or whose job is deleted."""
+    return await session.execute(PRUNE, now_ms)
