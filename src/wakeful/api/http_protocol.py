@@ -48,6 +48,8 @@ class HttpProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the deadline of the first request."""
         super().connection_made(transport)
+        # It would log the tokens of trigger URLs, if an app adds a handler to the logger of uvicorn.
+        self.access_log = False
         self._began = self._received = self.loop.time()
 
     def data_received(self, data: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,6 +173,31 @@ def test_one_is_singular(machine: Machine):
     )
     assert once.out == "planned 1 run of only\n"
     assert "deleted 1 job\n" in machine.wakeful("delete", "--agent", "alone", "--yes").out
+
+
+def test_a_trigger_url_is_created_shown_replaced_and_deleted(machine: Machine):
+    machine.wakeful("add", "hooked", "--schedule", "@yearly", "--target", '{"kind": "echo"}')
+    made = machine.wakeful("hook", "hooked")
+    assert made.code == 0
+    assert "/hooks/hook_" in made.out
+    assert "not shown again" in made.out
+    again = machine.wakeful("hook", "hooked")
+    assert "/hooks/" not in again.out
+    assert "hooked has a trigger URL" in again.out
+    assert "--rotate" in again.out
+    assert "trigger URL" in machine.wakeful("show", "hooked").out
+    rotated = machine.wakeful("hook", "hooked", "--rotate", "--json").json
+    assert rotated["previousId"] in again.out
+    request = urllib.request.Request(rotated["url"], b'{"a": 1}', method="POST")
+    with urllib.request.urlopen(request) as response:
+        run = json.load(response)["id"]
+    assert machine.wakeful("runs", "hooked", "--json").json["runs"][0]["id"] == run
+    assert machine.wakeful("hook", "hooked", "--json").json.keys() == rotated.keys() - {"url", "token"}
+    assert machine.wakeful("hook", "hooked", "--rotate", "--delete").code == 2
+    assert machine.wakeful("hook", "hooked", "--delete").code == 0
+    gone = machine.wakeful("hook", "hooked", "--delete")
+    assert (gone.code, "has no trigger URL" in gone.err) == (4, True)
+    assert machine.wakeful("hook", "hokked").code == 4
 
 
 def test_a_key_is_created_used_and_revoked(machine: Machine):

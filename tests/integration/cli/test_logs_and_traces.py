@@ -163,6 +163,9 @@ def _use_everything(ask: Server, target: Target) -> dict[str, _Body]:
     }
     ask.secrets.append(ask("POST", f"{HOME}/agents/default/jobs", job)["secret"])
     ask.secrets.append(ask("POST", f"{HOME}/agents/default/jobs/hook/rotate-secret")["secret"])
+    created = ask("POST", f"{HOME}/agents/default/jobs/hook/hook")
+    ask.secrets.append(created["token"].removeprefix("hook_"))
+    ask("POST", f"/hooks/{created['token']}", {"note": f"{MARK}-of-the-body"})
     agent = {"target": {"kind": "webhook", "url": f"http://{target.url}/ok"}}
     ask.secrets.append(ask("PUT", f"{HOME}/agents/writer", agent)["secret"])
     ask.secrets.append(ask("POST", f"{HOME}/agents/writer/rotate-secret")["secret"])

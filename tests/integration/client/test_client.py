@@ -83,6 +83,12 @@ async def test_a_job_is_created_updated_paused_and_deleted(client: AsyncClient):
     assert await client.jobs.list(include_disabled=False) == []
     assert (await client.jobs.resume("digest")).enabled is True
     assert str((await client.jobs.rotate_secret("digest")).secret) != made.secret
+    hook = await client.jobs.create_hook("digest")
+    assert str(hook.url).endswith(f"/hooks/{hook.token}")
+    assert (await client.jobs.get_hook("digest")).id == hook.id
+    assert (await client.jobs.get("digest")).hook is True
+    await client.jobs.delete_hook("digest")
+    assert (await client.jobs.get("digest")).hook is False
     assert [job.name for job in await client.jobs.list()] == ["digest"]
     await client.jobs.delete("digest")
     with pytest.raises(NotFound, match="no job 'digest'"):

@@ -110,7 +110,7 @@ def _paths(app: FastAPI) -> Iterator[str]:
 
 def _whole(call: str) -> str:
     method, path = call.split(" ")
-    alone = path.startswith("/api/") or path in ("/healthz", "/readyz", "/metrics")
+    alone = path.startswith(("/api/", "/hooks/")) or path in ("/healthz", "/readyz", "/metrics")
     return call if alone else f"{method} /api/workspaces/{{workspace}}{path}"
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.etags import JobRequestDep
 from wakeful.api.http.idempotency import IdempotencyKey, respond_by_key
-from wakeful.api.http.problems import Malformed, problem
+from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
 from wakeful.hook_requests import read_body
 from wakeful.service.jobs.hooks import per_job
@@ -24,10 +24,6 @@ _JOB: Final = "/api/workspaces/{workspace}/agents/{agent}/jobs/{name}/hook"
 _URL: Final = "/hooks/{token}"
 #: A response to a secret URL is not cached, and a page does not pass the URL on.
 _SECRET: Final = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
-_NOT_POST: Final = (
-    "send POST to run the job; GET does not run it, because browsers, link previews and crawlers send GET to "
-    "every URL that they find"
-)
 
 
 def _any_body() -> dict[str, Any]:
@@ -125,9 +121,3 @@ async def fire_hook(
         partial(hooks.fire, caller, payload),
         lambda run: JsonResponse(serialize_hook_run(run), 202, _SECRET),
     )
-
-
-@router.api_route(_URL, methods=["GET", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-async def refuse_method(request: Request) -> Response:
-    """Only POST runs a job."""
-    return problem(405, _NOT_POST, path=request.url.path, headers={"Allow": "POST", **_SECRET})

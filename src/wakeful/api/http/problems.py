@@ -54,6 +54,12 @@ _DETAILS: Final[dict[int, str]] = {
     404: "there is nothing at this path; /docs lists all paths",
     405: "this path does not support this method; the header Allow lists the methods",
 }
+#: Where a GET is likely: a person opens the URL, or a program looks at it.
+_HOOKS: Final = "/hooks/"
+_NOT_POST: Final = (
+    "send POST to run the job; GET does not run it, because browsers, link previews and crawlers send GET to "
+    "every URL that they find"
+)
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _INTERNAL: Final = "internal error; the server's log has the details under this x-request-id"
 
@@ -146,6 +152,8 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     own_detail = error.detail if error.detail != HTTPStatus(error.status_code).phrase else None
     detail = own_detail or _DETAILS.get(error.status_code, error.detail)
     headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+    if error.status_code == 405 and request.url.path.startswith(_HOOKS):
+        detail, headers = _NOT_POST, {"Allow": "POST", "Referrer-Policy": "no-referrer"}
     return problem(error.status_code, detail, path=request.url.path, headers=headers)
 
 

@@ -203,6 +203,7 @@ _ACTIONS = {
     "pause": None,
     "resume": None,
     "rotate-secret": None,
+    "hook": None,
     "run": None,
     "backfill": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
 }

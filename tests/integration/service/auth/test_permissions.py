@@ -79,6 +79,9 @@ TABLE = [
     Row("POST", f"{_JOB}/skip-next", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/resume", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/rotate-secret", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/hook", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("GET", f"{_JOB}/hook", None, _all()),
+    Row("DELETE", f"{_JOB}/hook", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/run", None, _all()),
     Row("POST", f"{_JOB}/backfill", {"start": 0, "end": 1}, _all()),
     Row("GET", f"{_JOB}/runs", None, _all()),
@@ -210,6 +213,7 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     await services.agents.put(LOCAL, "default", "writer", {"target": {"kind": "pull"}})
     own = Principal("key:writer", "agent", "default", "writer")
     await services.jobs.upsert(own, "default", "writer", {"name": "digest", **_DOCUMENT})
+    await services.jobs.hooks.create(own, "default", "writer", "digest")
     await services.store.put_class(agent_class(agent="writer"), services.store.clock.now_ms())
     await services.instances.start(LOCAL, "default", "writer", "eu")
     await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
