@@ -30,8 +30,8 @@ def _any_body() -> dict[str, Any]:
     """Return the request body for the OpenAPI document."""
     content: dict[str, Any] = {
         "application/json": {"schema": {}, "example": {"ref": "main"}},
-        "application/x-www-form-urlencoded": {"schema": {"type": "object"}},
-        "text/plain": {"schema": {"type": "string"}},
+        "application/x-www-form-urlencoded": {"schema": {"type": "object"}, "example": {"text": "hi"}},
+        "text/plain": {"schema": {"type": "string"}, "example": "build 17 is done"},
     }
     return {"requestBody": {"required": False, "content": content}}
 

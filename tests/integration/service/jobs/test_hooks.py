@@ -18,7 +18,12 @@ from wakeful.service.jobs.hooks import UNKNOWN_PER_MINUTE
 from wakeful.settings import Settings, active_settings
 from wakeful.store.rows import RunFilter, RunView
 
-_DEPLOY = {"name": "deploy", "schedule": SELDOM, "target": {"kind": "pull"}, "payload": {"own": True}}
+_DEPLOY: dict[str, object] = {
+    "name": "deploy",
+    "schedule": SELDOM,
+    "target": {"kind": "pull"},
+    "payload": {"own": True},
+}
 
 
 class Sender:
@@ -42,9 +47,8 @@ class Sender:
             )
 
 
-async def _hooked(ask: ApiClient, document: dict[str, object] | None = None) -> Sender:
+async def _hooked(ask: ApiClient, document: dict[str, object] = _DEPLOY) -> Sender:
     """Create the job and its trigger URL."""
-    document = document or _DEPLOY
     assert (await ask("PUT", f"{JOBS}/{document['name']}", document)).status == 201
     return await _new_url(ask, str(document["name"]))
 
