@@ -15,6 +15,7 @@ import asyncpg
 
 from wakeful.errors import FailedPrecondition
 from wakeful.store.postgres.address import Address, Host
+from wakeful.store.postgres.builtin_types import Connection
 
 if TYPE_CHECKING:
     Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -88,6 +89,7 @@ class Connector:
             port=host and host.port,
             timeout=CONNECT_S,
             command_timeout=ANSWER_S,
+            connection_class=Connection,
         )
         _close_if_silent(connection)
         return connection
