@@ -40,6 +40,8 @@ from wakeful.settings import PREFIX, Settings
 WORKER_PORT: Final = 9254
 #: Seconds for requests in progress when the server stops.
 GRACE: Final = 5.0
+#: Seconds between two checks of whether they have ended.
+_POLL: Final = 0.01
 #: Seconds that an idle connection is kept: longer than proxies keep theirs.
 _KEEP_ALIVE: Final = 75
 _BACKLOG: Final = 2_048
@@ -185,9 +187,7 @@ class Listening:
 
     def stop(self) -> None:
         """Stop accepting, and end after the requests in progress; a second call ends at once."""
-        if self._server.should_exit:
-            self._server.force_exit = True
-        self._server.should_exit = True
+        self._server.stop()
         self._services.events.shut_down()  # otherwise event streams and waiting claims would block the stop
         self._services.pull.shut_down()
         self._connections.shut_down()
@@ -199,7 +199,7 @@ class Listening:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn without its signal handling and accept loop, and with an event for the start."""
+    """Uvicorn without its signal handling and accept loop, and with events for the start and the end."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, limit: int | None) -> None:
         super().__init__(config)
@@ -207,6 +207,14 @@ class _Server(uvicorn.Server):
         self._limit = limit
         self._acceptor: Acceptor | None = None
         self.begun = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop gracefully; a second call stops at once."""
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+        self._stopping.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -225,14 +233,37 @@ class _Server(uvicorn.Server):
         self._acceptor.start()
         self.begun.set()
 
+    async def main_loop(self) -> None:
+        while not self.should_exit:
+            await self.on_tick(0)  # renews the date header
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._stopping.wait()
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         acceptor = self._acceptor
         assert acceptor is not None
         await acceptor.close()
         try:
-            await super().shutdown(sockets)
+            for connection in list(self.server_state.connections):
+                connection.shutdown()
+            await self._requests_ended()
+            if not self.force_exit:
+                await self.lifespan.shutdown()
         finally:
             acceptor.stop_checking()
+
+    async def _requests_ended(self) -> None:
+        """Wait for the connections and requests in progress; cancel those that take too long."""
+        state = self.server_state
+        try:
+            async with asyncio.timeout(GRACE):
+                while (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
+                    await asyncio.sleep(_POLL)  # Uvicorn keeps them in plain sets
+        except TimeoutError:
+            log.warning("server.requests_cancelled", count=len(state.tasks))
+            for task in state.tasks:
+                task.cancel()
 
     def _protocol(self) -> asyncio.Protocol:
         return HttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
@@ -316,7 +347,6 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=round(GRACE),
         backlog=_BACKLOG,
         http=HttpProtocol,
         ws=Protocol,

@@ -13,7 +13,6 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import version
 from itertools import accumulate
 from typing import Final
 
@@ -28,6 +27,7 @@ from prometheus_client.core import (
 from wakeful.engine.agent_counts import AgentCounts
 from wakeful.engine.database_metrics import DatabaseMetrics
 from wakeful.outcome import Finished
+from wakeful.package_version import package_version
 from wakeful.start_rules import BLOCK_REASONS
 from wakeful.store.port import Planned, Store
 
@@ -177,7 +177,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Return all metrics in the Prometheus model."""
         info = GaugeMetricFamily("wakeful_build_info", "Always 1.", labels=["version", "database"])
-        info.add_metric([version("wakeful"), self._database.kind], 1)
+        info.add_metric([package_version(), self._database.kind], 1)
         yield info
         states = self.finished
         failed, again = states["failed"] + states["retrying"], states["retrying"]

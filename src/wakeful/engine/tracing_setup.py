@@ -12,12 +12,13 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
+from wakeful.package_version import package_version
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -68,7 +69,7 @@ def provider_from_environment(environment: Mapping[str, str]) -> TracerProvider 
             "tracing.unavailable", error="OpenTelemetry is not installed: pip install 'wakeful[otel]'"
         )
         return None
-    known: dict[str, str | int | float | bool] = {"service.version": version("wakeful")}
+    known: dict[str, str | int | float | bool] = {"service.version": package_version()}
     if not environment.get("OTEL_SERVICE_NAME") and "service.name=" not in environment.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     ):
@@ -109,7 +110,7 @@ async def engine_tracing() -> AsyncIterator[Tracing | None]:
     own = provider_from_environment(os.environ) if provider is None else None
     used = provider or own
     try:
-        yield None if used is None else Tracing(used, version("wakeful"))
+        yield None if used is None else Tracing(used, package_version())
     finally:
         if own is not None:
             await close_provider(own)

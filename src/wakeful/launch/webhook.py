@@ -14,7 +14,6 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib.metadata import version
 from json import dumps
 from typing import Final, NamedTuple
 
@@ -35,6 +34,7 @@ from wakeful.launch.signing import hex_signature, standard_signature
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.webhook_response import failed_response, read_text, read_usage
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
+from wakeful.package_version import package_version
 
 #: The most connections to one host, and in total. Waiting for one counts towards the timeout, so these are
 #: safety limits: lanes limit how much is sent to one receiver.
@@ -93,7 +93,7 @@ class WebhookLauncher:
         self._connections = connections
         self._tls = tls
         self._resolver = resolver or GuardedResolver(self._guard)
-        self._agent = f"wakeful/{version('wakeful')}"
+        self._agent = f"wakeful/{package_version()}"
         self._session: ClientSession | None = None
 
     async def open(self) -> None:

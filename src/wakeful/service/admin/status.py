@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from importlib.metadata import version
 from statistics import median
 from typing import Final
 
 from wakeful.engine.engine import Engine
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.package_version import package_version
 from wakeful.policy import DAY_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
@@ -36,7 +36,7 @@ class Status:
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
-        self._version = version("wakeful")
+        self._version = package_version()
         #: the engine of this process, while it runs
         self.engine: Engine | None = None
 

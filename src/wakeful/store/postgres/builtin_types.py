@@ -33,13 +33,13 @@ class Connection(Base):
     """A connection with that cache. The method that it overrides is private to asyncpg."""
 
     async def _introspect_types(
-        self, typeoids: Collection[int], timeout: float | None
+        self, typeoids: Collection[int], *others: Any
     ) -> tuple[list[asyncpg.Record], Any]:
         wanted = frozenset(typeoids)
         known = _known.get(wanted)
         if known is not None:
             return known, _NotExecuted()
-        rows, statement = await super()._introspect_types(typeoids, timeout)  # type: ignore[misc]
+        rows, statement = await super()._introspect_types(typeoids, *others)  # type: ignore[misc]
         if all(row["oid"] < _FIRST_ASSIGNED for row in rows):
             _known[wanted] = rows
         return rows, statement
