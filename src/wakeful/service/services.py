@@ -135,7 +135,9 @@ class Services:
         self.public_url = settings.public_url
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
-        self.doctor = Doctor(store, accounts, settings, metrics, self.status, sorted(settings.channels))
+        self.doctor = Doctor(
+            store, accounts, settings, metrics, self.status, sorted(settings.channels), launchers.check
+        )
         self.tracing: Tracing | None = None
 
     def _completed(self, finished: Finished, run: RunView) -> None:

@@ -150,3 +150,18 @@ def test_an_unknown_check_does_not_change_the_result():
     assert rules.worst([ok, unknown]) == "ok"
     assert rules.worst([ok, rules.check_incidents(1, 0)]) == "warning"
     assert rules.worst([rules.check_incidents(1, 0), rules.check_leases(1)]) == "error"
+
+
+def test_a_chat_target_that_cannot_be_launched_is_an_error_and_a_key_for_any_host_a_warning():
+    assert _state(rules.check_chat(0, [], False)) == "ok"
+    broken = rules.check_chat(3, [("default/digest", "there is no key 'openai'")], False, ["openai"])
+    assert (broken.state, broken.message) == (
+        "error",
+        "1 chat target cannot be launched: default/digest (there is no key 'openai')",
+    )
+    unbound = rules.check_chat(3, [], False, ["openai"])
+    assert (unbound.state, unbound.action) == (
+        "warning",
+        "list the hosts of each key in WAKEFUL_CHAT_HOSTS_…",
+    )
+    assert rules.check_chat(3, [], True).message == "at least 3 chat targets"

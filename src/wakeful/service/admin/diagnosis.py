@@ -300,6 +300,32 @@ def check_channels(names: Sequence[str], installed: bool, counts: Sequence[tuple
     return Check("channels", "ok", message)
 
 
+def check_chat(
+    number: int, broken: Sequence[tuple[str, str]], more: bool, unbound: Sequence[str] = ()
+) -> Check:
+    """Check chat targets: how many there are, those that cannot be launched and why.
+
+    `more`: there are jobs that were not read. `unbound`: API keys that may be sent to any host.
+    """
+    if broken:
+        listed = _listed([f"{name} ({why})" for name, why in broken])
+        return Check(
+            "chat",
+            "error",
+            f"{plural(len(broken), 'chat target')} cannot be launched: {listed}",
+            "set WAKEFUL_CHAT_KEY_… and WAKEFUL_CHAT_HOSTS_… on every replica, or correct the target",
+        )
+    if unbound:
+        return Check(
+            "chat",
+            "warning",
+            f"jobs may send these API keys to any host: {_listed(unbound)}",
+            "list the hosts of each key in WAKEFUL_CHAT_HOSTS_…",
+        )
+    read = "at least " if more else ""
+    return Check("chat", "ok", f"{read}{plural(number, 'chat target')}" if number else "no chat targets")
+
+
 def check_disk(size: int, free: int | None, total: int | None) -> Check:
     """Check the free space on the disk of the database; None if it is on another machine."""
     if free is None or not total:

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +14,10 @@ from wakeful.deliver.channels import apprise_installed
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import NotFound, PermissionDenied, WakefulError
+from wakeful.job import Json
 from wakeful.policy import DAY_MS
 from wakeful.service.admin import diagnosis
+from wakeful.service.admin.chat_targets import read_chat_targets
 from wakeful.service.admin.diagnosis import Check
 from wakeful.service.admin.status import Status
 from wakeful.service.auth.access import Principal, permit
@@ -48,6 +50,7 @@ class Doctor:
         metrics: Metrics,
         status: Status,
         channels: Sequence[str],
+        check_target: Callable[[Mapping[str, Json]], None],
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -55,6 +58,7 @@ class Doctor:
         self._metrics = metrics
         self._status = status
         self._channels = channels
+        self._check_target = check_target
 
     async def examine(self, principal: Principal, workspace: str) -> JsonObject:
         """Return all checks that the caller may see.
@@ -102,12 +106,18 @@ class Doctor:
             counts = await self._store.delivery_counts(workspace, since_ms, _COUNTED)
             return [diagnosis.check_channels(self._channels, apprise_installed(), counts)]
 
+        async def chat() -> list[Check]:
+            found = await read_chat_targets(self._store, workspace, self._check_target)
+            # Only the operator can bind keys.
+            keys = sorted(self._settings.chat_keys.keys() - self._settings.chat_hosts.keys())
+            return [diagnosis.check_chat(*found, unbound=keys if workspace is None else ())]
+
         async def incidents() -> list[Check]:
             assert workspace is not None
             stats = await self._store.workspace_stats(workspace)
             return [diagnosis.check_incidents(stats.open_incidents, stats.acknowledged_incidents)]
 
-        of_workspace = {"leases": leases, "dead letters": dead_letters, "channels": channels}
+        of_workspace = {"leases": leases, "dead letters": dead_letters, "channels": channels, "chat": chat}
         if workspace is not None:
             return {**of_workspace, "incidents": incidents}
         return {

@@ -1,0 +1,66 @@
+"""Reads the chat targets of jobs and agents that cannot be launched, for `wakeful doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from wakeful.document import payload_from_text, work_from_text
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+from wakeful.store.port import Store
+from wakeful.store.rows import JobFilter
+
+#: How many jobs are read in all.
+MAX_JOBS: Final = 5_000
+_CHAT: Final = '"chat"'
+
+
+class ChatTargets(NamedTuple):
+    """What was found."""
+
+    #: how many agents and enabled jobs have a chat target of their own
+    number: int
+    #: those that cannot be launched: the agent or the job, and why
+    broken: list[tuple[str, str]]
+    #: whether there are more jobs than were read
+    more: bool
+
+
+async def read_chat_targets(
+    store: Store, workspace: str | None, check: Callable[[Mapping[str, Json]], None]
+) -> ChatTargets:
+    """Check the chat targets of a workspace, or of all (None), with the launcher of this process."""
+    number, room = 0, MAX_JOBS
+    broken: list[tuple[str, str]] = []
+
+    def examine(name: str, target: Json) -> None:
+        nonlocal number
+        if not isinstance(target, dict) or target.get("kind") != "chat":
+            return
+        number += 1
+        try:
+            check(target)
+        except InvalidArgument as error:
+            broken.append((name, error.message.removeprefix("target: ")))
+
+    for place in [workspace] if workspace else [row.name for row in await store.workspaces()]:
+        for agent in await store.agents(place):
+            examine(f"agent {agent.name}", payload_from_text(agent.target))
+        jobs = await store.jobs(JobFilter(place, include_disabled=False, limit=room + 1))
+        for job in jobs[:room]:
+            if _CHAT in job.work:
+                examine(f"{job.agent}/{job.name}", _own_target(job.work))
+        if len(jobs) > room:
+            return ChatTargets(number, broken, more=True)
+        room -= len(jobs)
+    return ChatTargets(number, broken, more=False)
+
+
+def _own_target(text: str) -> Json:
+    """Return the target that launches the runs of a job, if it is not that of its agent."""
+    try:
+        work = work_from_text(text)
+    except InvalidArgument:  # the planner reports it
+        return None
+    return None if work.inherited else dict(work.final_target or {})
