@@ -135,6 +135,8 @@ def target(job: JobShape) -> str:
         return "agent's target"
     if target.get("kind") == "agent" and target.get("signal"):
         return f"agent {target['signal']} → {target.get('instance') or 'default'}"
+    if target.get("kind") == "chat":
+        return f"chat {target.get('model')} at {target.get('url')}"
     argv = target.get("argv")
     program = argv[0] if isinstance(argv, list) and argv else None
     detail = target.get("url") or target.get("name") or target.get("workflowId") or program
