@@ -48,8 +48,10 @@ def text_of(result: CallToolResult) -> str:
 
 
 @asynccontextmanager
-async def over_http(caller: ApiClient, query: str = "", **given: Any) -> AsyncIterator[Agent]:
-    headers = {"Authorization": f"Bearer {caller.key}"}
+async def over_http(
+    caller: ApiClient, query: str = "", run_id: str = "", **given: Any
+) -> AsyncIterator[Agent]:
+    headers = {"Authorization": f"Bearer {caller.key}", "x-wakeful-run-id": run_id}
     async with httpx2.AsyncClient(headers=headers) as http:
         transport = streamable_http_client(f"{caller.url}/mcp{query}", http_client=http)
         async with Client(transport, **given) as client:
@@ -57,12 +59,15 @@ async def over_http(caller: ApiClient, query: str = "", **given: Any) -> AsyncIt
 
 
 @asynccontextmanager
-async def over_stdio(url: str, key: str | None, home: Path, *options: str) -> AsyncIterator[Agent]:
+async def over_stdio(
+    url: str, key: str | None, home: Path, *options: str, run_id: str = ""
+) -> AsyncIterator[Agent]:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
         "WAKEFUL_URL": url,
         "WAKEFUL_KEY": key or "",
+        "WAKEFUL_RUN_ID": run_id,
     }
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "wakeful", "mcp", *options], env=environment, cwd=str(home)

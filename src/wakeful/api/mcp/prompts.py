@@ -26,6 +26,7 @@ schedule is one of:
 - again and again: "every 15m", {"kind":"every","everyMs":900000}
 - by the calendar: "every weekday at 9", "0 9 * * 1-5", {"kind":"cron","expr":"0 9 * * 1-5","tz":"…"}
 Name the time zone ("tz", such as "Europe/Berlin") when the hour matters.
+In a run that a schedule started, you can add jobs that fire once, and only a few; ask a person for others.
 
 The message must make sense by itself: when it wakes you, this conversation may be gone. Every answer says \
 what time it is now; do not guess."""

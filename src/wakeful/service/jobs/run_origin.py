@@ -139,23 +139,25 @@ class AgentCall:
             raise PermissionDenied(f"job '{job.name}' waits for approval; ask a person to enable it")
 
     def triggered(self, runs: list[NewRun]) -> list[NewRun]:
-        """Return runs that the call starts, as deep as jobs that it makes; they count like jobs."""
-        if self.run is None:
-            return runs
-        if self.unattended:
-            check_depth(self._bounds, self.run)
-        self._made.update(run.id for run in runs)
-        if not self.unattended:
-            return runs
-        return [_run_at(run, self.depth) for run in runs]
+        """Return runs that the call starts, as deep as jobs that it makes."""
+        self._start(*(run.id for run in runs))
+        return [_run_at(run, self.depth) for run in runs] if self.unattended else runs
 
     def sent(self, message: SessionMessage) -> SessionMessage:
-        """Return a message that the call sends. In a run that no person started, it counts like a job."""
-        if self.run is None or not self.unattended:
+        """Return a message that the call sends; its turn is as bounded as the run that sends it."""
+        if not self.unattended:
             return message._replace(trigger="agent" if self._principal.role == "agent" else "user")
-        check_depth(self._bounds, self.run)
-        self._made.add(message.id)
+        self._start(message.id)
         return message._replace(trigger="chain", depth=self.depth)
+
+    def _start(self, *ids: str) -> None:
+        """Count runs that the call starts, like jobs, if an agent makes it in a run that no person started.
+
+        A program with another key may run jobs that people made, as often as it needs.
+        """
+        if self.run is not None and self.unattended and self._principal.role == "agent":
+            check_depth(self._bounds, self.run)
+            self._made.update(ids)
 
     @staticmethod
     def _check_enabling(old: JobRecord, new: JobRecord, context: JobContext) -> None:

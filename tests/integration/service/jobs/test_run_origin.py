@@ -343,8 +343,9 @@ async def test_a_call_in_a_run_is_bounded_with_every_key(ask: ApiClient, ada: Ap
     assert refused(await run.add("weekly", WEEKLY)) == (403, "permission-denied")
     job = await run.made("once", ONCE)
     assert (job["depth"], job["catchupPolicy"]) == (1, "none")
-    woken = await run("POST", "/agents/ada/runs", {})
-    assert (woken.status, woken.body["trigger"], woken.body["depth"]) == (201, "agent", 1)
+    for _ in range(6):  # what people made, a program may start as often as it needs
+        woken = await run("POST", "/agents/ada/runs", {})
+        assert (woken.status, woken.body["trigger"], woken.body["depth"]) == (201, "agent", 1)
     loosened = await run("PUT", "/agents/ada", {"selfScheduling": {"recurring": True}})
     assert refused(loosened) == (403, "permission-denied")
     assert (await run("PUT", "/agents/ada", {"tz": "Europe/Berlin"})).status == 200
