@@ -160,7 +160,7 @@ def needs(outcomes: Iterable[Finished]) -> Needs:
         {each.job_id for each in (*ending, *limited) if each.job_id is not None},
         [each.run_id for each in ending if each.job_id is not None],
         [each.run_id for each in special if each.wake_heartbeat],
-        [each.run_id for each in special if each.usage is not None],
+        [each.run_id for each in special if each.usage is not None and not each.usage_counted],
         [entry for each in special for entry in each.history],
         {each.job_id for each in special if each.checked is not None and each.job_id is not None},
     )

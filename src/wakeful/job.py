@@ -220,6 +220,20 @@ class Work:
             '"function", "name": …}`, `{"kind": "webhook", "url": …}` or `{"kind": "command", "argv": […]}`.'
         ),
     ] = None
+    verify: Annotated[
+        Mapping[str, Json] | None,
+        FieldSpec(
+            "[A check after each launch whether the work was done](../how-to/verify.md): an object with a "
+            "`kind`, `http`, `function`, `webhook`, `command` or `manual`."
+        ),
+    ] = None
+    evidence: Annotated[
+        tuple[str, ...],
+        FieldSpec(
+            "[Fields that a success must bring](../how-to/verify.md#evidence), such as "
+            '`["external_id", "result_url"]`.'
+        ),
+    ] = ()
     budget: Annotated[
         Mapping[str, Json] | None,
         FieldSpec(

@@ -32,6 +32,10 @@ class Succeeded(NamedTuple):
     response_code: int | None = None
     #: of a signal: what its handler returned
     handled: Handled | None = None
+    #: compact JSON of the evidence that it reported; '': none, and an earlier attempt may have had some
+    evidence: str | None = None
+    #: why evidence that it reported could not be read
+    evidence_error: str | None = None
 
 
 class Failed(NamedTuple):
@@ -56,6 +60,8 @@ class Failed(NamedTuple):
     counted: bool = True
     #: of a signal whose instance is blocked by this failure: `Handled.block`
     handled: Handled | None = None
+    #: compact JSON of the evidence that it reported
+    evidence: str | None = None
 
 
 class Skipped(NamedTuple):
@@ -76,7 +82,29 @@ class AwaitingCallback(NamedTuple):
     response_code: int | None = None
 
 
-Outcome = Succeeded | Failed | AwaitingCallback | Skipped
+class Verification(NamedTuple):
+    """The check of a run that was reported as done, as it is stored with the run."""
+
+    #: compact JSON of the job's `verify`
+    verify: str
+    #: what a process must have to do it (`capabilities.Requirement`)
+    requires: str = ""
+    #: when it is due, from now: for `manual`, how long a person has to confirm the run
+    delay_ms: int = 0
+
+
+class AwaitingVerification(NamedTuple):
+    """The target did the work by its own account. The run succeeds when that is verified (`verify`)."""
+
+    verification: Verification
+    output: str | None = None
+    usage: str | None = None
+    response_code: int | None = None
+    #: as in `Succeeded`
+    evidence: str | None = None
+
+
+Outcome = Succeeded | Failed | AwaitingCallback | AwaitingVerification | Skipped
 
 
 class Finished(NamedTuple):
@@ -85,11 +113,12 @@ class Finished(NamedTuple):
     run_id: str
     job_id: str | None
     attempt: int
-    #: succeeded, failed, cancelled, skipped, retrying; or running, for a run that awaits its callback
+    #: succeeded, failed, cancelled, skipped, retrying; or running, for a run that awaits its callback or its
+    #: verification
     state: str
     started_ms: int
     finished_ms: int
-    #: retrying: when the next attempt is due; running: the deadline of the callback
+    #: retrying: when the next attempt is due; running: the deadline of the callback; None: it is verified
     due_ms: int | None = None
     output: str | None = None
     error: str | None = None
@@ -106,6 +135,10 @@ class Finished(NamedTuple):
     deliver: tuple[str | None, str | None] | None = None
     #: what the precheck of the run changes at its job, of a run that succeeded or was skipped
     checked: Checked | None = None
+    #: the evidence to write; '': remove that of an earlier attempt; None: leave it
+    evidence: str | None = None
+    #: the verification that the run awaits
+    verification: Verification | None = None
     #: fire the heartbeat of the run's agent
     wake_heartbeat: bool = False
     #: what it appends to the histories of sessions
@@ -117,6 +150,8 @@ class Finished(NamedTuple):
     #: of a signal run: its instance, and what its handler returned
     instance_id: str | None = None
     handled: Handled | None = None
+    #: whether the usage was counted before, when the run was reported as done
+    usage_counted: bool = False
 
 
 def conclude(
@@ -142,7 +177,8 @@ def conclude(
     `UNCOUNTED`. A skipped run is not a failure: it deletes a job with `delete_after_run` only if the job has
     no next tick, so a precheck can refuse many ticks until one has work to do. What the precheck decided
     (`checked`) goes along with a success and a skipped run. What the handler of a signal returned goes along,
-    with the failed attempt that is written if its directives cannot be stored.
+    with the failed attempt that is written if its directives cannot be stored. A run
+    that awaits its verification has not ended: what follows from a success follows from the verification.
     """
     if checked is not None and not checked.changes:
         checked = None
@@ -160,7 +196,7 @@ def conclude(
             output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
             deliver=(work.channel, work.to) if work.deliver else None, wake_heartbeat=work.wake_heartbeat,
             failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
-            handled=handled, checked=checked,
+            handled=handled, checked=checked, evidence=outcome.evidence,
             disable_job=ONCE if checked is not None and checked.once else None,
         )  # fmt: skip
     if isinstance(outcome, Skipped):
@@ -176,6 +212,12 @@ def conclude(
             run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + outcome.timeout_ms,
             failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
         )  # fmt: skip
+    if isinstance(outcome, AwaitingVerification):
+        return Finished(
+            run_id, job_id, attempt, "running", started_ms, now_ms, output=outcome.output,
+            usage=outcome.usage, evidence=outcome.evidence, verification=outcome.verification,
+            failed_attempts=failed_attempts, response_code=outcome.response_code,
+        )  # fmt: skip
     failed_attempts += outcome.counted
     if not outcome.permanent and not (outcome.counted and failed_attempts >= policy.max_attempts):
         backoff_ms = (
@@ -189,7 +231,7 @@ def conclude(
             run_id, job_id, attempt, "retrying", started_ms, now_ms,
             due_ms=now_ms + delay_ms, error=outcome.error, reason=outcome.reason or "failed",
             usage=outcome.usage, failed_attempts=failed_attempts, response_code=outcome.response_code,
-            instance_id=instance_id, handled=outcome.handled,
+            instance_id=instance_id, handled=outcome.handled, evidence=outcome.evidence,
         )  # fmt: skip
     disable = (
         (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
@@ -199,6 +241,7 @@ def conclude(
         error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
         usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
         failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
+        evidence=outcome.evidence,
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from wakeful.document.kinds import (
     whole,
 )
 from wakeful.document.values import camel
+from wakeful.document.verification import evidence, verify
 from wakeful.duration import LONGEST
 from wakeful.field_spec import FieldSpec
 from wakeful.job import Definition, Json, Origin, Timing, Work
@@ -99,6 +100,8 @@ _KINDS: Final[dict[str, Kind]] = {
     "lane": slug("lane"),
     "activeHours": hours,
     "precheck": Kind("json", precheck, None, "Mapping[str, object]", "Mapping[str, Json]", _object),
+    "verify": Kind("json", verify, None, "str | Mapping[str, object]", "Mapping[str, Json]", _object),
+    "evidence": Kind("json", evidence, None, "str | Sequence[str]", "tuple[str, ...]", list, tuple),
     "budget": Kind("json", budget, None, "Mapping[str, object]", "Mapping[str, Json]", _object),
     "backoff": structures.backoff,
     "after": structures.after,

@@ -9,6 +9,7 @@ from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import AGENT_KIND, KINDS
+from wakeful.document.verification import MANUAL
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument, Unavailable
@@ -16,6 +17,7 @@ from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
 from wakeful.launch.precheck import PrecheckedLauncher, RecordCheck, needs_precheck
 from wakeful.launch.pull import check_pull
+from wakeful.launch.verify import VerifiedLauncher
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -100,6 +102,32 @@ class LauncherRegistry:
         except InvalidArgument as error:
             raise InvalidArgument(f"precheck: {error.message.removeprefix('target: ')}") from error
 
+    def verifier(self, kind: object) -> Launcher | None:
+        """Return the launcher that verifies runs with checks of that kind, if this process has one."""
+        return self.launcher("webhook" if kind == "http" else kind)
+
+    def check_verify(self, work: Work) -> None:
+        """Raise InvalidArgument for a verification that cannot run here."""
+        verify = work.verify
+        if verify is None:
+            return
+        kind = verify.get("kind")
+        if kind == MANUAL:
+            if work.instance is not None:
+                raise InvalidArgument(
+                    "verify: the mailbox of an agent class cannot wait for a person; use another kind"
+                )
+            return
+        launcher = self.verifier(kind)
+        if launcher is None:
+            raise InvalidArgument(f"verify: no launcher for '{kind}' here")
+        own = ("kind", "name", "url", "headers", "argv", "env", "cwd")
+        target = {**{key: verify[key] for key in own if key in verify}, "kind": launcher.kind}
+        try:
+            launcher.check(target)
+        except InvalidArgument as error:
+            raise type(error)(f"verify: {error.message.removeprefix('target: ')}") from error
+
     def prepare(
         self,
         run: NewRun | TakenRun,
@@ -122,8 +150,13 @@ class LauncherRegistry:
         if precheck is not None and needs_precheck(run.trigger, run.reason, _is_checked(run)):
             checker = self.launcher(precheck.get("kind"))
             launcher = PrecheckedLauncher(launcher, checker, precheck, lambda: lease.valid, self.record_check)
+        if work.verify is not None or work.evidence:
+            launcher = VerifiedLauncher(launcher, self._checker(work.verify), work)
         failed_attempts = run.failed_attempts if isinstance(run, TakenRun) else 0
         return InFlight(launch, policy, run.lane, launcher, work, failed_attempts)
+
+    def _checker(self, verify: Mapping[str, Json] | None) -> Launcher | None:
+        return None if verify is None else self.verifier(verify.get("kind"))
 
     def prepare_taken(self, run: TakenRun, lease: Lease) -> InFlight:
         """Return a claimed run, ready to launch. If its job cannot be read, only this run fails."""

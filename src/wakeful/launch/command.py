@@ -9,7 +9,8 @@ other code fails, and the end of stderr is the error.
 
 As a precheck it works like `test`, `grep` and `diff`: exit code 0 means that there is something to do, 1 that
 there is not, and any other that the precheck failed. A JSON object with `run` on stdout is a whole answer.
-`WAKEFUL_PRECHECK_STATE` is the state that the last precheck left, as JSON.
+`WAKEFUL_PRECHECK_STATE` is the state that the last precheck left, as JSON. As a verification, 0 means that
+the work was done, and 1 that it was not. `JOB_EVIDENCE_FILE` names a file for the evidence of a program.
 """
 
 from __future__ import annotations
@@ -26,12 +27,18 @@ from wakeful.job import Json
 from wakeful.launch.argv import Command, read_command
 from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound, NotAllowed
 from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.evidence_file import EVIDENCE_FILE, EvidenceFiles, read_file
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
 from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
+from wakeful.launch.verify import VerifyLaunch
 from wakeful.launch.webhook_response import read_usage
+from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.settings import PREFIX, SECRET_VARIABLES
+from wakeful.verification import Verdict
+
+log = get_logger("wakeful.launch.command")
 
 #: Errors that a retry does not fix.
 _PERMANENT_ERRORS: Final = frozenset(
@@ -58,6 +65,7 @@ class CommandLauncher:
         self._commands = commands
         self._environment = environment
         self._processes = Processes()
+        self._evidence = EvidenceFiles()
 
     async def open(self) -> None:
         """Do nothing."""
@@ -65,6 +73,7 @@ class CommandLauncher:
     async def close(self) -> None:
         """Kill programs that are still running."""
         await self._processes.close()
+        self._evidence.close()
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for an invalid target, NotAllowed for what the operator does not allow."""
@@ -77,11 +86,16 @@ class CommandLauncher:
 
     async def start(self, run: Launch) -> Outcome:
         """Run the program and return its outcome."""
-        result = await self._run(run, run.target)
-        if isinstance(result, Failed) or result.code:
-            return result if isinstance(result, Failed) else _failed(result)
-        output = truncate(result.out.beginning())
-        return Succeeded(output or None, read_usage(None, output))
+        with self._evidence.file() as file:
+            result = await self._run(run, run.target, {EVIDENCE_FILE: file})
+            if isinstance(result, Failed) or result.code:
+                return result if isinstance(result, Failed) else _failed(result)
+            output = truncate(result.out.beginning())
+            evidence, error = read_file(file)
+        if error is not None:
+            log.warning("evidence.unreadable", **run.log_fields, error=error)
+        usage = read_usage(None, output)
+        return Succeeded(output or None, usage, evidence=evidence, evidence_error=error)
 
     async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
         """Run the program of a precheck and return the result.
@@ -100,6 +114,17 @@ class CommandLauncher:
         if result.code not in (0, 1):
             return _failed(result)
         return result_of_output(result.code, result.out.beginning(), result.err.last_lines())
+
+    async def verify(self, run: VerifyLaunch, verify: Mapping[str, Json]) -> Verdict | Failed:
+        """Run the program of a verification and return its verdict. It reads a JSON object from stdin."""
+        target = {key: value for key, value in verify.items() if key != "timeoutMs"}
+        request = run.sent_to(target, run.report)
+        result = await self._run(request, target, {f"{PREFIX}VERIFY": "1"})
+        if isinstance(result, Failed):
+            return result
+        if result.code == 1:
+            return Verdict(False, result.out.beginning().strip() or result.err.last_lines())
+        return _failed(result) if result.code else Verdict(True)
 
     async def _run(
         self,

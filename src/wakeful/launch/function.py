@@ -3,7 +3,7 @@
 A coroutine function is awaited in the event loop; any other callable runs in a thread. It takes the run as
 its only positional parameter, or nothing. Its return value is the output of the run: text unchanged, other
 values as compact JSON, and values that JSON cannot represent as `repr`. An exception fails the attempt,
-`wakeful.errors.Permanent` permanently.
+`wakeful.errors.Permanent` permanently. A function that verifies runs may also take `output` and `evidence`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from wakeful.capabilities import function_requirement
@@ -20,8 +21,10 @@ from wakeful.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.threads import Threads
+from wakeful.launch.verify import VerifyLaunch, verdict_of_value
 from wakeful.logs import get_logger
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
+from wakeful.verification import Verdict
 
 #: A function that can be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]
@@ -30,6 +33,8 @@ Function = Callable[..., object]
 DEFAULT_THREADS: Final = 32
 
 _DONE: Final = Succeeded()
+#: What a function that verifies runs may take besides the run.
+_OF_VERIFY: Final = ("output", "evidence")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 log = get_logger("wakeful.launch.function")
@@ -152,6 +157,29 @@ class FunctionLauncher:
         except (Exception, SystemExit) as error:
             return _failed(run, name, error)
 
+    async def verify(self, run: VerifyLaunch, verify: Mapping[str, Json]) -> Verdict | Failed:
+        """Call the function of a verification and return its verdict. It gets `output` and `evidence` too."""
+        name = verify.get("name")
+        found = self._functions.get(name) if isinstance(name, str) else None
+        if found is None:
+            return self._not_registered(name)
+        function, awaited, takes_run = found
+        given = {each: getattr(run, each) for each in _OF_VERIFY if each in _parameters(function)}
+        function = partial(function, **given) if given else function
+        try:
+            if not awaited:
+                return verdict_of_value(await self._in_thread(function, takes_run, run))
+            return verdict_of_value(await (function(run) if takes_run else function()))
+        except Permanent as error:
+            return Failed(truncate(error.message), permanent=True)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _failed(run, name, error)
+        except (Exception, SystemExit) as error:
+            return _failed(run, name, error)
+
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
             self._threads = Threads(self._max_threads)
@@ -227,9 +255,10 @@ def _takes_run(name: str, function: Function) -> bool:
             f"function '{name}' is a generator (it has a `yield`), so a call does nothing; return instead"
         )
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return True  # a function in C may have no signature; pass the run
+    parameters = [each for each in parameters if each.name not in _OF_VERIFY]
     needed = [each for each in parameters if each.default is each.empty]
     positional = [each for each in needed if each.kind in _POSITIONAL]
     keywords = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
@@ -242,3 +271,10 @@ def _takes_run(name: str, function: Function) -> bool:
     if positional:
         return True
     return any(each.kind is each.VAR_POSITIONAL or each.name == "run" for each in parameters)
+
+
+def _parameters(function: Function) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}

@@ -27,14 +27,17 @@ from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.guarded_http import connection_failure, guarded_session
+from wakeful.launch.http_check import judge_response
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
 from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.verify import VerifyLaunch, verdict_of_response
 from wakeful.launch.webhook_response import failed_response, read_text, read_usage
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 from wakeful.package_version import package_version
+from wakeful.verification import Verdict
 
 #: The most connections to one host, and in total. Waiting for one counts towards the timeout, so these are
 #: safety limits: lanes limit how much is sent to one receiver.
@@ -166,6 +169,36 @@ class WebhookLauncher:
             return response
         return result_of_response(response.status, response.text)
 
+    async def verify(self, run: VerifyLaunch, verify: Mapping[str, Json]) -> Verdict | Failed:
+        """Post the run to the URL of its verification, or get the URL of an `http` check."""
+        if verify.get("kind") == "http":
+            return await self._get(verify)
+        try:
+            secrets = self._secrets.secrets_of(run)
+        except WakefulError as error:
+            return Failed(truncate(error.message))
+        request = run.sent_to(verify, run.payload_text)
+        response = await self._exchange(request, secrets, report=run.report)
+        if isinstance(response, Failed):  # a 410 of a check says nothing about the work
+            return response._replace(permanent=response.permanent and response.response_code is None)
+        return verdict_of_response(response.text)
+
+    async def _get(self, verify: Mapping[str, Json]) -> Verdict | Failed:
+        assert self._session is not None, "open() comes first"
+        try:
+            url = _url(verify.get("url"))
+            self._guard.check_host(url.raw_host or "")
+            headers = {"accept": "*/*", "accept-encoding": "identity", "user-agent": self._agent}
+            headers.update(_own_headers(verify.get("headers")))
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+                return await judge_response(response, verify, self._clock.now_ms())
+        except InvalidArgument as error:
+            return Failed(truncate(error.message), permanent=True)
+        except (ClientError, OSError) as error:
+            return connection_failure(error)
+        except ValueError as error:  # aiohttp refuses to send it
+            return Failed(truncate(f"url: {error}"), permanent=True)
+
     async def _post(self, run: Launch, secrets: tuple[bytes, ...]) -> Outcome:
         response = await self._exchange(run, secrets)
         if isinstance(response, Failed):
@@ -173,18 +206,28 @@ class WebhookLauncher:
         return Succeeded(response.text or None, response.usage, response.status)
 
     async def _exchange(
-        self, run: Launch, secrets: tuple[bytes, ...], *, precheck: bool = False
+        self,
+        run: Launch,
+        secrets: tuple[bytes, ...],
+        *,
+        precheck: bool = False,
+        report: str | None = None,
     ) -> _Accepted | Failed:
         assert self._session is not None, "open() comes first"
         try:
             url = _url(run.target.get("url"))
             self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
-            body = precheck_body_of(run) if precheck else body_of(run)
+            if report is not None:
+                body = report.encode()
+            else:
+                body = precheck_body_of(run) if precheck else body_of(run)
             headers = self._headers(run, secrets, body)
             if "headers" in run.target:
                 headers.update(_own_headers(run.target["headers"]))
             if precheck:
                 headers["x-wakeful-precheck"] = "1"
+            if report is not None:
+                headers["x-wakeful-verify"] = "1"
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 self._on_response(response.status)
                 text = await read_text(response, MAX_ANSWER if precheck else MAX_OUTPUT)

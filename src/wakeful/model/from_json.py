@@ -146,6 +146,7 @@ job_from_json: Final = _Parser(
         "paused_until": _optional(_at),
         "schedule": _optional(schedule_from_json),
         "exclude": lambda entries: tuple(entries or ()),
+        "evidence": lambda names: tuple(names or ()),
         "origin": _optional(lambda origin: Origin(origin["session"], origin["channel"], origin["to"])),
         "after": _optional(lambda chain: Chain(chain["job"], chain["on"], chain.get("output", False))),
         "overlap_policy": OverlapPolicy,

@@ -79,6 +79,11 @@ class Job:
     #: A check before each launch whether there is work: `{"kind": "function", "name": …}`, `{"kind":
     #: "webhook", "url": …}` or `{"kind": "command", "argv": […]}`.
     precheck: Mapping[str, Json] | None
+    #: A check after each launch whether the work was done: an object with a `kind`, `http`, `function`,
+    #: `webhook`, `command` or `manual`.
+    verify: Mapping[str, Json] | None
+    #: Fields that a success must bring, such as `["external_id", "result_url"]`.
+    evidence: tuple[str, ...]
     #: How much its runs may use per day (UTC): `{"tokensPerDay": …, "costPerDay": …}`.
     budget: Mapping[str, Json] | None
     #: What happens to a tick while an earlier run is active.

@@ -62,6 +62,11 @@ class JobOptions(TypedDict, total=False):
     #: A check before each launch whether there is work: `{"kind": "function", "name": …}`, `{"kind":
     #: "webhook", "url": …}` or `{"kind": "command", "argv": […]}`.
     precheck: Mapping[str, object] | None
+    #: A check after each launch whether the work was done: an object with a `kind`, `http`, `function`,
+    #: `webhook`, `command` or `manual`.
+    verify: str | Mapping[str, object] | None
+    #: Fields that a success must bring, such as `["external_id", "result_url"]`.
+    evidence: str | Sequence[str] | None
     #: How much its runs may use per day (UTC): `{"tokensPerDay": …, "costPerDay": …}`.
     budget: Mapping[str, object] | None
     #: What happens to a tick while an earlier run is active. Default: 'skip'.

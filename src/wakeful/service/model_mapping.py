@@ -28,7 +28,7 @@ TICKS: Final = 5
 #: How many next ticks are kept for a definition.
 _MANY: Final = 8
 #: Fields whose values are mutable: no two jobs share them.
-_MUTABLE: Final = ("target", "labels", "precheck", "budget")
+_MUTABLE: Final = ("target", "labels", "precheck", "verify", "budget")
 #: Assigns a field of a new job. A program may create many jobs: this takes a third of the time of `Job(…)`.
 _ASSIGN: Final[dict[str, Callable[[Job, Any], None]]] = {
     each.name: vars(Job)[each.name].__set__ for each in dataclasses.fields(Job)

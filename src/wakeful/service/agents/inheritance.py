@@ -95,10 +95,10 @@ def goes_to_webhook(target: Mapping[str, Json] | None) -> bool:
 
 
 def needs_secret(definition: Definition) -> bool:
-    """Return whether runs of the job are signed: its target or its precheck is a webhook."""
-    precheck = definition.work.precheck
-    return goes_to_webhook(definition.work.target) or (
-        precheck is not None and precheck.get("kind") == "webhook"
+    """Return whether requests of the job are signed: its target, its precheck or its check is a webhook."""
+    work = definition.work
+    return goes_to_webhook(work.target) or any(
+        check is not None and check.get("kind") == "webhook" for check in (work.precheck, work.verify)
     )
 
 

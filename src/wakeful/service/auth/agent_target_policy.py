@@ -4,7 +4,8 @@ An agent processes text from other people, so its jobs may be the result of a pr
 the target of the agent, to its own instances (`agent`), to `pull`, to `echo`, and to the kinds of targets
 that the operator allows (`WAKEFUL_AGENT_TARGETS`). A job that another principal created with another target
 it may pause, reschedule and delete, but it may not change what is sent, nor a precheck that it could not have
-set. Other roles are not limited.
+set. It may not change or remove `verify` and `evidence` of a job: they check its own work. Other roles are not
+limited.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class AgentTargetPolicy:
             )
 
     def check(self, principal: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:
-        """Raise PermissionDenied for a target or precheck beyond the policy; `old` may stay unchanged."""
+        """Raise PermissionDenied for a target or check beyond the policy; `old` may stay unchanged."""
         kind = self._forbidden_kind(principal, work, context)
         if kind is not None and (old is None or _texts(work) != _texts(old)):
             raise PermissionDenied(
@@ -88,6 +89,16 @@ class AgentTargetPolicy:
                 "out to use the target of the agent, or ask the operator to allow it with "
                 f"{PREFIX}AGENT_TARGETS"
             )
+        if principal.role == "agent" and old is not None:
+            for field, before, now in (
+                ("verify", old.verify, work.verify),
+                ("evidence", old.evidence, work.evidence),
+            ):
+                if before and now != before:
+                    raise PermissionDenied(
+                        f"{field}: a key of the role 'agent' may not change or remove it, because it checks "
+                        "the work of the agent; leave it as it is, or ask an admin"
+                    )
         old_precheck = None if old is None else old.precheck
         if (
             old_precheck is not None
@@ -142,7 +153,7 @@ class AgentTargetPolicy:
 
 
 def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
-    """Yield what is launched for a job: its own target, the target of a workflow, and a precheck."""
+    """Yield what is launched for a job: its own target, the target of a workflow, and its checks."""
     target = work.own_target
     if target is not None:
         yield target
@@ -151,6 +162,11 @@ def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
             yield to
     if work.precheck is not None and work.precheck.get("kind") in KINDS:
         yield work.precheck
+    verify = work.verify
+    if verify is not None and verify.get("kind") == "http":
+        yield {"kind": "webhook", "url": verify.get("url")}  # it sends a request, too
+    elif verify is not None and verify.get("kind") in KINDS:
+        yield verify
 
 
 def _texts(work: Work) -> tuple[str, str | None]:

@@ -212,6 +212,7 @@ class JobEditor:
             self._target_policy.check_delivery(principal, definition.work, context, old.definition.work)
             self._launchers.check(definition.work.target)
             self._launchers.check_precheck(definition.work)
+            self._launchers.check_verify(definition.work)
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
             job = edited(old, definition, now_ms, enabled)

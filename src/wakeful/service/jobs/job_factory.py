@@ -141,6 +141,7 @@ class JobFactory:
             errors += _errors_of(
                 lambda: self._launchers.check(own.target),
                 lambda: self._launchers.check_precheck(definition.work),
+                lambda: self._launchers.check_verify(definition.work),
                 lambda: check_lane(definition.work, self._lanes),
             )
         else:
@@ -194,6 +195,7 @@ class JobFactory:
         definition, row = known.definition, known.row
         self._launchers.check(definition.work.target)
         self._launchers.check_precheck(definition.work)
+        self._launchers.check_verify(definition.work)
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if row.enabled else (None, None)
         row = row._replace(

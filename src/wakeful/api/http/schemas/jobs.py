@@ -39,6 +39,7 @@ from wakeful.calendars import MAX_ENTRIES
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
 from wakeful.document.kinds import milliseconds
 from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
+from wakeful.document.verification import LONGEST_NAME, MAX_NAMES
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs.job_selection import MAX_JOBS
@@ -93,6 +94,20 @@ _REQUEST: Final[dict[str, Schema]] = {
         "minProperties": 1,
         "examples": [{"kind": "webhook", "url": "https://example.com/anything-new"}],
     },
+    "verify": {
+        "anyOf": [
+            {
+                **OBJECT,
+                "minProperties": 1,
+                "examples": [{"kind": "http", "url": "https://example.com/report.html", "newerThanMs": 60_000}],
+            },
+            {"type": "string", "enum": ["manual"]},
+        ],
+    },
+    "evidence": {
+        "anyOf": [text(LONGEST_NAME, 1), list_of(text(LONGEST_NAME, 1), MAX_NAMES)],
+        "examples": [["external_id", "result_url"]],
+    },
     "budget": BUDGET,
     "backoff": request({"baseMs": _DELAY, "maxMs": _DELAY, "base": DURATION, "max": DURATION}),
     "after": {"anyOf": [SLUG, request({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "job")]},
@@ -116,6 +131,8 @@ _RESPONSE: Final[dict[str, Schema]] = {
     "exclude": list_of(TEXT),
     "target": _TARGET,
     "precheck": OBJECT,
+    "verify": OBJECT,
+    "evidence": list_of(TEXT),
     "budget": OBJECT,
     "backoff": response({"baseMs": WHOLE, "maxMs": WHOLE}),
     "after": response({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "output"),
