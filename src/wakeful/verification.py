@@ -66,9 +66,7 @@ def _verification(verify: Mapping[str, Json]) -> Verification:
     kind = verify.get("kind")
     name = verify.get("name")
     requires = function_requirement(name) if kind == "function" and isinstance(name, str) else ""
-    return Verification(
-        compact(dict(verify)), requires, timeout_ms(verify) if kind == MANUAL else 0
-    )
+    return Verification(compact(dict(verify)), requires, timeout_ms(verify) if kind == MANUAL else 0)
 
 
 def outcome_of(verdict: Verdict | Failed, done: Succeeded, tries: int) -> Succeeded | Failed | None:

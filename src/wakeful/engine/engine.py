@@ -25,6 +25,7 @@ from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, Rescuer
 from wakeful.engine.tracing import Tracing
+from wakeful.engine.verifier import Verifier
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.ids import new_id
@@ -116,6 +117,16 @@ class Engine:
             lease_ms=config.lease_ms,
         )
         self._alerter = Alerter(store, clock, 2 * config.heartbeat_ms)
+        self._verifier = Verifier(
+            name,
+            store,
+            clock,
+            launchers,
+            consequences,
+            metrics.record_finished,
+            metrics.record_verification,
+            lease_ms=config.lease_ms,
+        )
         self._worker.on_slot_free = self._dispatcher.wake
         self._worker.on_lease_expired = self._rescuer.wake
         metrics.lanes = self._worker.lanes
@@ -126,6 +137,7 @@ class Engine:
             self._dispatcher,
             Pruner(store, clock, retention_days=config.retention_days, log_every_ms=12 * config.heartbeat_ms),
             self._alerter,
+            self._verifier,
             *extra_loops,
         ]
         metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}
@@ -231,6 +243,7 @@ class Engine:
     def _capabilities_changed(self) -> None:
         """Take runs that this process can launch now, and publish its capabilities."""
         self._dispatcher.wake()
+        self._verifier.wake()
         self._rescuer.wake()
 
     def _notified(self, topic: str) -> None:
@@ -238,6 +251,8 @@ class Engine:
             self._planner.wake()
         elif topic == "runs":
             self._dispatcher.wake()
+        elif topic == "verifications":
+            self._verifier.wake()
         elif topic == "incidents":
             self._alerter.wake()
         elif topic == "budget_blocks":
@@ -248,6 +263,7 @@ class Engine:
                 self._worker.completed(run_id, int(attempt))
             else:
                 self._worker.stop(run_id, "stopped")
+                self._verifier.stop_run(run_id)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -41,6 +41,7 @@ AGENTS: Final = 20
 _STATES: Final = ("succeeded", "failed", "cancelled", "skipped")
 _CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
 _DELIVERIES: Final = ("delivered", "suppressed", "failed", "unknown", "retrying")
+_VERIFICATIONS: Final = ("verified", "unverified", "error")
 _PINGS: Final = ("answered", "failed")
 _DROPS: Final = ("slow", "limit")
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
@@ -105,6 +106,7 @@ class Metrics:
         self.drops: Counter[str] = Counter()
         self.pings: Counter[str] = Counter()
         self.deliveries: Counter[str] = Counter()
+        self.verifications: Counter[str] = Counter()
         #: returns the used and total slots by lane; set by the engine
         self.lanes: Callable[[], Lanes] = dict
         #: returns whether each loop of the engine is stalled, by name; set by the engine
@@ -159,6 +161,10 @@ class Metrics:
     def record_delivery(self, state: str) -> None:
         """Count an attempt at a delivery by its new state; a `pending` one is retried."""
         self.deliveries["retrying" if state == "pending" else state] += 1
+
+    def record_verification(self, result: str) -> None:
+        """Count a check of a run by its result; after an `error` it is tried again."""
+        self.verifications[result] += 1
 
     def record_ping(self, succeeded: bool) -> None:
         """Count a ping to the watchdog."""
@@ -248,6 +254,10 @@ class Metrics:
         yield _labelled(
             CounterMetricFamily("wakeful_deliveries", "Delivery attempts.", labels=["result"]),
             _from_zero(_DELIVERIES, self.deliveries),
+        )
+        yield _labelled(
+            CounterMetricFamily("wakeful_verifications", "Checks of runs.", labels=["result"]),
+            _from_zero(_VERIFICATIONS, self.verifications),
         )
 
 

@@ -53,6 +53,8 @@ def log_outcome(log: Log, finished: Finished, about: Mapping[str, object], worke
     ms = finished.finished_ms - finished.started_ms
     if state == "succeeded":
         log.debug("run.succeeded", **about, worker=worker, ms=ms, status=finished.response_code)
+    elif state == "running" and finished.verification is not None:
+        log.debug("run.verifying", **about, worker=worker, status=finished.response_code)
     elif state == "running":
         log.debug("run.awaiting_callback", **about, worker=worker, status=finished.response_code)
     elif state == "retrying":

@@ -24,7 +24,7 @@ from wakeful.instants import iso_utc
 from wakeful.launch.port import Launch
 from wakeful.launch.trace_context import SpanIds, launch_ids
 from wakeful.logs.redaction import redact
-from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
+from wakeful.outcome import AwaitingCallback, AwaitingVerification, Failed, Outcome, Skipped, Succeeded
 from wakeful.run import NewRun
 from wakeful.store.deliveries import Delivery
 from wakeful.store.rows import RunView, TakenRun
@@ -299,6 +299,7 @@ _NAMES: Final = {
     Failed: "failed",
     Skipped: "skipped",
     AwaitingCallback: "awaiting_callback",
+    AwaitingVerification: "verifying",
 }
 
 

@@ -20,6 +20,7 @@ from wakeful.evidence import evidence_object
 from wakeful.job import Json, Work
 from wakeful.json_value import compact
 from wakeful.launch.port import Launch, Launcher, truncate
+from wakeful.launch.trace_context import launch_ids
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.verification import MAX_TRIES, Verdict, judge_success, outcome_of
 
@@ -36,6 +37,7 @@ class VerifyLaunch(Launch):
         self.output = output
         #: what it reported as evidence; empty if there is none
         self.evidence = evidence_object(evidence)
+        self.traceparent = run.traceparent or launch_ids(run.idempotency_key, run.attempt).traceparent()
         # A receiver that acts once per key does not take the check for a duplicate of the run.
         self.idempotency_key = f"{run.idempotency_key}-verify"
 

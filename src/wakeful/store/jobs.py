@@ -172,7 +172,7 @@ class RunStore(Protocol):
         For a claimed run, and for one with a callback: the caller decides which runs those
         are. Fenced by run and attempt: the first report counts, and what the worker writes later of this
         attempt is dropped. If a worker holds the run, `stop:<id>:<attempt>` is published. False: the run is
-        not running in that attempt.
+        not running in that attempt, or is being verified.
         """
         ...
 

@@ -23,6 +23,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
   over, and its `due_at` is NULL until it is its turn.
 - `suggestions`: the module of that name.
+- `verifications`: the module of this name.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
 Calls are set-based: a call costs a fixed number of statements, however many rows it concerns. Every call is
@@ -71,6 +72,7 @@ from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, U
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
 from wakeful.store.suggestions import SuggestionStore
+from wakeful.store.verifications import VerificationStore
 from wakeful.store.workflows import WorkflowStore
 
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
@@ -112,6 +114,7 @@ class Store(
     SuggestionStore,
     JobStore,
     RunStore,
+    VerificationStore,
     Protocol,
 ):
     """A database of Wakeful.
@@ -150,8 +153,8 @@ class Store(
 
         Topics: `jobs` (the wake of a job may be earlier), `runs` (a run may be taken), `budget_blocks` (they
         changed), `incidents` (an alert may be due), `sessions` (a turn may begin), `deliveries` (one may be
-        due), `instances` (a signal added one), `stop:<run id>` (the run was cancelled),
-        `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside), and
+        due), `verifications` (one may be due), `instances` (a signal added one), `stop:<run id>` (the run was
+        cancelled), `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside), and
         `hibernate:<instance id>` (processes unload the instance). With SQLite, changes by other processes are
         not published (`notifies_other_processes`); the engine's longest sleep bounds how late they are seen.
         """
@@ -208,8 +211,9 @@ class Store(
         for jobs, with the states of their prechecks, and for other runs is decided by `consequences`
         (`wakeful.consequences`) and written in the same transaction. Retrying runs, follow-up runs and runs
         that waited for their turn are published (`runs`). Unstorable: a value cannot be stored, and nothing
-        was written. With `state == "running"` the run awaits its callback until `due_at`, without a worker.
-        Output, error, reason and usage are written in every case.
+        was written. With `state == "running"` the run awaits its callback until `due_at`, without a worker,
+        or its verification (`wakeful.store.verifications`). Output, error, reason and usage are written in
+        every case.
         """
         ...
 

@@ -11,10 +11,13 @@ A run has these representations; the docstring of each states why it is separate
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from wakeful.errors import IncompatibleSchema
 from wakeful.run import NewRun
+
+#: The worker of a run that was reported as done and is not verified yet (`store.verifications`).
+VERIFYING: Final = "verifying"
 
 
 class JobRow(NamedTuple):
@@ -299,6 +302,16 @@ class RunView(NamedTuple):
     context: str | None = None
     precheck: str | None = None
     evidence: str | None = None
+
+    @property
+    def verifying(self) -> bool:
+        """Whether it was reported as done and its work is not verified yet."""
+        return self.awaiting_callback and self.worker == VERIFYING
+
+    @property
+    def shown_worker(self) -> str | None:
+        """The worker or executor that has it, or ended it."""
+        return None if self.worker == VERIFYING else self.worker
 
     @property
     def log_fields(self) -> dict[str, object]:

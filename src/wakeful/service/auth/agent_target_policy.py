@@ -4,8 +4,8 @@ An agent processes text from other people, so its jobs may be the result of a pr
 the target of the agent, to its own instances (`agent`), to `pull`, to `echo`, and to the kinds of targets
 that the operator allows (`WAKEFUL_AGENT_TARGETS`). A job that another principal created with another target
 it may pause, reschedule and delete, but it may not change what is sent, nor a precheck that it could not have
-set. It may not change or remove `verify` and `evidence` of a job: they check its own work. Other roles are not
-limited.
+set. It may not change or remove `verify` and `evidence` of a job: they check its own work. Other roles are
+not limited.
 """
 
 from __future__ import annotations

@@ -39,6 +39,12 @@ async def claim(
     return [(run, views[run.id]) for run in taken]
 
 
+async def taken_runs(db: Db, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
+    """Return runs that are running, with what a launch needs of each."""
+    views = {view.id: view for view in await runs_by_ids(db, ids)}
+    return [(TakenRun(*row), views[row[0]]) for row in await db.fetch(sql.TAKEN_RUNS, list(ids))]
+
+
 async def renew(
     db: Db,
     now_ms: int,

@@ -32,7 +32,7 @@ from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
-from wakeful.store.sql import history, incidents, prechecks
+from wakeful.store.sql import history, incidents, prechecks, verifications
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
@@ -96,6 +96,9 @@ async def finish(
     emitted: Sequence[str] = ()
     if mailboxes is not None:  # before the facts: a schedule that its own run sets anew is not over
         has_next, emitted = await write_directives(db, events, clock, now_ms, finished, mailboxes)
+    reports = [each for each in need.special if each.evidence is not None or each.verification is not None]
+    if reports:
+        await verifications.write_reports(PostgresSession(db), events, now_ms, worker, reports)
     facts = await _facts(db, finished, need, written, has_next, now_ms)
     effects = consequences(finished, facts)
     events.ended([each.run_id for each in finished if each.state != "running"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.postgres.statements import HAS_THE_TURN
+from wakeful.store.postgres.statements import HAS_THE_TURN, taken_runs
 
 _CLAIMABLE: Final = f"""
     l.workspace = $2 AND l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND r.is_pull
@@ -26,11 +26,16 @@ CLAIMABLE_OF_AGENTS: Final = f"""
         WHERE l.agent = a.agent AND {_CLAIMABLE}
         ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED) p
     ORDER BY p.due_at, p.id LIMIT $4"""
-#: the runs' primary key, once for each, and that of jobs. No index has `beat_at`
+#: the primary keys of runs and jobs, once for each
+TAKEN_RUNS: Final = f"""
+    WITH started AS (SELECT r.*, r.started_at AS was_due_at FROM runs r WHERE r.id = ANY($1::uuid[]))
+    {taken_runs("j.policy", "", "")}"""
+#: the runs' primary key, once for each, and that of jobs. No index has `beat_at`. A run that is being verified
+#: is over for its executor
 RENEW: Final = """
     UPDATE runs r SET beat_at = $1 FROM unnest($2::uuid[], $3::integer[]) h (id, attempt)
     WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
-        r.state = 'running' AND r.is_pull AND r.workspace = $4
+        r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $4
         AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END
     RETURNING r.id::text, r.job_id::text, r.attempt,
         coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{}'), r.started_at, r.worker,

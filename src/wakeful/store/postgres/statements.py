@@ -234,10 +234,10 @@ LOCK_CURSORS: Final = """
 EDITS: Final = """
     SELECT r.id::text, r.created_at, j.updated_at FROM runs r JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ANY($1::uuid[])"""
-#: the primary key
+#: the primary key. A run that is being verified was reported already
 HOLDER: Final = """
     SELECT worker, is_pull, instance_id::text FROM runs
-    WHERE id = $1 AND attempt = $2 AND state = 'running'"""
+    WHERE id = $1 AND attempt = $2 AND state = 'running' AND NOT (awaiting_callback AND due_at IS NULL)"""
 # The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
 # is retried waits for an executor as long as the first time.
 _FINISH: Final = """

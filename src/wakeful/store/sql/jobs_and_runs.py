@@ -15,8 +15,17 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
 from wakeful.store.quotas import Allowance
-from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, ManualRunRule, RunFilter, RunView
-from wakeful.store.sql import calling_runs, suggestions
+from wakeful.store.rows import (
+    VERIFYING,
+    AttemptView,
+    JobChange,
+    JobFilter,
+    JobRow,
+    ManualRunRule,
+    RunFilter,
+    RunView,
+)
+from wakeful.store.sql import calling_runs, suggestions, verifications
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -132,8 +141,13 @@ class SqlJobsAndRuns(SqlBase[D]):
     async def cancel_run(
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
     ) -> RunView | None:
-        cancel = self._operations.runs.cancel_run
-        return await self._record(Recorded(entries), cancel, run_id, now_ms, reason, running)
+        async def cancel(db: D, events: TransactionEvents) -> RunView | None:
+            run = await self._operations.runs.cancel_run(db, events, run_id, now_ms, reason, running)
+            if run is not None and run.worker == VERIFYING:
+                await verifications.delete(self._driver.session(db), run_id)
+            return run
+
+        return await self._record(Recorded(entries), cancel)
 
     async def complete_run(
         self, finished: Finished, consequences: Consequences, entries: Sequence[AuditEntry] = ()

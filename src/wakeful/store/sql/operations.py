@@ -142,6 +142,8 @@ class Executors(Protocol[C]):
         limit: int,
     ) -> list[tuple[TakenRun, RunView]]: ...
 
+    async def taken_runs(self, db: C, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]: ...
+
     async def renew(
         self,
         db: C,

@@ -34,13 +34,21 @@ from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.sql.suggestion_store import SqlSuggestions
+from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.stats import Backlog, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.usage import Spent
 
 D = TypeVar("D")
 
 
-class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D], SqlInstances[D], SqlHooks[D], SqlSuggestions[D]):
+class SqlStore(
+    SqlAdmin[D],
+    SqlJobsAndRuns[D],
+    SqlInstances[D],
+    SqlHooks[D],
+    SqlSuggestions[D],
+    SqlVerifications[D],
+):
     """A store in an SQL database. Each method is that of `port.Store`."""
 
     #: where the next pass of `prune` continues

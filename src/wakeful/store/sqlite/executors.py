@@ -41,6 +41,13 @@ async def claim(
     return [(TakenRun(*row[:-2]), views[row[0]]) for row in due]
 
 
+async def taken_runs(db: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
+    """Return runs that are running, with what a launch needs of each."""
+    given = (json.dumps(list(ids)),)
+    views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, given)}
+    return [(TakenRun(*row[:-2]), views[row[0]]) for row in db.execute(sql.TAKEN_RUNS, given)]
+
+
 async def renew(
     db: sqlite3.Connection,
     now_ms: int,

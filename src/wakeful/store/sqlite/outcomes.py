@@ -25,7 +25,7 @@ from wakeful.consequences import (
 )
 from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished
-from wakeful.store.sql import history, incidents, prechecks
+from wakeful.store.sql import history, incidents, prechecks, verifications
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
@@ -139,6 +139,9 @@ async def _follow_up(
     if directives is not None:  # first: a schedule that its own run sets anew is not over
         emitted = await write_directives(db, events, clock, now_ms, finished, directives)
     need = needs(finished)
+    reports = [each for each in need.special if each.evidence is not None or each.verification is not None]
+    if reports:
+        await verifications.write_reports(SqliteSession(db), events, now_ms, worker, reports)
     facts = await _facts(db, finished, need, now_ms)
     effects = consequences(finished, facts)
     events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])

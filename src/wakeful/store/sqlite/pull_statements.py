@@ -25,19 +25,23 @@ CLAIMABLE_OF_AGENT: Final = f"""
     WHERE r.workspace = ?1 AND r.agent = ?5 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?4"""
+#: the primary key of runs, once for each
+TAKEN_RUNS: Final = f"""
+    SELECT {DUE_RUN} FROM json_each(?1) e CROSS JOIN runs r ON r.id = e.value {OF_DUE_RUN}"""
 #: by rowid
 MARK_CLAIMED: Final = """
     UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
         due_at = NULL
     WHERE rowid = ?4"""
-#: the primary keys of runs and jobs, once for each. With the rowid last
+#: the primary keys of runs and jobs, once for each. With the rowid last. One that is being verified is over
+#: for its executor
 CLAIMED: Final = """
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
         r.failed_attempts, NULL, r.is_pull, r.awaiting_callback, r.rowid
     FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
     LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
-        AND r.is_pull AND r.workspace = ?2
+        AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
         AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
 #: by rowid
 RENEW: Final = "UPDATE runs SET beat_at = ?1 WHERE rowid IN (SELECT value FROM json_each(?2))"

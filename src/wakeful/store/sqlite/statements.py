@@ -168,9 +168,10 @@ NOT_HELD: Final = """
 
 # The fence: run, attempt and worker. The primary key finds the run. The shapes are as for new runs.
 _FENCE: Final = "WHERE id = ? AND attempt = ? AND worker IS ? AND state = 'running'"
-#: the primary key
+#: the primary key. A run that is being verified was reported already
 HOLDER: Final = """
-    SELECT worker, is_pull, instance_id FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"""
+    SELECT worker, is_pull, instance_id FROM runs
+    WHERE id = ? AND attempt = ? AND state = 'running' AND NOT (awaiting_callback AND due_at IS NULL)"""
 SUCCEED: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
         error = NULL, reason = NULL, usage = NULL, response_code = NULL, awaiting_callback = 0 {_FENCE}"""

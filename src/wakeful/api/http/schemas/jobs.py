@@ -99,7 +99,9 @@ _REQUEST: Final[dict[str, Schema]] = {
             {
                 **OBJECT,
                 "minProperties": 1,
-                "examples": [{"kind": "http", "url": "https://example.com/report.html", "newerThanMs": 60_000}],
+                "examples": [
+                    {"kind": "http", "url": "https://example.com/report.html", "newerThanMs": 60_000}
+                ],
             },
             {"type": "string", "enum": ["manual"]},
         ],

@@ -46,17 +46,17 @@ ALTER TABLE runs
 
 -- Runs that are reported as done and not verified yet. The run awaits a callback until then.
 CREATE TABLE verifications (
-    run_id        uuid        NOT NULL PRIMARY KEY,
-    attempt       integer     NOT NULL,
-    worker        text        COLLATE "C",  -- the process that verifies it
-    due_at        timestamptz,              -- when to verify it, or when the lease of its worker ends; NULL: a person does
-    output        text,
-    usage         text,
-    evidence      text,
-    response_code integer,
-    at            timestamptz NOT NULL      -- when it was reported as done
+    run_id      uuid        NOT NULL PRIMARY KEY,
+    attempt     integer     NOT NULL,
+    reported_by text        COLLATE "C",           -- the worker or executor that reported it
+    worker      text        COLLATE "C",           -- the process that verifies it
+    due_at      timestamptz NOT NULL,              -- when to verify it, or when the lease of its worker ends; manual: its deadline
+    verify      text        NOT NULL,              -- the check
+    requires    text        COLLATE "C" NOT NULL,  -- what a process must have to do it
+    tries       integer     NOT NULL DEFAULT 0,
+    at          timestamptz NOT NULL               -- when it was reported as done
 ) WITH (fillfactor = 50);
-CREATE INDEX verifications_due ON verifications (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX verifications_due ON verifications (due_at);
 
 -- Trigger URLs, by the SHA-256 of their token.
 CREATE TABLE hooks (

@@ -52,19 +52,19 @@ ALTER TABLE runs ADD COLUMN context TEXT;
 ALTER TABLE runs ADD COLUMN precheck TEXT;
 ALTER TABLE runs ADD COLUMN evidence TEXT;
 
--- Runs that are reported as done and not verified yet. The run awaits a callback until then.
+-- Runs that were reported as done and are not verified yet. The run awaits a callback until then.
 CREATE TABLE verifications (
-    run_id        TEXT    NOT NULL PRIMARY KEY,
-    attempt       INTEGER NOT NULL,
-    worker        TEXT,     -- the process that verifies it
-    due_at        INTEGER,  -- when to verify it, or when the lease of its worker ends; NULL: a person does
-    output        TEXT,
-    usage         TEXT,
-    evidence      TEXT,
-    response_code INTEGER,
-    at            INTEGER NOT NULL  -- when it was reported as done
+    run_id      TEXT    NOT NULL PRIMARY KEY,
+    attempt     INTEGER NOT NULL,
+    reported_by TEXT,              -- the worker or executor that reported it
+    worker      TEXT,              -- the process that verifies it
+    due_at      INTEGER NOT NULL,  -- when to verify it, or when the lease of its worker ends; manual: its deadline
+    verify      TEXT    NOT NULL,  -- the check
+    requires    TEXT    NOT NULL,  -- what a process must have to do it
+    tries       INTEGER NOT NULL DEFAULT 0,
+    at          INTEGER NOT NULL   -- when it was reported as done
 ) WITHOUT ROWID;
-CREATE INDEX verifications_due ON verifications (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX verifications_due ON verifications (due_at);
 
 -- Trigger URLs, by the SHA-256 of their token.
 CREATE TABLE hooks (

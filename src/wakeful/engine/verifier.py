@@ -1,0 +1,219 @@
+"""The verifier: checks runs that were reported as done, and writes their outcomes (`verify`).
+
+Verifications are stored (`wakeful.store.verifications`). A worker takes one with a lease that is longer than
+the check may take. If the process dies, another one checks the run again: the target is not launched again.
+A check that fails itself is tried again a few times. Then, and if it says no, the attempt has failed with the
+reason `unverified`. A run that a person verifies (`manual`) is due at its deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from wakeful.capabilities import Requirement, can_take
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
+from wakeful.document import policy_from_text, work_from_text
+from wakeful.document.verification import MANUAL, timeout_ms
+from wakeful.duration import spell_duration
+from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
+from wakeful.engine.loop import Loop
+from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
+from wakeful.instants import iso_utc
+from wakeful.job import NO_WORK, Json, Work
+from wakeful.launch.verify import VerifyLaunch, check_run
+from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Finished, Succeeded
+from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.store.port import Store
+from wakeful.store.verifications import DueVerification
+from wakeful.verification import WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
+
+#: The most checks at once.
+MAX_CONCURRENT: Final = 32
+#: The longest sleep without a notification.
+_MAX_SLEEP_MS: Final = 10_000
+#: Seconds that checks have to end when the process stops.
+_GRACE_S: Final = 2.0
+#: The pause after a result could not be written.
+_RETRY_S: Final = 0.5
+
+log = get_logger("wakeful.verifier")
+
+
+class Verifier(Loop):
+    """Runs checks and writes their results."""
+
+    name = "verifier"
+
+    def __init__(
+        self,
+        worker_name: str,
+        store: Store,
+        clock: Clock,
+        launchers: LauncherRegistry,
+        consequences: Consequences,
+        on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
+        on_checked: Callable[[str], None],
+        *,
+        lease_ms: int,
+    ) -> None:
+        super().__init__(clock, _MAX_SLEEP_MS)
+        self._worker_name = worker_name
+        self._store = store
+        self._launchers = launchers
+        self._consequences = consequences
+        #: called with each written outcome, as by the worker
+        self._on_finished = on_finished
+        #: called with each result: `verified`, `unverified` or `error`
+        self._on_checked = on_checked
+        self._lease_ms = lease_ms
+        self._checks: dict[str, asyncio.Task[None]] = {}
+
+    def stop_run(self, run_id: str) -> None:
+        """Stop the check of a run that was cancelled."""
+        check = self._checks.get(run_id)
+        if check is not None:
+            check.cancel()
+
+    async def run(self) -> None:
+        """Run until cancelled; then give running checks a moment, and release the others."""
+        try:
+            await super().run()
+        finally:
+            checks = set(self._checks.values())
+            if checks:
+                await asyncio.wait(checks, timeout=_GRACE_S)
+            for check in checks:
+                check.cancel()
+            await asyncio.gather(*checks, return_exceptions=True)
+
+    async def step(self) -> int | None:
+        """Take as many due verifications as there are free places, and start their checks."""
+        free = MAX_CONCURRENT - len(self._checks)
+        if free <= 0:
+            return None  # the first that ends wakes the loop
+        now_ms = self.clock.now_ms()
+        due_ms = await self._store.next_verification_ms(0)
+        if due_ms is None or due_ms > now_ms:
+            return due_ms
+        taken = await self._store.take_verifications(
+            now_ms,
+            self._worker_name,
+            self._launchers.capabilities(),
+            now_ms - WAIT_MS,
+            free,
+            lambda verify: now_ms + _limit_ms(verify) + self._lease_ms,
+        )
+        for due in taken:
+            check = asyncio.create_task(self._verify(due), name="wakeful-verification")
+            self._checks[due.run.id] = check
+            check.add_done_callback(partial(self._ended, due.run.id))
+        return None if len(taken) == free else await self._store.next_verification_ms(now_ms)
+
+    def _ended(self, run_id: str, _: asyncio.Task[None]) -> None:
+        del self._checks[run_id]
+        self.wake()
+
+    async def _verify(self, due: DueVerification) -> None:
+        """Check a run and write the result. On cancellation, another process may check it at once."""
+        held = self._worker_name, due.tries
+        try:
+            policy, work, verdict = await self._check(due)
+            view = due.view
+            done = Succeeded(view.output, view.usage, view.response_code)
+            outcome = outcome_of(verdict, done, due.tries)
+            if outcome is None:
+                assert isinstance(verdict, Failed)
+                await self._try_again(due, held, verdict)
+                return
+            self._on_checked("verified" if isinstance(outcome, Succeeded) else "unverified")
+            await self._write(due, held, policy, work, outcome)
+        except asyncio.CancelledError:
+            await self._store.postpone_verification(
+                due.run.id, held, self.clock.now_ms(), counts=False
+            )  # nothing is changed if the run was cancelled
+            raise
+        except Unavailable as error:
+            log.warning("verification.unwritten", **due.run.log_fields, error=error.message)
+        except Exception:  # its lease ends, and it is checked again
+            log.exception("verification.error", **due.run.log_fields)
+
+    async def _check(self, due: DueVerification) -> tuple[Policy, Work, Verdict | Failed]:
+        run = due.run
+        try:
+            policy, work = policy_from_text(run.policy), work_from_text(run.work)
+            launch = build_launch(run, policy, work, run.payload, run)
+        except InvalidArgument as error:
+            failed = Failed(f"its job cannot be read: {error.message}", permanent=True)
+            return DEFAULT_POLICY, NO_WORK, failed
+        verify: Mapping[str, Json] = json.loads(due.verify)
+        if verify.get("kind") == MANUAL:
+            limit = spell_duration(timeout_ms(verify))
+            return policy, work, Verdict(False, f"it was not confirmed within {limit}")
+        requirement = Requirement(due.requires)
+        if not can_take(self._launchers.capabilities(), requirement):
+            return policy, work, Verdict(False, requirement.advice)
+        request = VerifyLaunch(launch, due.view.output, due.view.evidence)
+        try:
+            verdict = await check_run(self._launchers.verifier(verify.get("kind")), request, verify)
+        except Exception as error:
+            log.exception("launcher.error", **run.log_fields, kind=verify.get("kind"))
+            verdict = Failed(f"{type(error).__name__}: {error}")
+        return policy, work, verdict
+
+    async def _try_again(self, due: DueVerification, held: tuple[str, int], failed: Failed) -> None:
+        """Postpone a verification whose check failed itself."""
+        due_ms = self.clock.now_ms() + retry_ms(due.tries, due.run.id)
+        self._on_checked("error")
+        log.info(
+            "verification.retrying", **due.run.log_fields, error=failed.error, tries=due.tries,
+            next_at=iso_utc(due_ms),
+        )  # fmt: skip
+        await self._store.postpone_verification(due.run.id, held, due_ms, counts=True)
+
+    async def _write(
+        self,
+        due: DueVerification,
+        held: tuple[str, int],
+        policy: Policy,
+        work: Work,
+        outcome: Succeeded | Failed,
+    ) -> None:
+        """Write the outcome. While the database is unavailable, try until the lease ends."""
+        run, view = due.run, due.view
+        now_ms = self.clock.now_ms()
+        finished = conclude_verified(
+            run.id, run.job_id, run.attempt, policy, outcome, view.started_ms or now_ms, now_ms, work,
+            run.failed_attempts,
+        )  # fmt: skip
+        until_ms = now_ms + self._lease_ms
+        rule = LoggedConsequences(self._consequences)
+        while True:
+            try:
+                written = await self._store.finish_verification(finished, rule, held)
+                break
+            except WakefulError:
+                if self.clock.now_ms() >= until_ms:
+                    raise
+                await asyncio.sleep(_RETRY_S)
+        if not written:
+            log.info(
+                "run.fenced", run_id=run.id, job_id=run.job_id, attempt=run.attempt,
+                worker=self._worker_name, would_be=finished.state,
+            )  # fmt: skip
+            return
+        log_outcome(log, finished, run.log_fields, self._worker_name)
+        rule.log(log)
+        self._on_finished([finished], [], [(run.workspace, run.agent, finished.state)])
+
+
+def _limit_ms(verify: str) -> int:
+    """Return how long a stored check may take. A `manual` one takes no time when its deadline has passed."""
+    read: Mapping[str, Json] = json.loads(verify)
+    return 0 if read.get("kind") == MANUAL else timeout_ms(read)

@@ -1,0 +1,138 @@
+"""Verifications of runs. See `store/verifications.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from wakeful.capabilities import Capabilities
+from wakeful.ids import is_id
+from wakeful.outcome import Finished
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.rows import VERIFYING
+from wakeful.store.sql.driver import Row, Session
+
+#: the primary key
+ADD: Final = """
+    INSERT INTO verifications (run_id, attempt, reported_by, due_at, verify, requires, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)"""
+#: the primary key
+MARK: Final = f"UPDATE runs SET worker = '{VERIFYING}' WHERE id = $1"
+#: the primary key
+SET_EVIDENCE: Final = "UPDATE runs SET evidence = $2 WHERE id = $1"
+#: verifications_due: a range of it, in its order
+DUE: Final = """
+    SELECT v.run_id::text, v.attempt, v.verify, v.tries + 1, v.requires, v.at FROM verifications v
+    WHERE v.due_at <= $1 AND (v.requires = ANY($2::text[]) OR v.at <= $3)
+    ORDER BY v.due_at LIMIT $4 FOR UPDATE SKIP LOCKED"""
+#: the primary key
+TAKE: Final = "UPDATE verifications SET worker = $2, due_at = $3, tries = tries + 1 WHERE run_id = $1"
+#: the primary key, once for each
+VERIFIED: Final = f"""
+    SELECT r.id::text, r.attempt FROM runs r
+    WHERE r.id = ANY($1::uuid[]) AND r.state = 'running' AND r.worker = '{VERIFYING}'"""
+#: the primary key
+HELD: Final = """
+    SELECT v.worker, v.tries, v.reported_by FROM verifications v WHERE v.run_id = $1 AND v.attempt = $2
+    FOR UPDATE"""
+#: the primary key
+DELETE: Final = "DELETE FROM verifications WHERE run_id = $1"
+#: the primary key
+POSTPONE: Final = """
+    UPDATE verifications SET worker = NULL, due_at = $4, tries = tries - $5
+    WHERE run_id = $1 AND worker = $2 AND tries = $3"""
+#: the primary key. The run shows who reported it, not that it was verified
+RESTORE_WORKER: Final = f"UPDATE runs SET worker = $2 WHERE id = $1 AND worker = '{VERIFYING}'"
+#: the primary key of attempts
+RESTORE_ATTEMPT: Final = "UPDATE attempts SET worker = $3 WHERE run_id = $1 AND attempt = $2"
+#: verifications_due: the first entry after that instant
+NEXT_DUE: Final = "SELECT min(due_at) FROM verifications WHERE due_at > $1"
+
+
+async def write_reports(
+    session: Session,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str | None,
+    outcomes: Sequence[Finished],
+) -> None:
+    """Write the evidence of these outcomes, and the verifications that their runs await."""
+    evidence = [(each.run_id, each.evidence or None) for each in outcomes if each.evidence is not None]
+    if evidence:
+        await session.execute_many(SET_EVIDENCE, evidence)
+    awaiting = [(each, each.verification) for each in outcomes if each.verification is not None]
+    if awaiting:
+        await session.execute_many(
+            ADD,
+            [
+                (
+                    each.run_id, each.attempt, worker, now_ms + verification.delay_ms, verification.verify,
+                    verification.requires, now_ms,
+                )
+                for each, verification in awaiting
+            ],
+        )  # fmt: skip
+        await session.execute_many(MARK, [(each.run_id,) for each, _ in awaiting])
+        events.publish("verifications")
+
+
+async def take(
+    session: Session,
+    now_ms: int,
+    worker: str,
+    capabilities: Capabilities,
+    waiting_since_ms: int,
+    limit: int,
+    lease_until_ms: Callable[[str], int],
+) -> dict[str, Row]:
+    """Take due verifications. Returns their rows by run, without those of runs that are not verified now."""
+    rows = await session.rows(DUE, now_ms, list(capabilities), waiting_since_ms, limit)
+    if not rows:
+        return {}
+    verified = {(row[0], row[1]) for row in await session.rows(VERIFIED, [row[0] for row in rows])}
+    taken = {row[0]: row for row in rows if (row[0], row[1]) in verified}
+    if taken:
+        await session.execute_many(
+            TAKE, [(run_id, worker, lease_until_ms(row[2])) for run_id, row in taken.items()]
+        )
+    stale = [(row[0],) for row in rows if row[0] not in taken]
+    if stale:
+        await session.execute_many(DELETE, stale)
+    return taken
+
+
+async def held_by(
+    session: Session, finished: Finished, held: tuple[str, int] | None
+) -> tuple[str | None] | None:
+    """Lock a verification. Returns who reported the run; None: there is none, or another worker has it."""
+    row = await session.row(HELD, finished.run_id, finished.attempt) if is_id(finished.run_id) else None
+    if row is None or (held is not None and (row[0], row[1]) != held):
+        return None
+    return (row[2],)
+
+
+async def end(session: Session, finished: Finished, reported_by: str | None) -> None:
+    """Delete the verification of a run whose outcome is written, and restore the name of its worker."""
+    await session.execute(DELETE, finished.run_id)
+    await session.execute(RESTORE_WORKER, finished.run_id, reported_by)
+    if finished.state == "retrying":
+        await session.execute(RESTORE_ATTEMPT, finished.run_id, finished.attempt, reported_by)
+
+
+async def delete(session: Session, run_id: str) -> None:
+    """Delete the verification of a run that was cancelled."""
+    await session.execute(DELETE, run_id)
+    await session.execute(RESTORE_WORKER, run_id, None)
+
+
+async def postpone(
+    session: Session, run_id: str, held: tuple[str, int], due_ms: int, *, counts: bool
+) -> bool:
+    """Make a verification due again."""
+    return bool(await session.execute(POSTPONE, run_id, *held, due_ms, 0 if counts else 1))
+
+
+async def next_due_ms(session: Session, after_ms: int) -> int | None:
+    """Return when the next verification is due."""
+    row = await session.row(NEXT_DUE, after_ms)
+    return None if row is None else row[0]
