@@ -304,11 +304,23 @@ class RunsApi(Protocol):
         output: JsonLike = None,
         error: str | None = None,
         usage: Mapping[str, object] | None = None,
+        evidence: Mapping[str, object] | None = None,
     ) -> Run:
         """Report the end of a claimed run, or of a run whose webhook has `completion="callback"`.
 
-        Pass a claimed run as `claim` returned it, or its id and `attempt`. FailedPrecondition: the run has
-        ended, or is at another attempt.
+        Pass a claimed run as `claim` returned it, or its id and `attempt`. `evidence` is what shows that the
+        work was done, such as `{"external_id": "inv-17"}`. A success of a job with `verify` stays running
+        (`verifying`) until it is verified. FailedPrecondition: the run has ended, or is at another attempt.
+        """
+        ...
+
+    async def verify(
+        self, run: str | Run, verified: bool = True, *, reason: str | None = None, attempt: int | None = None
+    ) -> Run:
+        """Confirm the work of a run that is `verifying`, or reject it with a reason.
+
+        Pass a run as it was read, or its id. A rejected attempt has failed (`unverified`).
+        FailedPrecondition: the run does not wait to be verified, or is at another attempt.
         """
         ...
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from wakeful.document.values import compact, json_value
+from wakeful.evidence import write_evidence
 from wakeful.model import Attempt, HeartbeatResult, Page, Run, Trigger
 from wakeful.model.from_json import run_from_json
 from wakeful.model.job_fields import JsonLike
@@ -108,6 +109,7 @@ class Runs(RunsApi):
         output: JsonLike = None,
         error: str | None = None,
         usage: Mapping[str, object] | None = None,
+        evidence: Mapping[str, object] | None = None,
     ) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)
         done = await self._service.complete(
@@ -119,8 +121,18 @@ class Runs(RunsApi):
             output=output if output is None or isinstance(output, str) else _text(output),
             error=error,
             usage=None if usage is None else _text(usage),
+            evidence=None if evidence is None else write_evidence(evidence),
         )
         return run_from_view(done)
+
+    async def verify(
+        self, run: str | Run, verified: bool = True, *, reason: str | None = None, attempt: int | None = None
+    ) -> Run:
+        run_id, attempt = id_and_attempt(run, attempt)
+        service = self._service
+        return run_from_view(
+            await service.verify(LOCAL, self._workspace, run_id, verified, reason=reason, attempt=attempt)
+        )
 
     async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)

@@ -105,10 +105,20 @@ class Runs(RunsApi):
         output: JsonLike = None,
         error: str | None = None,
         usage: Mapping[str, object] | None = None,
+        evidence: Mapping[str, object] | None = None,
     ) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)
-        report = {"status": status, "attempt": attempt, "output": output, "error": error, "usage": usage}
+        report = {
+            "status": status, "attempt": attempt, "output": output, "error": error, "usage": usage,
+            "evidence": evidence,
+        }  # fmt: skip
         return run_from_json(await self._rest.complete(run_id, document(report)))
+
+    async def verify(
+        self, run: str | Run, verified: bool = True, *, reason: str | None = None, attempt: int | None = None
+    ) -> Run:
+        run_id, attempt = id_and_attempt(run, attempt)
+        return run_from_json(await self._rest.verify(run_id, verified, reason=reason, attempt=attempt))
 
     async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
         return run_from_json(await self._rest.heartbeat(*id_and_attempt(run, attempt)))

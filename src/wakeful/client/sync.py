@@ -99,6 +99,7 @@ class Runs(_Part[runs.Runs]):
     replay_many = blocking(runs.Runs.replay_many)
     discard_many = blocking(runs.Runs.discard_many)
     complete = blocking(runs.Runs.complete)
+    verify = blocking(runs.Runs.verify)
     heartbeat = blocking(runs.Runs.heartbeat)
     heartbeat_many = blocking(runs.Runs.heartbeat_many)
     claim = blocking(runs.Runs.claim)

@@ -138,6 +138,7 @@ class RunShape(TypedDict):
     triggeredBy: str | None
     state: str
     reason: str | None
+    verifying: bool
     covers: int
     #: ticks missed since the previous run of the job
     missed: int
@@ -172,6 +173,7 @@ class RunShape(TypedDict):
     output: str | None
     error: str | None
     usage: Json
+    evidence: dict[str, Json] | None
     dead: bool
     delivery: str
     deliveryError: str | None

@@ -12,11 +12,12 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from wakeful.capabilities import Requirement, can_take
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
+from wakeful.conversations import with_history
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.verification import MANUAL, timeout_ms
 from wakeful.duration import spell_duration
@@ -26,6 +27,7 @@ from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import NO_WORK, Json, Work
+from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifyLaunch, check_run
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Succeeded
@@ -44,6 +46,15 @@ _GRACE_S: Final = 2.0
 _RETRY_S: Final = 0.5
 
 log = get_logger("wakeful.verifier")
+
+
+class _Job(NamedTuple):
+    """What the outcome of a run depends on."""
+
+    policy: Policy
+    work: Work
+    #: the stored text of what was sent
+    payload: str | None
 
 
 class Verifier(Loop):
@@ -124,7 +135,7 @@ class Verifier(Loop):
         """Check a run and write the result. On cancellation, another process may check it at once."""
         held = self._worker_name, due.tries
         try:
-            policy, work, verdict = await self._check(due)
+            job, verdict = await self._check(due)
             view = due.view
             done = Succeeded(view.output, view.usage, view.response_code)
             outcome = outcome_of(verdict, done, due.tries)
@@ -133,7 +144,7 @@ class Verifier(Loop):
                 await self._try_again(due, held, verdict)
                 return
             self._on_checked("verified" if isinstance(outcome, Succeeded) else "unverified")
-            await self._write(due, held, policy, work, outcome)
+            await self._write(due, held, job, outcome)
         except asyncio.CancelledError:
             await self._store.postpone_verification(
                 due.run.id, held, self.clock.now_ms(), counts=False
@@ -144,28 +155,30 @@ class Verifier(Loop):
         except Exception:  # its lease ends, and it is checked again
             log.exception("verification.error", **due.run.log_fields)
 
-    async def _check(self, due: DueVerification) -> tuple[Policy, Work, Verdict | Failed]:
+    async def _check(self, due: DueVerification) -> tuple[_Job, Verdict | Failed]:
         run = due.run
         try:
             policy, work = policy_from_text(run.policy), work_from_text(run.work)
             launch = build_launch(run, policy, work, run.payload, run)
         except InvalidArgument as error:
             failed = Failed(f"its job cannot be read: {error.message}", permanent=True)
-            return DEFAULT_POLICY, NO_WORK, failed
+            return _Job(DEFAULT_POLICY, NO_WORK, None), failed
+        return _Job(policy, work, launch.payload_text), await self._ask(due, launch)
+
+    async def _ask(self, due: DueVerification, launch: Launch) -> Verdict | Failed:
         verify: Mapping[str, Json] = json.loads(due.verify)
         if verify.get("kind") == MANUAL:
             limit = spell_duration(timeout_ms(verify))
-            return policy, work, Verdict(False, f"it was not confirmed within {limit}")
+            return Verdict(False, f"it was not confirmed within {limit}")
         requirement = Requirement(due.requires)
         if not can_take(self._launchers.capabilities(), requirement):
-            return policy, work, Verdict(False, requirement.advice)
+            return Verdict(False, requirement.advice)
         request = VerifyLaunch(launch, due.view.output, due.view.evidence)
         try:
-            verdict = await check_run(self._launchers.verifier(verify.get("kind")), request, verify)
+            return await check_run(self._launchers.verifier(verify.get("kind")), request, verify)
         except Exception as error:
-            log.exception("launcher.error", **run.log_fields, kind=verify.get("kind"))
-            verdict = Failed(f"{type(error).__name__}: {error}")
-        return policy, work, verdict
+            log.exception("launcher.error", **launch.log_fields, kind=verify.get("kind"))
+            return Failed(f"{type(error).__name__}: {error}")
 
     async def _try_again(self, due: DueVerification, held: tuple[str, int], failed: Failed) -> None:
         """Postpone a verification whose check failed itself."""
@@ -181,17 +194,17 @@ class Verifier(Loop):
         self,
         due: DueVerification,
         held: tuple[str, int],
-        policy: Policy,
-        work: Work,
+        job: _Job,
         outcome: Succeeded | Failed,
     ) -> None:
         """Write the outcome. While the database is unavailable, try until the lease ends."""
         run, view = due.run, due.view
         now_ms = self.clock.now_ms()
         finished = conclude_verified(
-            run.id, run.job_id, run.attempt, policy, outcome, view.started_ms or now_ms, now_ms, work,
-            run.failed_attempts,
+            run.id, run.job_id, run.attempt, job.policy, outcome, view.started_ms or now_ms, now_ms,
+            job.work, run.failed_attempts,
         )  # fmt: skip
+        finished = with_history(finished, view, view.job_name, job.work, job.payload)
         until_ms = now_ms + self._lease_ms
         rule = LoggedConsequences(self._consequences)
         while True:

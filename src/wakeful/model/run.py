@@ -102,6 +102,10 @@ class Run:
     #: lowest version of it; None: every process can take it
     requires: str | None = None
     requires_version: int = 0
+    #: whether it was reported as done and its work is not verified yet
+    verifying: bool = False
+    #: what shows that its work was done
+    evidence: Mapping[str, Json] | None = None
     #: its attempts in order; only where one run is read
     attempts: tuple[Attempt, ...] = field(default=(), compare=False)
     #: what it waits for, in words; None: it is over; only where one run is read

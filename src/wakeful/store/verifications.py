@@ -36,8 +36,22 @@ class DueVerification(NamedTuple):
     reported_ms: int
 
 
+class VerificationView(NamedTuple):
+    """A verification, to show it."""
+
+    verify: str
+    #: when it is due; of a check under way, when its lease ends; `manual`: its deadline
+    due_ms: int
+    tries: int
+    reported_ms: int
+
+
 class VerificationStore(Protocol):
     """The part of a store that holds verifications."""
+
+    async def verification(self, run_id: str) -> VerificationView | None:
+        """Return the verification of a run, if it awaits one."""
+        ...
 
     async def take_verifications(
         self,

@@ -15,8 +15,10 @@ from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, O
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument
-from wakeful.service.runs.runs import ATTEMPT_MISSING
+from wakeful.evidence import write_evidence
+from wakeful.service.runs.runs import ATTEMPT_MISSING, MAX_REASON
 from wakeful.service.serializers import serialize_run
+from wakeful.stored_text import is_storable
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
 
@@ -98,7 +100,8 @@ async def complete_run(
 ) -> Response:
     """For a claimed run, with the `attempt` of the claim, or a webhook run with `completion: callback`.
 
-    The first report of an attempt counts. 409: the run is over, or at another attempt.
+    The first report of an attempt counts. A success of a job with `verify` stays `running`, `verifying`,
+    until it is verified. 409: the run is over, or at another attempt.
     """
     run = await services.runs.complete(
         principal,
@@ -109,6 +112,36 @@ async def complete_run(
         output=_as_text(body, "output"),
         error=_as_text(body, "error"),
         usage=_usage(body),
+        evidence=_evidence(body),
+    )
+    return JsonResponse(serialize_run(run))
+
+
+@router.post(
+    "/{run_id}/verify",
+    summary="Confirm or reject the work of a run",
+    responses=responses({200: "Run"}, *BODY, 409),
+    openapi_extra=request_body("RunVerification", {"verified": True}),
+)
+async def verify_run(
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """For a run that is `verifying`: `manual`, or any other check that a person decides instead.
+
+    A rejected attempt has failed with the reason `unverified`. Requires the role admin or member. 409: the
+    run does not wait to be verified, or is at another attempt.
+    """
+    refuse_unknown(body, ("verified", "reason", "attempt"), "field")
+    verified = body.get("verified")
+    if not isinstance(verified, bool):
+        raise InvalidArgument("verified: write true or false")
+    run = await services.runs.verify(
+        principal,
+        workspace,
+        run_id,
+        verified,
+        reason=_reason(body),
+        attempt=_whole(body, "attempt", None),
     )
     return JsonResponse(serialize_run(run))
 
@@ -194,6 +227,25 @@ def _as_text(body: dict[str, object], field: str) -> str | None:
     """Return text as it is, any other value as JSON."""
     value = body.get(field)
     return value if value is None or isinstance(value, str) else compact(json_value(value, None))
+
+
+def _reason(body: dict[str, object]) -> str | None:
+    value = body.get("reason")
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > MAX_REASON or not is_storable(value):
+        raise InvalidArgument(f"reason: write text of at most {MAX_REASON} characters")
+    return value
+
+
+def _evidence(body: dict[str, object]) -> str | None:
+    value = body.get("evidence")
+    if value is None:
+        return None
+    try:
+        return write_evidence(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"evidence: {error.message}") from error
 
 
 def _usage(body: dict[str, object]) -> str | None:

@@ -67,6 +67,7 @@ COMMANDS: Final = (
     ),
     Entry("cancel", "runs", "Runs", "Cancel a run that is pending or retrying."),
     Entry("stop", "runs", "Runs", "Stop a running run, on whichever replica it runs."),
+    Entry("verify", "runs", "Runs", "Confirm the work of a run that waits to be verified, or reject it."),
     Entry("tail", "tail", "Runs", "Show runs as they start and end, one line per change, until Ctrl-C."),
     Entry(
         "signal",

@@ -1,4 +1,4 @@
-"""`wakeful runs`, `cancel` and `stop`."""
+"""`wakeful runs`, `cancel`, `stop` and `verify`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wakeful.cli.arguments import Limit, RunId, now_ms
 from wakeful.cli.completion import job_names
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import run_page, run_table
-from wakeful.errors import NotFound
+from wakeful.errors import InvalidArgument, NotFound
 from wakeful.ids import is_id
 
 _PANEL = "Runs"
@@ -95,6 +95,30 @@ def register(app: typer.Typer) -> None:
         """Stop a running run, on whichever replica it runs."""
         run = await s.out.wait_for(s.client.runs.stop(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
+
+    @command(
+        app,
+        "verify",
+        examples=(
+            "wakeful verify 01980000-0000-7000-8000-000000000000",
+            "wakeful verify 01980000-0000-7000-8000-000000000000 --reject --reason 'the page is empty'",
+        ),
+        panel=_PANEL,
+    )
+    async def verify(
+        s: Session,
+        run_id: RunId,
+        reject: Annotated[bool, typer.Option("--reject", help="the work was not done")] = False,
+        reason: Annotated[str | None, typer.Option("--reason", help="with --reject: why")] = None,
+    ) -> None:
+        """Confirm the work of a run that waits to be verified, or reject it.
+
+        A rejected attempt has failed and is retried like any other.
+        """
+        if reason is not None and not reject:
+            raise InvalidArgument("--reason works with --reject only")
+        run = await s.out.wait_for(s.client.runs.verify(run_id, not reject, reason=reason))
+        s.out.show(run, Text(f"{run['id']} is {run['state']}", "yellow" if reject else "green"))
 
 
 async def _is_job(s: Session, job_id: str) -> bool:

@@ -43,7 +43,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "run": Text(run["id"], "bold"),
             "job": run["job"],
             "agent": f"{run['agentId']} in {run['workspace']}",
-            "state": state(run["state"]).append(", a dead letter" if run["dead"] else ""),
+            "state": state(run["state"]).append(_more_state(run)),
             "reason": run["reason"],
             "waiting for": run.get("waitingFor"),
             "scheduled": scheduled,
@@ -64,6 +64,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "error": None if run["error"] is None else Text(run["error"], "red"),
             "delivery": _delivery(run),
             "usage": None if run["usage"] is None else compact(run["usage"]),
+            "evidence": compact(run["evidence"]) if run.get("evidence") else None,
             "key": Text(run["idempotencyKey"], "dim"),
         }
     )
@@ -71,6 +72,12 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
     if not attempts:
         return [fields]
     return [fields, "", attempt_table(attempts, now_ms)]
+
+
+def _more_state(run: RunShape) -> str:
+    if run["dead"]:
+        return ", a dead letter"
+    return ", not verified yet" if run.get("verifying") else ""
 
 
 def _signal(run: RunShape) -> str | None:
@@ -151,6 +158,8 @@ def why(run: RunShape) -> Text:
         return Text(first_line(error), "red")
     if waiting := run.get("waitingFor"):
         return Text(first_line(waiting), "dim")
+    if run.get("verifying"):
+        return Text("not verified yet", "yellow")
     covers = f"{run['covers']} ticks, " if run["covers"] > 1 else ""
     return Text(f"{covers}{reason or ''}".removesuffix(", "), "dim")
 

@@ -104,6 +104,13 @@ class RestRuns:
         """Report the end of a run."""
         return await self._run("POST", run_id, "complete", body=dict(report))
 
+    async def verify(
+        self, run_id: str, verified: bool, *, reason: str | None = None, attempt: int | None = None
+    ) -> RunShape:
+        """Confirm or reject the work of a run."""
+        body: Json = {"verified": verified, "reason": reason, "attempt": attempt}
+        return await self._run("POST", run_id, "verify", body=body)
+
     async def heartbeat(self, run_id: str, attempt: int | None) -> RunShape:
         """Renew the lease of a claimed run."""
         return await self._run("POST", run_id, "heartbeat", body={"attempt": attempt})

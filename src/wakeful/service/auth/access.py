@@ -22,6 +22,7 @@ Action = Literal[
     "job.write",  # create, change, pause, delete jobs; rotate their secrets
     "run",  # run or backfill a job; cancel and stop runs
     "work",  # claim, heartbeat and complete runs
+    "verify",  # confirm or reject the work of runs: for people
     "wake",  # wake an agent without a job
     "signal",  # send signals to instances
     "instance.write",  # start, stop and hibernate instances
@@ -45,6 +46,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "job.write": frozenset({"admin", "agent"}),
     "run": frozenset({"admin", "member", "agent"}),
     "work": frozenset({"admin", "member", "agent"}),
+    "verify": frozenset({"admin", "member"}),
     "wake": frozenset({"admin"}),
     "signal": frozenset({"admin", "member", "agent"}),
     "instance.write": frozenset({"admin", "agent"}),

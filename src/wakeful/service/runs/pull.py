@@ -25,7 +25,7 @@ from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
 from wakeful.service.serializers import JsonObject
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
+from wakeful.store.rows import VERIFYING, RunView
 
 #: Limits of one claim.
 MAX_CLAIM: Final = 100
@@ -149,7 +149,7 @@ class PullService:
         FailedPrecondition: the run is no longer claimed in this attempt, or has timed out.
         """
         run = await self._runs.get(principal, workspace, run_id)
-        if run.state != "running" or not run.is_pull:
+        if run.state != "running" or not run.is_pull or run.verifying:
             raise _not_claimed(run)
         if attempt is None:
             raise InvalidArgument(ATTEMPT_MISSING)
@@ -210,6 +210,8 @@ class PullService:
 
 
 def _not_claimed(run: RunView) -> FailedPrecondition:
+    if run.verifying:
+        return FailedPrecondition(f"run '{run.id}' was reported as done and is being verified; stop")
     return FailedPrecondition(f"run '{run.id}' is {run.state} and not claimed by you; stop working on it")
 
 
@@ -225,3 +227,5 @@ def check_executor_name(worker: str) -> None:
     """Raise InvalidArgument for an invalid name of an executor."""
     if not 0 < len(worker) <= 200 or not worker.isprintable():
         raise InvalidArgument("worker: write a name of 1 to 200 printable characters")
+    if worker == VERIFYING:
+        raise InvalidArgument(f"worker: '{VERIFYING}' is reserved; choose another name")

@@ -9,12 +9,12 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.consequences import consequences
 from wakeful.conversations import with_history
-from wakeful.document import policy_from_text, work_from_text
+from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.instances import instance_id
-from wakeful.job import NO_WORK, Work, check_slug
+from wakeful.job import NO_WORK, Json, Work, check_slug
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
@@ -32,11 +32,15 @@ from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
+from wakeful.verification import Verdict, conclude_verified, judge_success, outcome_of
 
 #: The error for an executor that does not name its attempt.
 ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
 #: The most dead letters that one call replays or discards.
 MANY: Final = 1_000
+
+#: The longest reason of a rejected run.
+MAX_REASON: Final = 1_000
 
 log = get_logger("wakeful.service")
 
@@ -74,7 +78,7 @@ class RunService:
             return earlier
         return [
             *earlier, AttemptView(
-                run.attempt, run.worker, run.started_ms, run.finished_ms, run.error, run.response_code
+                run.attempt, run.shown_worker, run.started_ms, run.finished_ms, run.error, run.response_code
             )
         ]  # fmt: skip
 
@@ -215,12 +219,14 @@ class RunService:
         output: str | None = None,
         error: str | None = None,
         usage: str | None = None,
+        evidence: str | None = None,
     ) -> RunView:
         """Complete a run that is executed outside: a claimed run, or one with a callback.
 
         A run with a callback can be completed as soon as its attempt is running, before its target has
         responded. The first report of an attempt counts. `attempt` is required for a claimed run: an executor
-        that lost its lease must not complete the attempt of another.
+        that lost its lease must not complete the attempt of another. A success without the evidence that the
+        job requires is a failed attempt. With `verify`, the run stays running until it is verified.
         """
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
@@ -230,9 +236,11 @@ class RunService:
         work = work_from_text(row.work) if row else NO_WORK
         _check_completable(run, work, attempt)
         outcome = (
-            Succeeded(truncate(output) if output is not None else None, usage)
+            judge_success(
+                work, Succeeded(truncate(output) if output is not None else None, usage, evidence=evidence)
+            )
             if status == "succeeded"
-            else Failed(truncate(error or "failed"))
+            else Failed(truncate(error or "failed"), evidence=evidence)
         )
         answered = run.response_code if run.awaiting_callback else None
         finished = conclude(
@@ -247,6 +255,46 @@ class RunService:
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
         self.on_completed(finished, run)
         log_outcome(log, finished, run.log_fields, run.worker or principal.actor)
+        rule.log(log)
+        return await self.get(principal, workspace, run_id)
+
+    async def verify(
+        self,
+        principal: Principal,
+        workspace: str,
+        run_id: str,
+        verified: bool,
+        *,
+        reason: str | None = None,
+        attempt: int | None = None,
+    ) -> RunView:
+        """Confirm the work of a run that was reported as done, or reject it; for people.
+
+        A rejected attempt has failed (`unverified`). FailedPrecondition: the run is not being verified, or
+        is at another attempt.
+        """
+        run, now_ms = await self._one(principal, "verify", workspace, run_id), self._clock.now_ms()
+        if not run.verifying or attempt not in (None, run.attempt):
+            raise _not_verifying(run, attempt)
+        row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
+        policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
+        work = work_from_text(row.work) if row else NO_WORK
+        done = Succeeded(run.output, run.usage, run.response_code)
+        outcome = outcome_of(Verdict(verified, truncate(reason or "")), done, tries=1)
+        assert outcome is not None
+        finished = conclude_verified(
+            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
+            run.failed_attempts,
+        )  # fmt: skip
+        payload = run.payload if run.payload is not None or row is None else row.payload
+        finished = with_history(finished, run, run.job_name, work, payload or payload_to_text(work.body))
+        details: dict[str, Json] = {"verified": verified, **({"reason": reason} if reason else {})}
+        entry = principal.entry(workspace, "run.verify", run_id, compact(details))
+        rule = LoggedConsequences(consequences)
+        if not await self._store.finish_verification(finished, rule, entries=[entry]):
+            raise _not_verifying(await self.get(principal, workspace, run_id), run.attempt)
+        self.on_completed(finished, run)
+        log_outcome(log, finished, run.log_fields, principal.actor)
         rule.log(log)
         return await self.get(principal, workspace, run_id)
 
@@ -304,7 +352,7 @@ def _no_run(run_id: str) -> NotFound:
 
 def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
     """Raise if an outside report cannot complete the run: over, owned by a worker, or without its attempt."""
-    if run.state != "running":
+    if run.state != "running" or run.verifying:
         raise _not_completable(run, attempt)
     if not run.is_pull and not run.awaiting_callback and not work.awaits_callback:
         raise FailedPrecondition(
@@ -318,6 +366,16 @@ def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
 
 
 def _not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
+    if run.verifying and attempt in (None, run.attempt):
+        return FailedPrecondition(
+            f"run '{run.id}' was reported as done and is being verified; nothing is left to report"
+        )
     if run.state == "running":
         return FailedPrecondition(f"run '{run.id}' is at attempt {run.attempt}, not {attempt}")
     return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be completed")
+
+
+def _not_verifying(run: RunView, attempt: int | None) -> FailedPrecondition:
+    if run.verifying:
+        return FailedPrecondition(f"run '{run.id}' is at attempt {run.attempt}, not {attempt}")
+    return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be verified")

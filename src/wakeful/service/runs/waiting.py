@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from wakeful.capabilities import Requirement
 from wakeful.document import policy_from_text
+from wakeful.document.verification import MANUAL
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
@@ -18,6 +20,8 @@ from wakeful.service.serializers import instant
 from wakeful.store.instances import InstanceView
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.verifications import VerificationView
+from wakeful.verification import MAX_TRIES
 
 #: How many live runs of a job are read to find the one that a run waits for.
 _LIVE: Final = 10
@@ -57,6 +61,8 @@ class WaitingReasons:
     async def of(self, run: RunView) -> str | None:
         """Return what the run waits for; None if it is over."""
         now_ms = self._store.clock.now_ms()
+        if run.verifying:
+            return _verifying(run, await self._store.verification(run.id))
         if run.state == "running":
             return waiting_for(run, WaitingFacts(now_ms))
         if run.state not in ("pending", "retrying"):
@@ -156,6 +162,19 @@ def _next_attempt(run: RunView, policy: Policy) -> str:
     number = f"attempt {run.failed_attempts + 1} of {policy.max_attempts} at {instant(run.due_ms)}"
     error = (run.error or "").strip().partition("\n")[0][:_EXCERPT]
     return f"{number}, last error: {error}" if error else number
+
+
+def _verifying(run: RunView, verification: VerificationView | None) -> str:
+    """Return what a run that was reported as done waits for."""
+    if verification is None:  # it has just ended
+        return "its verification"
+    kind = json.loads(verification.verify).get("kind")
+    reported = f"reported as done at {instant(verification.reported_ms)}"
+    if kind == MANUAL:
+        until = instant(verification.due_ms)
+        return f"a person confirms it with `wakeful verify {run.id}` until {until} ({reported})"
+    tries = f", try {verification.tries} of {MAX_TRIES}" if verification.tries else ""
+    return f"its verification by {kind}{tries} ({reported})"
 
 
 def _running(run: RunView) -> str:

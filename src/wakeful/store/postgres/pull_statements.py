@@ -30,7 +30,7 @@ CLAIMABLE_OF_AGENTS: Final = f"""
 TAKEN_RUNS: Final = f"""
     WITH started AS (SELECT r.*, r.started_at AS was_due_at FROM runs r WHERE r.id = ANY($1::uuid[]))
     {taken_runs("j.policy", "", "")}"""
-#: the runs' primary key, once for each, and that of jobs. No index has `beat_at`. A run that is being verified
+#: the primary keys of runs and jobs, once for each. No index has `beat_at`. A run that is being verified
 #: is over for its executor
 RENEW: Final = """
     UPDATE runs r SET beat_at = $1 FROM unnest($2::uuid[], $3::integer[]) h (id, attempt)

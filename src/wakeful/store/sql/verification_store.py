@@ -13,7 +13,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING
 from wakeful.store.sql import verifications
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.verifications import DueVerification
+from wakeful.store.verifications import DueVerification, VerificationView
 
 D = TypeVar("D")
 
@@ -79,6 +79,9 @@ class SqlVerifications(SqlBase[D]):
             return found
 
         return await self._driver.write(run)
+
+    async def verification(self, run_id: str) -> VerificationView | None:
+        return await self._read(verifications.read, run_id)
 
     async def next_verification_ms(self, after_ms: int) -> int | None:
         return await self._read(verifications.next_due_ms, after_ms)

@@ -11,6 +11,7 @@ from wakeful.outcome import Finished
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING
 from wakeful.store.sql.driver import Row, Session
+from wakeful.store.verifications import VerificationView
 
 #: the primary key
 ADD: Final = """
@@ -45,6 +46,8 @@ POSTPONE: Final = """
 RESTORE_WORKER: Final = f"UPDATE runs SET worker = $2 WHERE id = $1 AND worker = '{VERIFYING}'"
 #: the primary key of attempts
 RESTORE_ATTEMPT: Final = "UPDATE attempts SET worker = $3 WHERE run_id = $1 AND attempt = $2"
+#: the primary key
+READ: Final = "SELECT v.verify, v.due_at, v.tries, v.at FROM verifications v WHERE v.run_id = $1"
 #: verifications_due: the first entry after that instant
 NEXT_DUE: Final = "SELECT min(due_at) FROM verifications WHERE due_at > $1"
 
@@ -130,6 +133,12 @@ async def postpone(
 ) -> bool:
     """Make a verification due again."""
     return bool(await session.execute(POSTPONE, run_id, *held, due_ms, 0 if counts else 1))
+
+
+async def read(session: Session, run_id: str) -> VerificationView | None:
+    """Return the verification of a run."""
+    row = await session.row(READ, run_id) if is_id(run_id) else None
+    return None if row is None else VerificationView(*row)
 
 
 async def next_due_ms(session: Session, after_ms: int) -> int | None:

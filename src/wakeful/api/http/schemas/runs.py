@@ -24,6 +24,7 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS
+from wakeful.service.runs.runs import MAX_REASON
 
 _STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status of the response of a webhook."}
 RUN: Final[dict[str, Schema]] = {
@@ -39,6 +40,10 @@ RUN: Final[dict[str, Schema]] = {
     "triggeredBy": or_null(TEXT),
     "state": ref("RunState"),
     "reason": or_null(TEXT),
+    "verifying": {
+        **BOOLEAN,
+        "description": "Whether it was reported as done and its work is not verified yet.",
+    },
     "missed": {**WHOLE, "description": "Ticks missed since the previous tick that became a run."},
     "covers": {**WHOLE, "description": "How many ticks it stands for, up to `untilAt`."},
     "untilAt": or_null(INSTANT),
@@ -78,6 +83,7 @@ RUN: Final[dict[str, Schema]] = {
     "output": or_null(TEXT),
     "error": or_null(TEXT),
     "usage": ANY,
+    "evidence": {**or_null(OBJECT), "description": "What shows that its work was done."},
     "dead": {**BOOLEAN, "description": "Whether it failed and was neither replayed nor discarded."},
     "delivery": {
         **ref("DeliveryState"),
@@ -155,6 +161,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "output": {"description": "Text, or JSON, which is stored as text; long output is cut."},
             "error": {"description": "Why it failed."},
             "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
+            "evidence": {
+                **or_null(OBJECT),
+                "description": "What shows that the work was done, such as `external_id`; up to 16 KB.",
+            },
             "attempt": {
                 **or_null(whole(0, 2**31 - 1)),
                 "description": "The attempt that is reported. Required for a claimed run; optional for a "
@@ -162,6 +172,17 @@ SCHEMAS: Final[dict[str, Schema]] = {
             },
         },
         "status",
+    ),
+    "RunVerification": request(
+        {
+            "verified": {**BOOLEAN, "description": "Whether the work was done."},
+            "reason": {**or_null(text(MAX_REASON)), "description": "Why not."},
+            "attempt": {
+                **or_null(whole(0, 2**31 - 1)),
+                "description": "The attempt that was checked; must match if given.",
+            },
+        },
+        "verified",
     ),
     "WhichDeadLetters": request(
         {"ids": list_of(TEXT, 1_000), "all": BOOLEAN}, about="Either `ids`, or `all` as true."
