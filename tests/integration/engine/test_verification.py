@@ -1,0 +1,186 @@
+"""`verify` and `evidence` through the engine: a run that is reported as done succeeds when it is verified."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.waiting import eventually, over, runs_of
+from wakeful import Function, Launch, Permanent, Run, Wakeful
+from wakeful.outcome import Succeeded
+
+CHECK = {"kind": "function", "name": "check"}
+ONCE: Any = {"schedule": SELDOM, "max_attempts": 1}
+
+
+class Work:
+    """A target function that counts its launches, and a check with a configured answer."""
+
+    def __init__(self, app: Wakeful, answer: object = True, output: object = "done") -> None:
+        self.answer = answer
+        self.output = output
+        self.launches = 0
+        self.checks: list[tuple[str, str | None, Mapping[str, Any]]] = []
+        self.app = app
+        app.function("work")(self._work)
+        app.function("check")(self._check)
+
+    async def _work(self) -> object:
+        self.launches += 1
+        return self.output
+
+    async def _check(self, run: Launch, output: str | None, evidence: Mapping[str, Any]) -> object:
+        self.checks.append((run.id, output, evidence))
+        answer = self.answer
+        if isinstance(answer, list):
+            answer = answer.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def run(self, name: str = "report", **fields: Any) -> Run:
+        """Create a job with the function as its target, run it, and return the run when it is over."""
+        fields = {**ONCE, "target": Function("work"), **fields}
+        await self.app.jobs.create(name, **fields)
+        return await over(self.app, (await self.app.jobs.run(name)).id)
+
+
+async def verifying(app: Wakeful, run_id: str) -> Run:
+    """Wait until a run is being verified."""
+
+    async def look() -> Run | None:
+        run = await app.runs.get(run_id)
+        return run if run.verifying else None
+
+    found = await eventually(look)
+    assert found is not None
+    return found
+
+
+# --- checks -------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_succeeds_when_the_check_confirms_it(new_app: NewApp):
+    app = new_app()
+    work = Work(app, output={"external_id": "inv-17", "rows": 3})
+    async with app:
+        run = await work.run(verify=CHECK)
+        job = await app.jobs.get("report")
+    assert (run.state, run.reason, run.attempt, run.verifying) == ("succeeded", None, 1, False)
+    assert json.loads(run.output or "") == {"external_id": "inv-17", "rows": 3}
+    assert run.evidence == {"external_id": "inv-17"}
+    assert work.launches == 1
+    assert work.checks == [(run.id, run.output, {"external_id": "inv-17"})]
+    assert job.verify == CHECK
+    assert [attempt.worker for attempt in run.attempts] == [run.worker]
+    assert run.worker not in (None, "verifying")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (False, "not verified"),
+        ("the page is empty", "not verified: the page is empty"),
+        ({"verified": False, "reason": "no invoice"}, "not verified: no invoice"),
+        (Permanent("the account is closed"), "verify: the account is closed"),
+    ],
+)
+@on_one_store
+async def test_a_check_that_says_no_fails_the_attempt(new_app: NewApp, answer: object, error: str):
+    app = new_app()
+    work = Work(app, answer)
+    async with app:
+        run = await work.run(verify=CHECK)
+        dead = await app.runs.dead_letters()
+    assert (run.state, run.reason, run.error, run.output) == ("failed", "unverified", error, None)
+    assert [each.id for each in dead] == [run.id]
+    assert len(work.checks) == 1
+
+
+async def test_an_attempt_that_is_not_verified_is_retried_with_the_backoff(new_app: NewApp):
+    app = new_app()
+    work = Work(app, [False, True])
+    async with app:
+        run = await work.run(verify=CHECK, max_attempts=3, backoff={"base": "1ms", "max": "1ms"})
+    assert (run.state, run.attempt, run.failed_attempts, work.launches) == ("succeeded", 2, 1, 2)
+    assert [attempt.error for attempt in run.attempts] == ["not verified", None]
+    assert "verifying" not in {attempt.worker for attempt in run.attempts}
+
+
+async def test_a_check_that_fails_itself_is_tried_again_without_a_launch(new_app: NewApp):
+    app = new_app()
+    work = Work(app, [OSError("no connection"), None, True])
+    async with app:
+        run = await work.run(verify=CHECK)
+    assert (run.state, run.attempt, work.launches, len(work.checks)) == ("succeeded", 1, 1, 3)
+
+
+@on_one_store
+async def test_a_check_that_always_fails_itself_ends_unverified(new_app: NewApp):
+    app = new_app()
+    work = Work(app, OSError("no connection"))
+    async with app:
+        run = await work.run(verify=CHECK)
+    assert (run.state, run.reason, run.error) == (
+        "failed", "unverified", "verify: OSError: no connection",
+    )  # fmt: skip
+    assert (work.launches, len(work.checks)) == (1, 3)
+
+
+@on_one_store
+async def test_a_check_that_takes_too_long_is_stopped(new_app: NewApp):
+    app = new_app()
+    work = Work(app)
+
+    @app.function("hang")
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    async with app:
+        run = await work.run(verify={"kind": "function", "name": "hang", "timeout": "1ms"})
+    assert (run.reason, run.error) == ("unverified", "verify: no answer within 0.001 s")
+
+
+async def test_what_follows_from_a_success_follows_from_the_verification(new_app: NewApp):
+    app = new_app()
+    work = Work(app)
+    go_on = asyncio.Event()
+
+    @app.function("slow-check")
+    async def slow_check() -> bool:
+        await go_on.wait()
+        return True
+
+    @app.function("usage")
+    async def usage() -> object:
+        return Succeeded("done", '{"tokens":7}')
+
+    async with app:
+        await app.jobs.create("next", after="report", target=Function("work"))
+        await app.jobs.create(
+            "report", target=Function("usage"), verify={"kind": "function", "name": "slow-check"},
+            delete_after_run=True, budget={"tokensPerDay": 1000}, deliver=True, channel="ops",
+            schedule=SELDOM,
+        )  # fmt: skip
+        started = await app.jobs.run("report")
+        run = await verifying(app, started.id)
+        assert (run.state, run.output, run.worker, run.delivery) == (
+            "running", "done", None, "not_requested",
+        )  # fmt: skip
+        assert "its verification by function" in (run.waiting_for or "")
+        assert await runs_of(app, "next") == []
+        assert (await app.jobs.get("report")).enabled
+        spent = await app.services.budgets.spent("default", "default", run.job_id or "")
+        go_on.set()
+        run = await over(app, run.id)
+        await eventually(lambda: runs_of(app, "next"))
+        assert "report" not in {job.name for job in await app.jobs.list()}
+        after = await app.services.budgets.spent("default", "default", run.job_id or "")
+    assert (run.state, run.usage, run.delivery == "not_requested") == ("succeeded", {"tokens": 7}, False)
+    assert (spent["tokens"], after["tokens"]) == (7, 7)
+    assert work.launches == 1
