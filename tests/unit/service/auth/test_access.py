@@ -17,6 +17,7 @@ EXPECTED: dict[Action, str] = {
     "job.write": "admin agent",
     "run": "admin agent member",
     "work": "admin agent member",
+    "verify": "admin member",
     "wake": "admin",
     "signal": "admin agent member",
     "instance.write": "admin agent",
