@@ -17,6 +17,7 @@ from wakeful.evidence import collect_evidence
 from wakeful.job import Json, Work
 from wakeful.outcome import AwaitingVerification, Failed, Finished, Succeeded, Verification, conclude
 from wakeful.policy import Backoff, Policy
+from wakeful.prechecks import checked_from_text
 
 #: The reason of an attempt that was not verified.
 UNVERIFIED: Final = "unverified"
@@ -105,9 +106,15 @@ def conclude_verified(
     now_ms: int,
     work: Work,
     failed_attempts: int,
+    precheck: str | None,
 ) -> Finished:
-    """Return the end of an attempt after its verification. Its usage was counted when it was reported."""
+    """Return the end of an attempt after its verification. Its usage was counted when it was reported.
+
+    `precheck` is what the precheck of the run decided, as it is stored.
+    """
     finished = conclude(
-        run_id, job_id, attempt, policy, outcome, started_ms, now_ms, work, failed_attempts=failed_attempts
-    )
+        run_id, job_id, attempt, policy, outcome, started_ms, now_ms, work,
+        failed_attempts=failed_attempts,
+        checked=None if precheck is None else checked_from_text(precheck),
+    )  # fmt: skip
     return finished._replace(usage_counted=True)

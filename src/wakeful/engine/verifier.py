@@ -28,7 +28,7 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.port import Launch
-from wakeful.launch.verify import VerifyLaunch, check_run
+from wakeful.launch.verify import VerifyLaunch, verify_run
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Succeeded
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -175,7 +175,7 @@ class Verifier(Loop):
             return Verdict(False, requirement.advice)
         request = VerifyLaunch(launch, due.view.output, due.view.evidence)
         try:
-            return await check_run(self._launchers.verifier(verify.get("kind")), request, verify)
+            return await verify_run(self._launchers.verifier(verify.get("kind")), request, verify)
         except Exception as error:
             log.exception("launcher.error", **launch.log_fields, kind=verify.get("kind"))
             return Failed(f"{type(error).__name__}: {error}")
@@ -202,7 +202,7 @@ class Verifier(Loop):
         now_ms = self.clock.now_ms()
         finished = conclude_verified(
             run.id, run.job_id, run.attempt, job.policy, outcome, view.started_ms or now_ms, now_ms,
-            job.work, run.failed_attempts,
+            job.work, run.failed_attempts, run.precheck,
         )  # fmt: skip
         finished = with_history(finished, view, view.job_name, job.work, job.payload)
         until_ms = now_ms + self._lease_ms

@@ -58,7 +58,7 @@ class VerifyLauncher(Protocol):
         ...
 
 
-async def check_run(
+async def verify_run(
     checker: Launcher | None, run: VerifyLaunch, verify: Mapping[str, Json]
 ) -> Verdict | Failed:
     """Return the result of the check, at the latest after its timeout."""
@@ -113,7 +113,7 @@ class VerifiedLauncher:
         # An agent class: its handler runs again in any case if this process dies before the outcome.
         request = VerifyLaunch(run, judged.output, judged.evidence)
         for tries in range(1, MAX_TRIES + 1):
-            result = outcome_of(await check_run(self._checker, request, verify), judged, tries)
+            result = outcome_of(await verify_run(self._checker, request, verify), judged, tries)
             if result is not None:
                 return result
         raise AssertionError("not reached")

@@ -284,7 +284,7 @@ class RunService:
         assert outcome is not None
         finished = conclude_verified(
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
-            run.failed_attempts,
+            run.failed_attempts, run.precheck,
         )  # fmt: skip
         payload = run.payload if run.payload is not None or row is None else row.payload
         finished = with_history(finished, run, run.job_name, work, payload or payload_to_text(work.body))
