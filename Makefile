@@ -12,7 +12,7 @@ SCRATCH = $$([ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 400
 BYTECODE = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help product tools run test chaos lint format generate bench docs docs-serve package clean
+.PHONY: help product tools run test test-full chaos lint format generate bench docs docs-serve package clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ run: product  ## run the demo: a server and an agent; for 20 seconds: make run A
 test: tools  ## run all tests; a part: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"
 	@$(BYTECODE) TMPDIR=$(SCRATCH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-full: tools  ## run all tests with all random cases and PostgreSQL versions; takes a few minutes more
+	@WAKEFUL_TEST_FULL=1 WAKEFUL_TEST_ALL_VERSIONS=1 $(MAKE) --no-print-directory test
 
 chaos: tools  ## kill replicas and PostgreSQL for ten minutes; for one: CHAOS_SECONDS=60
 	@echo "== chaos"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from tests.unit.cron import oracle
 from wakeful.calendars import Calendar, parse_exclude
 from wakeful.cron import DstGap, DstOverlap
@@ -415,7 +416,7 @@ OFFSETS = st.integers(0, LENGTH)
 DAYS = st.integers(-1, 4)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=cases(100, 500))
 @given(
     tz=st.sampled_from(list(PLACES)),
     when=st.sampled_from(EXPRESSIONS)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.support.effort import cases
 from tests.unit.cron.agreement import backwards
 from tests.unit.cron.expressions import day_fields, day_of_month, day_of_week, expression_with_years, month
 from tests.unit.cron.oracle import days, has_a_day
@@ -147,7 +148,7 @@ def test_there_is_no_answer_where_it_is_more_than_a_hundred_years_away() -> None
     assert Cron("0 0 0 1 1 ? 1970").prev(midnight(date(2150, 1, 1))) is None
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(cases(20, 60)))
 def test_the_days_of_thirty_years(seed: int) -> None:
     random = Random(seed)
     text = f"0 0 {day_fields(random)}"

@@ -1,4 +1,4 @@
-"""Every jump of the clocks in ten years and twenty-four zones, and some more, against the scan.
+"""Jumps of the clocks in ten years and twenty-four zones, and some more, against the scan.
 
 Round each jump a window of a day is asked for forwards, backwards, by number and from the middle:
 with expressions aimed at the very minutes that are missing or doubled, under every choice of `dst_gap` and
@@ -13,10 +13,18 @@ from zoneinfo import available_timezones
 
 import pytest
 
+from tests.support.effort import FULL
 from tests.unit.cron.agreement import CHOICES, assert_agrees, in_utc
 from tests.unit.cron.expressions import expression, expression_with_seconds
 from tests.unit.cron.oracle import DAY_NAMES, SECOND, Window, look
-from tests.unit.cron.zones import STRANGER_ZONES, ZONES, Transition, every_transition, transitions
+from tests.unit.cron.zones import (
+    STRANGER_ZONES,
+    ZONES,
+    Transition,
+    each_kind_of_transition,
+    every_transition,
+    transitions,
+)
 from wakeful.cron import Cron
 
 
@@ -49,7 +57,7 @@ def following_real_time_through(transition: Transition) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("transition", every_transition(), ids=str)
+@pytest.mark.parametrize("transition", every_transition() if FULL else each_kind_of_transition(), ids=str)
 def test_every_question_round_a_jump_of_the_clock(transition: Transition) -> None:
     random, window = Random(str(transition)), hours_round(transition)
     for text in aimed_at(transition):

@@ -99,3 +99,14 @@ def every_transition() -> list[Transition]:
     found = [transition for zone in zones for transition in transitions(zone)]
     found += transitions("Pacific/Apia", 2011, 2011)
     return found + [transition for zone in zones for transition in transitions(zone, 2045, 2045)]
+
+
+def each_kind_of_transition() -> list[Transition]:
+    """Of the transitions that a zone repeats at the same wall time and by the same step, the last two."""
+    kinds: dict[tuple[object, ...], list[Transition]] = {}
+    for each in every_transition():
+        wall = each.first_wall
+        kinds.setdefault((each.zone, each.before, each.after, wall.time(), wall.isoweekday()), []).append(
+            each
+        )
+    return [each for found in kinds.values() for each in found[-2:]]
