@@ -45,7 +45,9 @@ class Odds:
 
 
 CALM = Odds()
-_WEIGHTY = ("plan", "take", "finish", "finish_and_take", "rescue", "release", "beat", "send")
+_WEIGHTY = (
+    "plan", "take", "finish", "finish_and_take", "record_check", "rescue", "release", "beat", "send",
+)  # fmt: skip
 
 
 class CrashingStore:
@@ -128,6 +130,8 @@ class CrashingStore:
         """Whether the call changed something."""
         if isinstance(answer, Planned):
             return bool(answer.runs)
+        if name == "record_check":
+            return bool(answer)
         return any(answer) if name == "finish_and_take" else isinstance(answer, set | list) and bool(answer)
 
     async def _way(self, fate: str | None) -> None:
