@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -43,23 +42,19 @@ class CronTool:
         """Return the tool."""
         return self._definitions
 
-    async def call(self, run: Launch, name: str, arguments: Mapping[str, object]) -> str:
+    async def call(self, run: Launch, name: str, arguments: Mapping[str, object], key: str) -> str:
         """Perform a call and return its result, or its error, as text."""
         principal = Principal(f"run:{run.id}", "agent", run.workspace, run.agent, run_id=run.id)
-        result = await call(_RunScheduler(self._services, principal, arguments), arguments)
+        result = await call(_RunScheduler(self._services, principal, key), arguments)
         return result.text
 
 
 class _RunScheduler(LocalScheduler):
-    """Performs one tool call of a run. A retry of the run that repeats the call gets the first result.
+    """Performs one tool call of a run. A retry of the run that repeats the call gets the first result."""
 
-    The key is that of the call as the model wrote it: "in 20 minutes" is another time in the next attempt.
-    """
-
-    def __init__(self, services: Services, principal: Principal, arguments: Mapping[str, object]) -> None:
+    def __init__(self, services: Services, principal: Principal, key: str) -> None:
         super().__init__(services, principal)
-        text = json.dumps(arguments, sort_keys=True, default=str)
-        self._key = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+        self._key = key
 
     async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
         """Create a job."""

@@ -128,7 +128,7 @@ class Wakeful:
             EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
         )
         self._channels = Channels(settings.channels)
-        chat = chat_launcher(settings, guard, self.store.clock)
+        chat = chat_launcher(settings, guard, self.store.clock, metrics.record_chat)
         self._launchers = LauncherRegistry(
             [self._functions, webhooks, programs, chat, EchoLauncher(), ChannelLauncher(self._channels)]
         )

@@ -101,6 +101,7 @@ class Metrics:
         self.drift = Histogram(_DRIFT)
         self.duration = Histogram(_DURATION)
         self.webhooks: Counter[str] = Counter()
+        self.chats: Counter[str] = Counter()
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
         self.drops: Counter[str] = Counter()
@@ -144,7 +145,11 @@ class Metrics:
 
     def record_webhook(self, status: int | None) -> None:
         """Count a response to a webhook by its status; None: there was no response."""
-        self.webhooks["none" if status is None else f"{status // 100}xx"] += 1
+        self.webhooks[_class_of(status)] += 1
+
+    def record_chat(self, status: int | None) -> None:
+        """Count a response of a chat endpoint by its status; None: there was no response."""
+        self.chats[_class_of(status)] += 1
 
     def record_request(self, method: str, route: str, status: int) -> None:
         """Count an HTTP request. A client can send any method; unknown ones share a series."""
@@ -229,6 +234,10 @@ class Metrics:
             _from_zero(_CLASSES, self.webhooks),
         )
         yield _labelled(
+            CounterMetricFamily("wakeful_chat_responses", "Chat endpoint responses.", labels=["class"]),
+            _from_zero(_CLASSES, self.chats),
+        )
+        yield _labelled(
             CounterMetricFamily(
                 "wakeful_http_requests", "HTTP requests.", labels=["method", "route", "status"]
             ),
@@ -282,3 +291,7 @@ def _labelled(
 def _from_zero(known: Iterable[str], counts: Mapping[str, int]) -> list[tuple[Sequence[str], int]]:
     """Return the counts by label, with 0 for known values that have none."""
     return [((value,), count) for value, count in {**dict.fromkeys(known, 0), **counts}.items()]
+
+
+def _class_of(status: int | None) -> str:
+    return "none" if status is None else f"{status // 100}xx"

@@ -11,9 +11,10 @@ import pytest
 
 from tests.integration.conftest import QUICK, SELDOM, STORES, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
+from tests.support.chat_endpoint import chat_endpoint
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, the_run_of
-from wakeful import Function, Permanent, Wakeful, Webhook
+from wakeful import Chat, Function, Permanent, Wakeful, Webhook
 from wakeful.engine import database_metrics
 from wakeful.engine.metrics import Metrics
 from wakeful.settings import Settings
@@ -98,6 +99,18 @@ async def test_skipped_and_missed_ticks_are_counted(new_app: NewApp) -> None:
     assert said == {
         "schedules_due": 3, "runs_emitted": 1, "runs_skipped_overlap": 1, "runs_missed": 59,
     }  # fmt: skip
+
+
+@on_one_store
+async def test_responses_of_chat_endpoints_are_counted_by_status_class(new_app: NewApp) -> None:
+    async with chat_endpoint() as endpoint:
+        endpoint.keys = None
+        app = new_app()
+        async with app:
+            target = Chat(endpoint.url, "m")
+            await app.jobs.create("good", schedule=SELDOM, target=target, message="hello")
+            await over(app, (await app.jobs.run("good")).id)
+            assert value(app, "chat_responses_total", **{"class": "2xx"}) == 1
 
 
 @on_one_store

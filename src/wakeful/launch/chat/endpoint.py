@@ -40,7 +40,7 @@ class ChatEndpoint:
         self,
         guard: AddressGuard,
         clock: Clock,
-        on_response: Callable[[int | None], None] = lambda status: None,
+        on_response: Callable[[int | None], None],
     ) -> None:
         self._guard = guard
         self._clock = clock

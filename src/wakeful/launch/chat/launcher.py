@@ -10,8 +10,8 @@ reports the tokens that the attempt used.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wakeful.chat_settings import ChatModel
@@ -123,7 +123,7 @@ class ChatLauncher:
             "x-wakeful-attempt": str(run.attempt),
             "traceparent": run.traceparent or launch_ids(run.idempotency_key, run.attempt).traceparent(),
         }
-        trimmed = False
+        trimmed, made = False, Counter[str]()
         while True:
             last = spending.steps >= target.max_steps
             answer = await self._ask(target, headers, conversation, tools, spending, last=last)
@@ -138,28 +138,28 @@ class ChatLauncher:
             if not answer.calls or last or not tools:
                 return _outcome(answer, target, acted=bool(conversation.rounds))
             spending.steps += 1
-            results = await self._perform(run, answer.calls)
+            results = await self._perform(run, answer.calls, made)
             conversation.rounds += [answer.message, *results]
 
     async def _conversation(self, run: Launch, target: ChatTarget) -> Conversation:
         session = run.session
         turn = session is not None
         continuity = continuity_of(run, run.job, turn=turn)
-        zone, earlier = "UTC", list[Said]()
+        tz, earlier = "UTC", list[Said]()
         if self.conversations is not None:
-            zone = await self.conversations.zone(run)
+            tz = await self.conversations.zone(run)
             if continuity == "session" or (continuity == "output" and turn):
                 said = await self.conversations.history(run, session or job_session(str(run.job)))
                 # Of a conversation, `output` is its last answer.
                 earlier = list(said) if continuity == "session" else list(said[-2:])
             elif continuity == "output":
                 previous = await self.conversations.previous_answer(run)
-                earlier = previous_turn(previous, zone) if previous else []
+                earlier = previous_turn(previous, tz) if previous else []
         system = system_text(
             target.system,
             job=run.job,
             turn=turn,
-            zone=zone,
+            tz=tz,
             scheduled_ms=run.scheduled_ms,
             now_ms=self._clock.now_ms(),
         )
@@ -197,8 +197,8 @@ class ChatLauncher:
             while len(self._dialects) > _DIALECTS:
                 self._dialects.popitem(last=False)
 
-    async def _perform(self, run: Launch, calls: Sequence[ToolCall]) -> list[Message]:
-        """Perform tool calls in order and return their results as messages."""
+    async def _perform(self, run: Launch, calls: Sequence[ToolCall], made: Counter[str]) -> list[Message]:
+        """Perform tool calls in order and return their results as messages. `made` counts equal ones."""
         assert self.tools is not None
         names = {tool.name for tool in self.tools.definitions()}
         results: list[Message] = []
@@ -210,15 +210,18 @@ class ChatLauncher:
             elif call.name not in names:
                 result = f"there is no tool '{call.name[:64]}'; there is {', '.join(sorted(names))}"
             else:
-                result = await self.tools.call(run, call.name, call.arguments)
+                made[call_key := call.key] += 1
+                result = await self.tools.call(run, call.name, call.arguments, f"{call_key}:{made[call_key]}")
             results.append({"role": "tool", "tool_call_id": call.id, "content": truncate(result, MAX_RESULT)})
         return results
 
 
-def chat_launcher(settings: Settings, guard: AddressGuard, clock: Clock) -> ChatLauncher:
-    """Return the launcher with the keys and models of the settings."""
+def chat_launcher(
+    settings: Settings, guard: AddressGuard, clock: Clock, on_response: Callable[[int | None], None]
+) -> ChatLauncher:
+    """Return the launcher with the keys and models of the settings. `on_response` gets each status."""
     keys = ChatKeys(settings.chat_keys, settings.chat_hosts, plain_http=guard.allow_private)
-    return ChatLauncher(ChatEndpoint(guard, clock), keys, settings.chat_models, clock)
+    return ChatLauncher(ChatEndpoint(guard, clock, on_response), keys, settings.chat_models, clock)
 
 
 def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | Failed:

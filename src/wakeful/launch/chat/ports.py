@@ -27,10 +27,10 @@ class ChatTools(Protocol):
         """Return what the model may call."""
         ...
 
-    async def call(self, run: Launch, name: str, arguments: Mapping[str, object]) -> str:
+    async def call(self, run: Launch, name: str, arguments: Mapping[str, object], key: str) -> str:
         """Perform a call with the rights of the agent of the run. Returns the result, or the error, as text.
 
-        The same call of the same run is performed once, so that a retry of the run changes nothing twice.
+        A call with this key is performed once in this run, so that the next attempt changes nothing twice.
         """
         ...
 

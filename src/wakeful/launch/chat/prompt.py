@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
-from zoneinfo import ZoneInfo
 
+from wakeful.cron import zone
+from wakeful.instants import utc_datetime
 from wakeful.job import WAKE_JOB, Json
 from wakeful.launch.chat.ports import PreviousAnswer, Said
 
@@ -41,47 +42,48 @@ def user_text(payload: Json, job: str | None, *, turn: bool) -> str:
 
 
 def system_text(
-    system: str | None, *, job: str | None, turn: bool, zone: str, scheduled_ms: int, now_ms: int
+    system: str | None, *, job: str | None, turn: bool, tz: str, scheduled_ms: int, now_ms: int
 ) -> str:
     """Return the system text: that of the target, and what the model cannot know.
 
     A conversation gets the day and not the time, so that endpoints can cache what comes after it.
 
     >>> system_text(
-    ...     "Be brief.", job="digest", turn=False, zone="Europe/Berlin", scheduled_ms=1741392000000, now_ms=0
+    ...     "Be brief.", job="digest", turn=False, tz="Europe/Berlin", scheduled_ms=1741392000000, now_ms=0
     ... )
     "Be brief.\\n\\nYou run as the job 'digest', planned for Saturday, 8 March 2025, 01:00 (Europe/Berlin). \
 Nobody can answer a question now. Your answer is the result of the run."
     """
     if turn:
-        facts = f"Today is {_day(_at(now_ms, zone))} ({zone})."
+        facts = f"Today is {_day(_at(now_ms, tz))} ({tz})."
     elif job is None or job == WAKE_JOB:
-        at = _at(now_ms, zone)
-        facts = f"It is {_day(at)}, {at:%H:%M} ({zone})."
+        at = _at(now_ms, tz)
+        facts = f"It is {_day(at)}, {at:%H:%M} ({tz})."
     else:
-        at = _at(scheduled_ms, zone)
+        at = _at(scheduled_ms, tz)
         facts = (
-            f"You run as the job '{job}', planned for {_day(at)}, {at:%H:%M} ({zone}). "
+            f"You run as the job '{job}', planned for {_day(at)}, {at:%H:%M} ({tz}). "
             "Nobody can answer a question now. Your answer is the result of the run."
         )
     return f"{system}\n\n{facts}" if system else facts
 
 
-def previous_turn(previous: PreviousAnswer, zone: str) -> list[Said]:
+def previous_turn(previous: PreviousAnswer, tz: str) -> list[Said]:
     """Return the previous answer of a job as a marked excerpt.
 
     Only the answer goes along, never what was sent with it, so excerpts do not contain earlier excerpts.
     """
-    at = _at(previous.scheduled_ms, zone)
+    at = _at(previous.scheduled_ms, tz)
     text = previous.text
     if len(text) > MAX_EXCERPT:
         text = text[:MAX_EXCERPT].rstrip() + _CUT
-    mark = f"[Your previous answer for this job, planned for {_day(at)}, {at:%H:%M} ({zone}), follows.]"
+    mark = f"[Your previous answer for this job, planned for {_day(at)}, {at:%H:%M} ({tz}), follows.]"
     return [Said("user", mark), Said("assistant", text)]
 
 
-def _at(ms: int, zone: str) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, ZoneInfo(zone))
+def _at(ms: int, tz: str) -> datetime:
+    """Return the wall-clock time in that zone."""
+    return utc_datetime(ms) + timedelta(seconds=zone(tz).offset_at(ms // 1000))
 
 
 def _day(at: datetime) -> str:

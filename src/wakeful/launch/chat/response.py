@@ -8,6 +8,7 @@ with the status 200, at the top or inside the choice. All of these are read; wha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,12 @@ class ToolCall:
     arguments: Mapping[str, object]
     #: why the arguments cannot be read
     problem: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Equal for equal calls, as the model wrote them: "in 20 minutes" is another time in a retry."""
+        text = json.dumps([self.name, self.arguments], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,18 @@ async def test_an_agents_key_may_not_choose_a_chat_target_unless_the_operator_al
         await app.services.jobs.create(writer, "default", "writer", {**document, "name": "other"})
 
 
+@on_one_store
+async def test_a_call_that_an_attempt_repeats_is_another_call(new_app: NewApp, endpoint: ChatStandIn):
+    job = {"action": "add", "name": "look", "schedule": "in 2 hours", "message": "Look at the build."}
+    endpoint.call(("cron", job))
+    endpoint.call(("cron", {"action": "remove", "jobId": "look"}))
+    endpoint.call(("cron", job))
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        assert (await run(app)).state == "succeeded"
+        assert (await app.jobs.get("look")).message == "Look at the build."
+
+
 async def test_a_job_made_in_a_conversation_reports_there(new_app: NewApp, endpoint: ChatStandIn):
     job = {"name": "look-again", "schedule": "in 2 hours", "message": "Look at the build."}
     endpoint.call(("cron", {"action": "add", "job": job}))

@@ -81,5 +81,5 @@ def test_what_a_run_says():
 
 
 def test_the_system_text_of_a_wake_has_the_time():
-    text = system_text(None, job=None, turn=False, zone="UTC", scheduled_ms=0, now_ms=1_741_392_000_000)
+    text = system_text(None, job=None, turn=False, tz="UTC", scheduled_ms=0, now_ms=1_741_392_000_000)
     assert text == "It is Saturday, 8 March 2025, 00:00 (UTC)."
