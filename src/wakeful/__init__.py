@@ -46,10 +46,13 @@ if TYPE_CHECKING:
         Page,
         Run,
         RunState,
+        Suggestion,
+        SuggestionStatus,
         Trigger,
     )
     from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
     from wakeful.signals import Signal
+    from wakeful.suggestions_api import SuggestionsApi
     from wakeful.target import Chat, Command, Echo, Function, Webhook
 
 __version__ = "0.1.0"
@@ -103,6 +106,9 @@ __all__ = [
     "Signal",
     "Skip",
     "Stop",
+    "Suggestion",
+    "SuggestionStatus",
+    "SuggestionsApi",
     "Trigger",
     "Unauthenticated",
     "Unavailable",
@@ -151,10 +157,13 @@ if not TYPE_CHECKING:
                 "Page",
                 "Run",
                 "RunState",
+                "Suggestion",
+                "SuggestionStatus",
                 "Trigger",
             ],
             "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
             "wakeful.signals": ["Signal"],
+            "wakeful.suggestions_api": ["SuggestionsApi"],
             "wakeful.target": ["Chat", "Command", "Echo", "Function", "Webhook"],
         },
     )

@@ -41,6 +41,7 @@ from wakeful.model import (
 )
 from wakeful.policy import Overlap
 from wakeful.run import TriggerName
+from wakeful.suggestions_api import SuggestionsApi
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -463,6 +464,11 @@ class Scheduler(Protocol):
     @property
     def incidents(self) -> IncidentsApi:
         """Read and acknowledge incidents."""
+        ...
+
+    @property
+    def suggestions(self) -> SuggestionsApi:
+        """Read, apply, dismiss and roll back suggestions."""
         ...
 
     async def __aenter__(self) -> Self: ...

@@ -262,6 +262,6 @@ async def test_agents_with_evolution_are_found_in_all_workspaces(database: Datab
     await given_job(store, agent="bob")
     for name in ("ada", "default"):
         await store.put_agent("default", name, lambda old: old._replace(evolution="suggest") if old else None)
-    assert await store.evolving_agents() == [("default", "ada"), ("default", "default")]
+    assert await store.evolving_agents() == [("default", "ada", True), ("default", "default", True)]
     await store.put_agent("default", "ada", lambda old: old._replace(evolution=None) if old else None)
-    assert await store.evolving_agents() == [("default", "default")]
+    assert await store.evolving_agents() == [("default", "default", True)]

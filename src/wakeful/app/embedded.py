@@ -20,6 +20,7 @@ from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
+from wakeful.app.suggestions import Suggestions
 from wakeful.cron import zone
 from wakeful.deliver.channels import Channels
 from wakeful.deliver.deliverer import Deliverer
@@ -47,6 +48,8 @@ from wakeful.model.job_fields import JobOptions
 from wakeful.planning import Limits
 from wakeful.schedule import At
 from wakeful.scheduler import Scheduler
+from wakeful.service.admin.evolution_launcher import EvolutionLauncher
+from wakeful.service.admin.evolution_starter import EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings, current_settings
@@ -159,6 +162,7 @@ class Wakeful:
         chat.tools, chat.conversations = CronTool(self.services), StoredConversations(self.services)
         self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
         self._launchers.add(self._agent_runtime.launcher)
+        self._launchers.add(EvolutionLauncher(self.services.evolution))
         self._where = (workspace, agent)
         #: create, change and run jobs
         self.jobs = Jobs(self.services, workspace, agent)
@@ -168,6 +172,8 @@ class Wakeful:
         self.agents = Agents(self.services, workspace)
         #: read and acknowledge incidents
         self.incidents = Incidents(self.services, workspace)
+        #: read and decide suggestions
+        self.suggestions = Suggestions(self.services, workspace)
 
     # --- declared jobs ---------------------------------------------------------------------------
 
@@ -253,13 +259,14 @@ class Wakeful:
             tracing = await self._tracing.enter_async_context(engine_tracing())
             self.services.trace(tracing)
             turn_starter = TurnStarter(self.store, clock, self._config.tick_ms)
+            evolution_starter = EvolutionStarter(self.store, self.services.evolution_jobs)
             deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery, tracing)
             engine = Engine(
                 self.store,
                 self._launchers,
                 self._config,
                 metrics,
-                [turn_starter, deliverer, *self._agent_runtime.loops(), *self._pingers()],
+                [turn_starter, deliverer, evolution_starter, *self._agent_runtime.loops(), *self._pingers()],
                 tracing,
             )
             await engine.start()

@@ -11,6 +11,7 @@ from wakeful.client.incidents import Incidents
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
+from wakeful.client.suggestions import Suggestions
 from wakeful.json_value import Json
 from wakeful.model import Event
 from wakeful.model.from_json import event_from_json
@@ -69,6 +70,8 @@ class AsyncClient:
         self.agents = Agents(self._rest.agents, self._rest.instances)
         #: read and acknowledge incidents
         self.incidents = Incidents(self._rest.incidents)
+        #: read and decide suggestions
+        self.suggestions = Suggestions(self._rest.suggestions)
         self.keys = Keys(self._rest.keys)
         self.audit = Audit(self._rest.audit)
         self.quotas = Quotas(self._rest.quotas)

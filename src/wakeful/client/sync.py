@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overload
 
-from wakeful.client import admin, incidents, jobs, runs
+from wakeful.client import admin, incidents, jobs, runs, suggestions
 from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.portal import Portal, blocking
 from wakeful.instances_api import EventLike, SignalLike
@@ -171,6 +171,16 @@ class Incidents(_Part[incidents.Incidents]):
     ack = blocking(incidents.Incidents.ack)
 
 
+class Suggestions(_Part[suggestions.Suggestions]):
+    """The suggestions of a workspace: `client.suggestions`."""
+
+    list = blocking(suggestions.Suggestions.list)
+    get = blocking(suggestions.Suggestions.get)
+    apply = blocking(suggestions.Suggestions.apply)
+    dismiss = blocking(suggestions.Suggestions.dismiss)
+    rollback = blocking(suggestions.Suggestions.rollback)
+
+
 class Keys(_Part[admin.Keys]):
     """The API keys of a workspace: `client.keys`."""
 
@@ -253,6 +263,8 @@ class Client(_Part[AsyncClient]):
         self.agents = Agents(portal, inner.agents)
         #: read and acknowledge incidents
         self.incidents = Incidents(portal, inner.incidents)
+        #: read and decide suggestions
+        self.suggestions = Suggestions(portal, inner.suggestions)
         self.keys = Keys(portal, inner.keys)
         self.audit = Audit(portal, inner.audit)
         self.quotas = Quotas(portal, inner.quotas)

@@ -253,6 +253,8 @@ class AgentShape(TypedDict):
     deliverTo: list[dict[str, Json]]
     approval: str | None
     selfScheduling: dict[str, Json] | None
+    #: `off` or `suggest`
+    evolution: str
     version: int
     createdAt: str
     updatedAt: str
@@ -308,6 +310,29 @@ class SessionHistoryShape(SessionShape):
 
     history: list[HistoryShape]
     cursor: str | None
+
+
+class SuggestionShape(TypedDict):
+    """Better settings for a job, with the figures that speak for them."""
+
+    id: str
+    workspace: str
+    agentId: str
+    jobId: str
+    job: str
+    rule: str
+    status: str
+    summary: str
+    figures: dict[str, Json]
+    change: dict[str, Json]
+    before: dict[str, Json]
+    jobVersion: int
+    createdAt: str
+    updatedAt: str
+    decidedAt: str | None
+    decidedBy: str | None
+    evaluatedAt: str | None
+    evaluation: dict[str, Json] | None
 
 
 class IncidentShape(TypedDict):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         InstanceStatus,
         OverlapPolicy,
         RunState,
+        SuggestionStatus,
         Trigger,
     )
     from wakeful.model.hook import Hook
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
     from wakeful.model.page import Page
     from wakeful.model.run import Attempt, HeartbeatResult, Run
+    from wakeful.model.suggestion import Suggestion
 
 __all__ = [
     "AgentInfo",
@@ -54,6 +56,8 @@ __all__ = [
     "Run",
     "RunState",
     "SessionInfo",
+    "Suggestion",
+    "SuggestionStatus",
     "Trigger",
     "WorkflowVersion",
 ]
@@ -71,6 +75,7 @@ if not TYPE_CHECKING:
                 "InstanceStatus",
                 "OverlapPolicy",
                 "RunState",
+                "SuggestionStatus",
                 "Trigger",
             ],
             "wakeful.model.hook": ["Hook"],
@@ -79,5 +84,6 @@ if not TYPE_CHECKING:
             "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
             "wakeful.model.page": ["Page"],
             "wakeful.model.run": ["Attempt", "HeartbeatResult", "Run"],
+            "wakeful.model.suggestion": ["Suggestion"],
         },
     )

@@ -37,6 +37,8 @@ class AgentInfo:
     approval: str | None
     #: the bounds of the jobs that it makes in runs that no person started
     self_scheduling: Mapping[str, Json] | None
+    #: whether its jobs are analyzed: `off`, `suggest`
+    evolution: str
     #: increases with each edit
     version: int
     created_at: datetime

@@ -13,6 +13,7 @@ __all__ = [
     "InstanceStatus",
     "OverlapPolicy",
     "RunState",
+    "SuggestionStatus",
     "Trigger",
 ]
 
@@ -98,6 +99,20 @@ class IncidentState(StrEnum):
     RECOVERED = "recovered"
     #: the job was deleted or disabled
     CLOSED = "closed"
+
+
+class SuggestionStatus(StrEnum):
+    """What became of a suggestion."""
+
+    #: it waits for a decision
+    OPEN = "open"
+    APPLIED = "applied"
+    #: a person does not want it
+    DISMISSED = "dismissed"
+    #: it was applied, and the job has its earlier settings again
+    ROLLED_BACK = "rolled_back"
+    #: the figures no longer support it, or its job was changed or deleted
+    WITHDRAWN = "withdrawn"
 
 
 class InstanceStatus(StrEnum):

@@ -20,6 +20,7 @@ from wakeful.model.enums import (
     InstanceStatus,
     OverlapPolicy,
     RunState,
+    SuggestionStatus,
     Trigger,
 )
 from wakeful.model.hook import Hook
@@ -27,6 +28,7 @@ from wakeful.model.incident import Incident
 from wakeful.model.instance import InstanceInfo
 from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.run import Attempt, HeartbeatResult, Run
+from wakeful.model.suggestion import Suggestion
 from wakeful.policy import Backoff
 from wakeful.schedule import schedule_from_json
 
@@ -192,6 +194,15 @@ incident_from_json: Final = _Parser(
         **dict.fromkeys(
             ("acknowledged_at", "alerted_at", "reminded_at", "recovered_at", "closed_at"), _optional(_at)
         ),
+    },
+)
+suggestion_from_json: Final = _Parser(
+    Suggestion,
+    {"agent": "agentId"},
+    {
+        **_TIMES,
+        "status": SuggestionStatus,
+        **dict.fromkeys(("decided_at", "evaluated_at"), _optional(_at)),
     },
 )
 event_from_json: Final = _Parser(

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document import payload_from_text, write_definition
+from wakeful.document.evolution import OFF
 from wakeful.incident_rules import Incident
 from wakeful.job import Definition, JobRecord, Json
 from wakeful.schedule import Schedule, explain_schedule
@@ -303,6 +304,7 @@ def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
         "deliverTo": payload_from_text(row.deliver_to) or [],
         "approval": row.approval,
         "selfScheduling": payload_from_text(row.self_scheduling),
+        "evolution": row.evolution or OFF,
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),

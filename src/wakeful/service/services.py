@@ -16,9 +16,12 @@ from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.admin.doctor import Doctor
+from wakeful.service.admin.evolution import Evolution
+from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.quotas import QuotaService
 from wakeful.service.admin.status import Status
+from wakeful.service.admin.suggestions import SuggestionService
 from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
@@ -105,8 +108,17 @@ class Services:
             )
         )
         heartbeats = Heartbeats(store, internal_jobs)
+        self.evolution_jobs = EvolutionJobs(store)
         self.agents = AgentService(
-            store, accounts, self.budgets, launchers, keyring, alert_jobs, heartbeats, warnings
+            store,
+            accounts,
+            self.budgets,
+            launchers,
+            keyring,
+            alert_jobs,
+            heartbeats,
+            self.evolution_jobs,
+            warnings,
         )
         self.agent_classes = AgentClasses(store, accounts)
         self.agents.on_deleted = self.agent_classes.forget
@@ -121,6 +133,8 @@ class Services:
         self.quotas = QuotaService(store, accounts)
         self.workflows = WorkflowService(store, accounts)
         self.incidents = IncidentService(store, accounts)
+        self.suggestions = SuggestionService(store, accounts, self.jobs)
+        self.evolution = Evolution(store, launchers, self.suggestions)
         self.events = EventStream(store, accounts)
         self.connection_limits = ConnectionLimits(
             settings.max_connections,

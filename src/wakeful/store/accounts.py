@@ -150,8 +150,8 @@ class AccountStore(Protocol):
         """Return the agents of a workspace, by name."""
         ...
 
-    async def evolving_agents(self) -> list[tuple[str, str]]:
-        """Return the agents (workspace, name) whose `evolution` is on, in all workspaces."""
+    async def evolving_agents(self) -> list[tuple[str, str, bool]]:
+        """Return the agents (workspace, name, active) whose `evolution` is on, in all workspaces."""
         ...
 
     async def put_agent(

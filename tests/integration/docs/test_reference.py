@@ -47,6 +47,7 @@ _PARTS = {
     "/runs/{run}": "/runs/{run_id}",
     "/keys/{key}": "/keys/{key_id}",
     "/incidents/{incident}": "/incidents/{incident_id}",
+    "/suggestions/{suggestion}": "/suggestions/{suggestion_id}",
     "/invoices/1": "/{workflow_id}/{version}",
 }
 _WHO: dict[tuple[bool, ...], str] = {

@@ -28,6 +28,7 @@ from wakeful.api.http import (
     runs,
     sessions,
     signals,
+    suggestions,
 )
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
@@ -45,7 +46,8 @@ Every path under `/api` requires `Authorization: Bearer wk_…`. Errors are `app
 `code` and a `detail` that says what to do. Lists are paged: send the `cursor` of a page to get the next one.
 """
 _TAGS: Final = (
-    "jobs", "hooks", "runs", "work", "dead letters", "incidents", "agents", "instances", "sessions",
+    "jobs", "hooks", "runs", "work", "dead letters", "incidents", "suggestions", "agents", "instances",
+    "sessions",
     "workspaces", "workflows", "keys", "quotas", "audit", "status", "events", "health",
 )  # fmt: skip
 
@@ -82,6 +84,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         runs,
         dead_letters,
         incidents,
+        suggestions,
         admin,
     ):
         _add_routes(app, part.router)

@@ -44,6 +44,7 @@ MODULES: Final = (
     "import_jobs",
     "dead_letters",
     "incidents",
+    "suggestions",
     "agents",
     "instances",
     "keys",

@@ -85,6 +85,10 @@ def register(app: typer.Typer) -> None:
                 "--self-scheduling", metavar="JSON", help="bounds of the jobs that it makes for itself"
             ),
         ] = None,
+        evolution: Annotated[
+            str | None,
+            typer.Option("--evolution", help="suggest: analyze its jobs for better settings; off (default)"),
+        ] = None,
         create_agent: CreateAgent = False,
     ) -> None:
         """Create an agent, or replace all its fields: those that are not given are removed."""
@@ -101,6 +105,7 @@ def register(app: typer.Typer) -> None:
             "alerts": await json_argument("--alerts", alerts),
             "queue": await json_argument("--queue", queue),
             "heartbeat": await json_argument("--heartbeat", heartbeat),
+            "evolution": evolution,
             "deliverTo": await json_argument("--deliver-to", deliver_to),
             "approval": approval,
             "selfScheduling": await json_argument("--self-scheduling", self_scheduling),

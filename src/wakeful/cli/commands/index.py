@@ -105,6 +105,12 @@ COMMANDS: Final = (
     ),
     Entry("discard", "dead_letters", "Dead letters", "Remove runs from the dead letters."),
     Entry("incidents", "incidents", "Dead letters", "Show the incidents, show one, or acknowledge one."),
+    Entry(
+        "suggestions",
+        "suggestions",
+        "Jobs",
+        "Show the suggestions for jobs, show one, or apply, dismiss or roll back one.",
+    ),
     Entry("agents", "agents", "Administration", "Agents: list, show, put, rotate-secret, delete."),
     Entry(
         "instances",

@@ -16,6 +16,7 @@ from wakeful.client.types import (
     ReceiptShape,
     SessionHistoryShape,
     SessionShape,
+    SuggestionShape,
 )
 from wakeful.json_value import Json
 from wakeful.model import Page
@@ -136,6 +137,32 @@ class RestIncidents(RestPart):
         """Acknowledge an incident."""
         body: dict[str, Json] = {} if note is None else {"note": note}
         return cast(IncidentShape, await self._request("POST", "incidents", incident_id, "ack", body=body))
+
+
+class RestSuggestions(RestPart):
+    """The suggestions of a workspace."""
+
+    async def list(
+        self,
+        *,
+        statuses: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[SuggestionShape]:
+        """Return a page of suggestions, newest first."""
+        status = ",".join(statuses) or None
+        query: Query = {"status": status, "agent": agent, "job": job, "limit": limit, "cursor": cursor}
+        return read_page(await self._request("GET", "suggestions", query=query), "suggestions")
+
+    async def get(self, suggestion_id: str) -> SuggestionShape:
+        """Return a suggestion."""
+        return cast(SuggestionShape, await self._request("GET", "suggestions", suggestion_id))
+
+    async def decide(self, suggestion_id: str, verb: str) -> SuggestionShape:
+        """Apply, dismiss or roll back a suggestion: `apply`, `dismiss`, `rollback`."""
+        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, verb))
 
 
 class RestQuotas(RestPart):

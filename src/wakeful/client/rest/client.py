@@ -15,6 +15,7 @@ from wakeful.client.rest.admin import (
     RestIncidents,
     RestKeys,
     RestQuotas,
+    RestSuggestions,
     RestWorkflows,
 )
 from wakeful.client.rest.events import events
@@ -55,6 +56,7 @@ class RestClient:
         self.agents = RestAgents(self._connection, workspace)
         self.instances = RestInstances(self._connection, workspace)
         self.incidents = RestIncidents(self._connection, workspace)
+        self.suggestions = RestSuggestions(self._connection, workspace)
         self.keys = RestKeys(self._connection, workspace)
         self.audit = RestAudit(self._connection, workspace)
         self.quotas = RestQuotas(self._connection, workspace)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from wakeful.capabilities import requirement_of
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.deliveries import deliver_to, written
+from wakeful.document.evolution import EVOLUTION_FIELDS, evolution
 from wakeful.document.self_scheduling import approval as read_approval
 from wakeful.document.self_scheduling import self_scheduling as read_self_scheduling
 from wakeful.document.sessions import queue as read_queue
@@ -20,6 +21,7 @@ from wakeful.job import Definition, Json, Work, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs
 from wakeful.service.admin.budgets import Budgets, read_budget
+from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import LOCAL, Principal, permit, visible_agent
@@ -36,15 +38,17 @@ from wakeful.stored_text import UNSTORABLE, is_storable
 #: The fields of an agent; the first six mean the same as in a job.
 FIELDS: Final = (
     "target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue", "heartbeat",
-    "deliverTo", "approval", "selfScheduling",
+    "deliverTo", "approval", "selfScheduling", "evolution",
 )  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: Read-only fields, which are ignored in a document that was read and is sent back.
 _READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"})
 #: The fields that no job has.
-_OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo", "approval", "selfScheduling"})
-#: The internal jobs of an agent: two that send alerts, and the heartbeat.
-_INTERNAL_JOBS: Final = 3
+_OWN: Final = frozenset(
+    {"active", "alerts", "queue", "heartbeat", "deliverTo", "approval", "selfScheduling", "evolution"}
+)
+#: The internal jobs of an agent: two that send alerts, the heartbeat, and two of evolution.
+_INTERNAL_JOBS: Final = 5
 #: The workspace and the agent that exist from the start.
 DEFAULT: Final = "default"
 #: The target of an agent that has a class and no other target, as it is stored.
@@ -75,6 +79,7 @@ class AgentService:
         keyring: Keyring,
         alert_jobs: AlertJobs,
         heartbeats: Heartbeats,
+        evolution_jobs: EvolutionJobs,
         warnings: SaveWarnings,
     ) -> None:
         self._store = store
@@ -83,6 +88,7 @@ class AgentService:
         self._keyring = keyring
         self._alert_jobs = alert_jobs
         self._heartbeats = heartbeats
+        self._evolution_jobs = evolution_jobs
         self._budgets = budgets
         self._warnings = warnings
         #: called when an agent was deleted
@@ -107,7 +113,7 @@ class AgentService:
         In the same transaction, its jobs without a target of their own get the new target, and its jobs are
         paused if it becomes inactive, or resumed if it becomes active. An agent with a new webhook gets a
         secret. The target of an agent with a class is that class, unless the document has another one. Its
-        alert jobs and its heartbeat are changed afterwards.
+        alert jobs, its heartbeat and the jobs of evolution are changed afterwards.
         """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
@@ -121,6 +127,7 @@ class AgentService:
             raise InvalidArgument("active: write true or false")
         alerts = self._alert_jobs.read(document.get("alerts"))
         queue = _queue(document.get("queue"))
+        evolves = evolution(document)
         places = _deliver_to(document.get("deliverTo"))
         approval = _as("approval", read_approval, document.get("approval"))
         bounds = _self_scheduling(document.get("selfScheduling"))
@@ -161,6 +168,7 @@ class AgentService:
                 deliver_to=places,
                 approval=approval,
                 self_scheduling=bounds,
+                evolution=evolves,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
@@ -170,6 +178,7 @@ class AgentService:
         )
         await self._alert_jobs.sync(workspace, name, alerts)
         await self._heartbeats.sync(principal, workspace, name, beat)
+        await self._evolution_jobs.sync(workspace, name, enabled=row.evolution is not None, active=row.active)
         if row.budget != (before[0].budget if before[0] else None):
             await self._budgets.update_blocks(BudgetOwner(workspace, name))
         is_new_secret = secret is not None and row.secret == sealed
@@ -260,6 +269,7 @@ class AgentService:
         if await self._has_only_internal_jobs(workspace, name):  # otherwise the delete is refused
             await self._alert_jobs.sync(workspace, name, NO_ALERTS)
             await self._heartbeats.sync(principal, workspace, name, NO_HEARTBEAT)
+            await self._evolution_jobs.delete(workspace, name)
         if not await self._store.delete_agent(
             workspace, name, [principal.entry(workspace, "agent.delete", name)]
         ):
@@ -269,12 +279,14 @@ class AgentService:
 
     async def _has_only_internal_jobs(self, workspace: str, name: str) -> bool:
         jobs = await self._store.jobs(JobFilter(workspace, name, limit=_INTERNAL_JOBS + 1))
-        return all(self._alert_jobs.owns(row) or self._heartbeats.owns(row) for row in jobs)
+        owners = (self._alert_jobs.owns, self._heartbeats.owns, self._evolution_jobs.owns)
+        return all(any(owns(row) for owns in owners) for row in jobs)
 
 
 def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:
     """Read the fields that an agent shares with a job, by the rules of a job."""
-    unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _READ_ONLY)
+    known = {*FIELDS, *EVOLUTION_FIELDS, *_READ_ONLY}
+    unknown = sorted(str(key)[:64] for key in document if key not in known)
     if unknown:
         raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
     fields = {key: document[key] for key in FIELDS if key in document and key not in _OWN}

@@ -18,7 +18,7 @@ Role = Literal["admin", "member", "agent"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 Action = Literal[
-    "read",  # jobs, runs, incidents, agents, workflows, status
+    "read",  # jobs, runs, incidents, suggestions, agents, workflows, status
     "job.write",  # create, change, pause, delete jobs; rotate their secrets
     "run",  # run or backfill a job; cancel and stop runs
     "work",  # claim, heartbeat and complete runs
@@ -31,6 +31,7 @@ Action = Literal[
     "session.delete",
     "dead-letter",  # replay and discard dead letters
     "incident.acknowledge",
+    "suggestion.decide",  # apply, dismiss and roll back suggestions
     "agent.write",
     "workflow.write",
     "key",  # list, create and revoke keys
@@ -55,6 +56,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "session.delete": frozenset({"admin", "agent"}),
     "dead-letter": frozenset({"admin"}),
     "incident.acknowledge": frozenset({"admin", "member"}),
+    "suggestion.decide": frozenset({"admin"}),
     "agent.write": frozenset({"admin"}),
     "workflow.write": frozenset({"admin"}),
     "key": frozenset({"admin"}),

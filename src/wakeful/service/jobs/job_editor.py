@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from wakeful.bounded_cache import bypass
 from wakeful.capabilities import requirement_of
@@ -38,6 +39,7 @@ from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter
+from wakeful.store.suggestions import SuggestionDecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,13 @@ class JobDependencies:
     origins: RunOrigins
     #: whether these are Wakeful's internal jobs, whose names are reserved
     internal: bool
+
+
+class SuggestionEdit(NamedTuple):
+    """The suggestion that an edit applies or rolls back, and its audit entry."""
+
+    decision: SuggestionDecision
+    entry: AuditEntry
 
 
 class JobEditor:
@@ -89,8 +98,12 @@ class JobEditor:
         patch: Mapping[str, object],
         *,
         version: int | None = None,
+        suggestion: SuggestionEdit | None = None,
     ) -> SaveResult:
-        """Change the fields that a patch names; with `version`, only if the job is still at that version."""
+        """Change the fields that a patch names; with `version`, only if the job is still at that version.
+
+        `suggestion` is the suggestion that the patch comes from: it is written in the same transaction.
+        """
         row = await self.find(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
@@ -105,7 +118,9 @@ class JobEditor:
             context = await self._accounts.context(workspace, agent)
             await compute_ticks(partial(patched, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(patch))
-        return await self.edit(principal, row, patched, entry, read_enabled(patch), call=call)
+        return await self.edit(
+            principal, row, patched, entry, read_enabled(patch), call=call, suggestion=suggestion
+        )
 
     async def delete(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -166,11 +181,14 @@ class JobEditor:
         *,
         call: AgentCall | None,
         dry_run: bool = False,
+        suggestion: SuggestionEdit | None = None,
     ) -> SaveResult:
         """Change the definition of a job to what `edit` returns, and enable or disable it."""
 
         async def change(context: JobContext) -> SaveResult:
-            return await self._edit(context, principal, row.id, edit, entry, enabled, call, dry_run)
+            return await self._edit(
+                context, principal, row.id, edit, entry, enabled, call, dry_run, suggestion
+            )
 
         return await self._accounts.with_context(row.workspace, row.agent, change)
 
@@ -184,6 +202,7 @@ class JobEditor:
         enabled: bool | None,
         call: AgentCall | None,
         dry_run: bool,
+        suggestion: SuggestionEdit | None,
     ) -> SaveResult:
         new_secrets: list[bytes] = []
         budget_changes: list[bool] = []
@@ -244,7 +263,11 @@ class JobEditor:
             row = row if change is None else change.job
         else:
             charge = call.charge if call else None
-            row = await self._store.change_job(job_id, apply, [entry], context.inherited, charge=charge)
+            entries = [entry] if suggestion is None else [entry, suggestion.entry]
+            decision = None if suggestion is None else suggestion.decision
+            row = await self._store.change_job(
+                job_id, apply, entries, context.inherited, decision, charge=charge
+            )
         if row is None:
             raise NotFound("the job was deleted meanwhile")
         saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)

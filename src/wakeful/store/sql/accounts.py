@@ -57,7 +57,7 @@ COUNT_JOBS: Final = "SELECT count(*) FROM jobs WHERE workspace = $1 AND agent = 
 DELETE_AGENT: Final = "DELETE FROM agents WHERE workspace = $1 AND name = $2"
 #: agents_evolution, all of it in its order
 EVOLVING_AGENTS: Final = """
-    SELECT workspace, name FROM agents WHERE evolution = 'suggest' ORDER BY workspace, name"""
+    SELECT workspace, name, active FROM agents WHERE evolution = 'suggest' ORDER BY workspace, name"""
 #: instances_name: a range of it
 LIVE_INSTANCES: Final = """
     SELECT count(*) FROM instances WHERE workspace = $1 AND agent = $2 AND status <> 'stopped'"""
@@ -119,9 +119,9 @@ async def agents(session: Session, workspace: str) -> list[AgentRow]:
     return [row for each in await session.rows(AGENTS, workspace) if (row := _agent(each))]
 
 
-async def evolving_agents(session: Session) -> list[tuple[str, str]]:
+async def evolving_agents(session: Session) -> list[tuple[str, str, bool]]:
     """Return the agents whose jobs are analyzed, in all workspaces."""
-    return [(row[0], row[1]) for row in await session.rows(EVOLVING_AGENTS)]
+    return [(row[0], row[1], bool(row[2])) for row in await session.rows(EVOLVING_AGENTS)]
 
 
 async def put_agent(

@@ -36,7 +36,7 @@ class SqlAdmin(SqlBase[D]):
     async def agents(self, workspace: str) -> list[AgentRow]:
         return await self._read(accounts.agents, workspace)
 
-    async def evolving_agents(self) -> list[tuple[str, str]]:
+    async def evolving_agents(self) -> list[tuple[str, str, bool]]:
         return await self._read(accounts.evolving_agents)
 
     async def put_agent(

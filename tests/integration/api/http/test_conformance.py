@@ -15,6 +15,7 @@ from tests.integration.conftest import SELDOM
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.instances import agent_class
 from tests.support.sqlite_files import fresh_file
+from tests.support.suggestions import suggest
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.api.http.app import create_app
 from wakeful.api.http.schemas import SCHEMAS
@@ -94,7 +95,14 @@ async def known(ask: ApiClient) -> dict[str, str]:
     store = ask.app.store
     await store.put_class(agent_class(agent="default"), store.clock.now_ms())
     await ask("POST", "/agents/default/instances/default/start")
-    return {**_KNOWN, "run_id": run, "key_id": key, "incident_id": incident["id"]}
+    suggestion = await suggest(store, "default", "digest")
+    return {
+        **_KNOWN,
+        "run_id": run,
+        "key_id": key,
+        "incident_id": incident["id"],
+        "suggestion_id": suggestion,
+    }
 
 
 # --- undeclared parameters and fields ---------------------------------------------------------------

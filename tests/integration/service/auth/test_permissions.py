@@ -17,6 +17,7 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import HOME, ApiClient, served
 from tests.support.factories import alone, asked, ended, held
 from tests.support.instances import agent_class
+from tests.support.suggestions import suggest
 from wakeful.api.http.app import create_app
 from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL, Principal
@@ -115,6 +116,12 @@ TABLE = [
     Row("GET", f"{HOME}/incidents?agent=writer", None, _all()),
     Row("GET", f"{HOME}/incidents/{{incident}}", None, _all()),
     Row("POST", f"{HOME}/incidents/{{incident}}/ack", None, (_OK, _OK, _OK, _DENIED, _MISSING, _MISSING)),
+    Row("GET", f"{HOME}/suggestions", None, _all(_OK)),
+    Row("GET", f"{HOME}/suggestions?agent=writer", None, _all()),
+    Row("GET", f"{HOME}/suggestions/{{suggestion}}", None, _all()),
+    Row("POST", f"{HOME}/suggestions/{{suggestion}}/apply", None, _admins()),
+    Row("POST", f"{HOME}/suggestions/{{suggestion}}/dismiss", None, _admins()),
+    Row("POST", f"{HOME}/suggestions/{{suggestion}}/rollback", None, _admins()),
     Row("GET", f"{HOME}/dead-letters", None, _all(_OK)),
     Row("GET", f"{HOME}/dead-letters?agent=writer", None, _all()),
     Row("POST", f"{HOME}/dead-letters/replay", {"all": True}, _admins(foreign=_DENIED)),
@@ -220,7 +227,12 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     run = await services.wakes.wake(LOCAL, "default", "writer")
     await services.messages.send(LOCAL, "default", "writer", {"message": "/stop"})  # adds the session `main`
     key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
-    return {"run": run.id, "key": key.id, "incident": await _incident(services.store)}
+    return {
+        "run": run.id,
+        "key": key.id,
+        "incident": await _incident(services.store),
+        "suggestion": await suggest(services.store, "writer", "digest"),
+    }
 
 
 async def _incident(store: Store) -> str:
@@ -240,7 +252,8 @@ async def test_an_agent_key_does_not_see_other_agents(people: dict[str, ApiClien
     things = await _things(people["operator"])
     run = await people["own"]("GET", f"/runs/{things['run']}")
     assert run.body["agentId"] == "writer"
-    for path in ("/jobs", "/runs", "/instances", "/incidents", "/dead-letters", "/agents", "/quotas"):
+    lists = ("jobs", "runs", "instances", "incidents", "suggestions", "dead-letters", "agents", "quotas")
+    for path in (f"/{name}" for name in lists):
         mine, theirs = await people["own"]("GET", path), await people["foreign"]("GET", path)
         assert (mine.status, theirs.status) == (200, 200)
         assert "writer" not in str(theirs.body), path

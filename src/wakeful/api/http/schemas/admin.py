@@ -32,6 +32,7 @@ from wakeful.api.http.schemas.parts import (
 from wakeful.document import heartbeats as beat
 from wakeful.document import sessions as queue
 from wakeful.document.deliveries import MAX_ADDRESSES
+from wakeful.document.evolution import OTHER_NAMES
 from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.self_scheduling import FIELDS as BOUNDS
@@ -169,6 +170,7 @@ _AGENT: Final[dict[str, Schema]] = {
     "deliverTo": list_of(_ADDRESS),
     "approval": or_null(TEXT),
     "selfScheduling": or_null(OBJECT),
+    "evolution": ref("EvolutionMode"),
     "version": WHOLE,
     "createdAt": INSTANT,
     "updatedAt": INSTANT,
@@ -241,6 +243,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "description": "`required`: the jobs that it makes wait until a person enables them.",
             },
             "selfScheduling": or_null(_SELF_SCHEDULING),
+            "evolution": {
+                "anyOf": [ref("EvolutionMode"), {"type": ["boolean", "null"]}],
+                "description": "`suggest` or true: analyze its jobs for better settings.",
+            },
+            **{name: {**or_null(BOOLEAN), "description": "As `evolution`."} for name in OTHER_NAMES},
             **_RESPONSE_ONLY,
         }
     ),
@@ -312,6 +319,36 @@ SCHEMAS: Final[dict[str, Schema]] = {
         about="Failures of one job with one cause.",
     ),
     "Incidents": page_of("incidents", "Incident"),
+    "Suggestion": response(
+        {
+            "id": ID,
+            "workspace": SLUG,
+            "agentId": SLUG,
+            "jobId": ID,
+            "job": {**TEXT, "description": "The name of the job when it was analyzed."},
+            "rule": ref("SuggestionRule"),
+            "status": ref("SuggestionStatus"),
+            "summary": {**TEXT, "description": "The suggestion in a sentence."},
+            "figures": {**OBJECT, "description": "What the rule measured."},
+            "change": {**OBJECT, "description": "The fields of the job to change."},
+            "before": {**OBJECT, "description": "The same fields before the change."},
+            "jobVersion": {
+                **WHOLE,
+                "description": "The version of the job when it was analyzed, or after it was changed.",
+            },
+            "createdAt": INSTANT,
+            "updatedAt": {**INSTANT, "description": "When the figures were measured."},
+            "decidedAt": or_null(INSTANT),
+            "decidedBy": or_null(TEXT),
+            "evaluatedAt": or_null(INSTANT),
+            "evaluation": {
+                **or_null(OBJECT),
+                "description": "The verdict about an applied suggestion, and its figure before and after.",
+            },
+        },
+        about="Better settings for a job, with the figures that speak for them.",
+    ),
+    "Suggestions": page_of("suggestions", "Suggestion"),
     "Acknowledgement": request({"note": or_null(text(MAX_NOTE))}),
     "Workflow": response({"id": TEXT, "version": WHOLE, "dag": OBJECT, "createdAt": INSTANT}),
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
+from wakeful.document.evolution import OFF, SUGGEST
 from wakeful.document.fields import DECLARED
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
@@ -16,6 +17,7 @@ from wakeful.run import RunState, TriggerName
 from wakeful.service.admin.diagnosis import CheckState
 from wakeful.service.admin.quotas import BUCKETS
 from wakeful.service.auth.access import ROLES
+from wakeful.suggestion import RULES, SUGGESTION_STATUSES
 
 SCHEMAS: Final[dict[str, Schema]] = {
     **{
@@ -32,6 +34,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Trigger": one_of(*get_args(TriggerName)),
     "DeliveryState": one_of(*(state.value for state in DeliveryState)),
     "IncidentState": one_of(*INCIDENT_STATES),
+    "SuggestionStatus": one_of(*SUGGESTION_STATUSES),
+    "SuggestionRule": one_of(*RULES),
+    "EvolutionMode": one_of(OFF, SUGGEST),
     "InstanceStatus": one_of(*get_args(InstanceStatus)),
     "ScheduleOrigin": one_of(*get_args(ScheduleOrigin)),
     "QueueMode": one_of(*get_args(Mode)),

@@ -1,0 +1,95 @@
+"""Suggestions over HTTP: list, read, apply, dismiss, roll back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
+from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.responses import JsonResponse, responses
+from wakeful.service.suggestion_serializers import serialize_suggestion
+from wakeful.suggestion import SUGGESTION_STATUSES
+
+router: Final = APIRouter(
+    prefix="/api/workspaces/{workspace}/suggestions", tags=["suggestions"], dependencies=SECURED
+)
+
+Statuses = Annotated[
+    str | None,
+    Query(description=f"Only with these statuses, with commas: some of {', '.join(SUGGESTION_STATUSES)}."),
+]
+
+
+@router.get("", summary="List suggestions", responses=responses({200: "Suggestions"}))
+async def list_suggestions(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    status: Statuses = None,
+    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
+    job: Annotated[
+        str | None, Query(max_length=64, description="Only of this job: its id, or its name.")
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Better settings for jobs, of agents with `evolution: suggest`. Newest first."""
+    statuses = [each.strip() for each in status.split(",") if each.strip()] if status else []
+    scope = ["suggestions", workspace, principal.agent, agent, job, sorted(statuses)]
+    before = str(read_cursor(cursor, scope, str)[0]) if cursor else None
+    found = await services.suggestions.list(
+        principal, workspace, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
+    )
+    shown, following = page(found, limit, scope, lambda suggestion: [suggestion.id])
+    return JsonResponse({"suggestions": list(map(serialize_suggestion, shown)), "cursor": following})
+
+
+@router.get("/{suggestion_id}", summary="Get a suggestion", responses=responses({200: "Suggestion"}))
+async def get_suggestion(
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """A suggestion stays readable after its job was deleted."""
+    found = await services.suggestions.get(principal, workspace, suggestion_id)
+    return JsonResponse(serialize_suggestion(found))
+
+
+@router.post(
+    "/{suggestion_id}/apply",
+    summary="Apply a suggestion",
+    responses=responses({200: "Suggestion"}, 409),
+)
+async def apply_suggestion(
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """Changes the job, unless it was changed since the analysis. Requires the role admin."""
+    found = await services.suggestions.apply(principal, workspace, suggestion_id)
+    return JsonResponse(serialize_suggestion(found))
+
+
+@router.post(
+    "/{suggestion_id}/dismiss",
+    summary="Dismiss a suggestion",
+    responses=responses({200: "Suggestion"}, 409),
+)
+async def dismiss_suggestion(
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """It returns only if its figure gets much worse, or its job is changed. Requires the role admin."""
+    found = await services.suggestions.dismiss(principal, workspace, suggestion_id)
+    return JsonResponse(serialize_suggestion(found))
+
+
+@router.post(
+    "/{suggestion_id}/rollback",
+    summary="Roll back an applied suggestion",
+    responses=responses({200: "Suggestion"}, 409),
+)
+async def roll_back_suggestion(
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """Gives the job its earlier settings, unless it was changed since. Requires the role admin."""
+    found = await services.suggestions.rollback(principal, workspace, suggestion_id)
+    return JsonResponse(serialize_suggestion(found))

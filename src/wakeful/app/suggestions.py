@@ -1,0 +1,57 @@
+"""The suggestions of a workspace in this process. `wakeful.scheduler` documents the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wakeful.model import Page, Suggestion
+from wakeful.model.from_json import suggestion_from_json
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.services import Services
+from wakeful.service.suggestion_serializers import serialize_suggestion
+from wakeful.suggestions_api import SuggestionsApi
+
+
+class Suggestions(SuggestionsApi):
+    """The suggestions of a workspace: `app.suggestions`."""
+
+    def __init__(self, services: Services, workspace: str) -> None:
+        self._services = services
+        self._workspace = workspace
+
+    async def list(
+        self,
+        *,
+        statuses: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Suggestion]:
+        found = await self._services.suggestions.list(
+            LOCAL,
+            self._workspace,
+            agent=agent,
+            job=job,
+            statuses=list(statuses),
+            before=cursor,
+            limit=limit + 1,
+        )
+        shown = [suggestion_from_json(serialize_suggestion(each)) for each in found[:limit]]
+        return Page(shown, shown[-1].id if len(found) > limit else None)
+
+    async def get(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.suggestions.get(LOCAL, self._workspace, suggestion_id)
+        return suggestion_from_json(serialize_suggestion(found))
+
+    async def apply(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.suggestions.apply(LOCAL, self._workspace, suggestion_id)
+        return suggestion_from_json(serialize_suggestion(found))
+
+    async def dismiss(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.suggestions.dismiss(LOCAL, self._workspace, suggestion_id)
+        return suggestion_from_json(serialize_suggestion(found))
+
+    async def rollback(self, suggestion_id: str) -> Suggestion:
+        found = await self._services.suggestions.rollback(LOCAL, self._workspace, suggestion_id)
+        return suggestion_from_json(serialize_suggestion(found))

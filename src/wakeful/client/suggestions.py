@@ -1,0 +1,41 @@
+"""The suggestions of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wakeful.client.rest.admin import RestSuggestions
+from wakeful.model import Page, Suggestion
+from wakeful.model.from_json import suggestion_from_json
+from wakeful.suggestions_api import SuggestionsApi
+
+
+class Suggestions(SuggestionsApi):
+    """The suggestions of a workspace: `client.suggestions`. `wakeful.scheduler` documents the methods."""
+
+    def __init__(self, rest: RestSuggestions) -> None:
+        self._rest = rest
+
+    async def list(
+        self,
+        *,
+        statuses: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Suggestion]:
+        page = await self._rest.list(statuses=statuses, agent=agent, job=job, limit=limit, cursor=cursor)
+        return Page(map(suggestion_from_json, page), page.cursor)
+
+    async def get(self, suggestion_id: str) -> Suggestion:
+        return suggestion_from_json(await self._rest.get(suggestion_id))
+
+    async def apply(self, suggestion_id: str) -> Suggestion:
+        return suggestion_from_json(await self._rest.decide(suggestion_id, "apply"))
+
+    async def dismiss(self, suggestion_id: str) -> Suggestion:
+        return suggestion_from_json(await self._rest.decide(suggestion_id, "dismiss"))
+
+    async def rollback(self, suggestion_id: str) -> Suggestion:
+        return suggestion_from_json(await self._rest.decide(suggestion_id, "rollback"))

@@ -1,0 +1,164 @@
+"""The internal jobs of evolution: a daily analysis of an agent, and a weekly evaluation of its suggestions.
+
+They are ordinary jobs: their runs are listed, and people may pause and run them. They exist once an agent has
+`evolution: suggest`, and are disabled while it does not. The analysis also runs a minute after a process
+starts: its interval begins anew then. Each start moves the same job, under its lock, so several replicas that
+start together cause one run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import Final
+
+from wakeful.duration import DAY, HOUR, MINUTE, WEEK
+from wakeful.errors import AlreadyExists
+from wakeful.ids import new_id
+from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
+from wakeful.job_transitions import disabled
+from wakeful.policy import Catchup, Policy
+from wakeful.schedule import Every
+from wakeful.service.jobs.job_factory import WAKEFUL
+from wakeful.store.port import Store
+from wakeful.store.row_mapping import changed_row, job_of, row_of
+from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB, EVOLUTION_LABELS
+
+#: The kind of target of these jobs. No other job can have it.
+EVOLUTION_KIND: Final = "evolution"
+ANALYSIS: Final = "analysis"
+EVALUATION: Final = "evaluation"
+#: Why the jobs are disabled.
+EVOLUTION_OFF: Final = "evolution_off"
+#: When the first analysis runs, after a start or after evolution was turned on.
+FIRST_AFTER_MS: Final = MINUTE
+#: A start causes no analysis if another one did so recently.
+START_INTERVAL_MS: Final = HOUR
+#: The longest time of an analysis or an evaluation.
+TIMEOUT_MS: Final = 5 * MINUTE
+
+_TASKS: Final = {ANALYSIS_JOB: (ANALYSIS, DAY), EVALUATION_JOB: (EVALUATION, WEEK)}
+_DESCRIPTIONS: Final = {
+    ANALYSIS_JOB: "Looks for better settings of the jobs of its agent.",
+    EVALUATION_JOB: "Compares applied suggestions with the time before, and rolls back those that did harm.",
+}
+
+
+class EvolutionJobs:
+    """Creates, enables and disables the jobs of evolution."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def sync(self, workspace: str, agent: str, *, enabled: bool, active: bool = True) -> None:
+        """Create and enable the jobs, or disable them. `active` is whether the agent is active.
+
+        The same again changes nothing: not a pause, nor the next tick.
+        """
+        for name in _TASKS:
+            row = await self._store.job(workspace, agent, name)
+            if row is None and enabled:
+                row = await self._created(workspace, agent, name, active)
+            if row is not None and self.owns(row):
+                await self._switch(row, enabled, active)
+
+    async def delete(self, workspace: str, agent: str) -> None:
+        """Delete the jobs, with their agent."""
+        for name in _TASKS:
+            row = await self._store.job(workspace, agent, name)
+            if row is not None and self.owns(row):
+                await self._store.delete_job(row.id, self._store.clock.now_ms(), "deleted")
+
+    async def start(self, workspace: str, agent: str, at_ms: int) -> bool:
+        """Let the analysis of an agent run at this time, and daily from then on.
+
+        False: it is paused, or a start let it run within the last hour.
+        """
+        started = False
+
+        def moved(row: JobRow) -> JobChange | None:
+            nonlocal started
+            # Its ticks follow the anchor at intervals, so the anchor is a day before the first one.
+            started = row.enabled and row.anchor_ms + DAY <= at_ms - START_INTERVAL_MS
+            if not started:
+                return None
+            return JobChange(row._replace(anchor_ms=at_ms - DAY, next_ms=at_ms, wake_ms=at_ms))
+
+        found = await self._store.job(workspace, agent, ANALYSIS_JOB)
+        if found is not None and self.owns(found):
+            await self._store.change_job(found.id, moved)
+        return started
+
+    @staticmethod
+    def owns(row: JobRow) -> bool:
+        """Return whether a job is one of evolution."""
+        return row.name in _TASKS and row.labels == EVOLUTION_LABELS
+
+    async def _created(self, workspace: str, agent: str, name: str, active: bool) -> JobRow | None:
+        now_ms = self._store.clock.now_ms()
+        job = JobRecord(
+            id=new_id(now_ms),
+            workspace=workspace,
+            agent=agent,
+            definition=_definition(name),
+            enabled=True,
+            anchor_ms=now_ms,
+            next_ms=None,
+            wake_ms=None,
+            created_ms=now_ms,
+            updated_ms=now_ms,
+            created_by=WAKEFUL,
+        )
+        job = _begun(job, now_ms) if active else disabled(job, now_ms, AGENT_INACTIVE)
+        with contextlib.suppress(AlreadyExists):  # created concurrently
+            await self._store.create_jobs([row_of(job)])
+        return await self._store.job(workspace, agent, name)
+
+    async def _switch(self, row: JobRow, enabled: bool, active: bool) -> None:
+        def switched(old: JobRow) -> JobChange | None:
+            now_ms, job = self._store.clock.now_ms(), job_of(old)
+            is_off = old.disabled_reason == EVOLUTION_OFF
+            if enabled and is_off:
+                new = _begun(job, now_ms) if active else disabled(job, now_ms, AGENT_INACTIVE)
+            elif not enabled and (old.enabled or old.disabled_reason == AGENT_INACTIVE):
+                new = disabled(job, now_ms, EVOLUTION_OFF)
+            else:
+                return None
+            return JobChange(changed_row(old, new), withdraw=None if enabled else EVOLUTION_OFF)
+
+        await self._store.change_job(row.id, switched)
+
+
+def _begun(job: JobRecord, now_ms: int) -> JobRecord:
+    """Return the job enabled: the analysis runs in a minute, the evaluation in a week."""
+    timing = job.definition.timing
+    assert timing is not None
+    assert isinstance(timing.schedule, Every)
+    first_ms = now_ms + (FIRST_AFTER_MS if job.name == ANALYSIS_JOB else timing.schedule.every_ms)
+    return replace(
+        job,
+        enabled=True,
+        disabled_reason=None,
+        anchor_ms=first_ms - timing.schedule.every_ms,
+        next_ms=first_ms,
+        wake_ms=first_ms,
+        updated_ms=now_ms,
+        pause_note=None,
+        pause_until_ms=None,
+    )
+
+
+def _definition(name: str) -> Definition:
+    task, every_ms = _TASKS[name]
+    # A missed evaluation is made up for; the start of a process causes an analysis anyway.
+    catchup: Catchup = "latest" if task == EVALUATION else "none"
+    return Definition(
+        name,
+        Timing(Every(every_ms)),
+        Policy(catchup=catchup, max_attempts=1, timeout_ms=TIMEOUT_MS, catchup_window_ms=WEEK),
+        Work({"kind": EVOLUTION_KIND, "task": task}),
+        description=_DESCRIPTIONS[name],
+        labels=json.loads(EVOLUTION_LABELS),
+    )
