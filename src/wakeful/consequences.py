@@ -45,6 +45,8 @@ class Candidate(NamedTuple):
     waiting: bool = False
     #: the job of the run, by which it fires
     after: str = ""
+    #: how deep the run is
+    after_depth: int = 0
 
 
 class Needs(NamedTuple):
@@ -294,10 +296,12 @@ def _followers(outcomes: Sequence[Finished], facts: Facts) -> list[Follower]:
         run = outcomes[position[job.run_id]]
         if run.state in ("succeeded", "failed") and job.on in (run.state, "finished"):
             upstream = Upstream(job.after, run.run_id, run.state, run.output, run.error)
-            found.append(Follower(*job[:7], run.finished_ms, upstream=upstream))
+            follower = Follower(*job[:7], run.finished_ms, upstream=upstream, after_depth=job.after_depth)
+            found.append(follower)
     heartbeats: dict[str, Follower] = {}
     for job in sorted(facts.heartbeats, key=lambda job: position[job.run_id]):
         run = outcomes[position[job.run_id]]
         if run.wake_heartbeat and not job.waiting:
-            heartbeats.setdefault(job.job_id, Follower(*job[:7], run.finished_ms, "heartbeat"))
+            beat = Follower(*job[:7], run.finished_ms, "heartbeat", after_depth=job.after_depth)
+            heartbeats.setdefault(job.job_id, beat)
     return [*found, *heartbeats.values()]

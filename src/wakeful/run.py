@@ -166,6 +166,8 @@ class Follower(NamedTuple):
     trigger: TriggerName = "chain"
     #: of a follow-up run: the run before it
     upstream: Upstream | None = None
+    #: the depth of that run: this one is at least as deep
+    after_depth: int = 0
 
 
 def tick_key(job_id: str, scheduled_ms: int) -> str:

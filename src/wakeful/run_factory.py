@@ -159,13 +159,14 @@ def manual_run(
     )
 
 
-def run_details(work: Work) -> RunDetails | None:
-    """Return the details that a run has from its job.
+def run_details(work: Work, after_depth: int = 0) -> RunDetails | None:
+    """Return the details that a run has from its job, and from the depth of the run that it follows.
 
     >>> run_details(Work(depth=2))
     RunDetails(session=None, depth=2, context=None)
     """
-    return RunDetails(depth=work.depth) if work.depth else None
+    depth = max(work.depth, after_depth)
+    return RunDetails(depth=depth) if depth else None
 
 
 def follow_up_run(follower: Follower) -> NewRun:
@@ -192,7 +193,7 @@ def follow_up_run(follower: Follower) -> NewRun:
         serial=policy.overlap != "allow",
         claim_ms=claim_ms,
         requirement=requirement_of(work, follower.workspace, follower.agent),
-        details=run_details(work),
+        details=run_details(work, follower.after_depth),
     )
     if work.after_output and follower.upstream is not None:
         context = upstream_context(follower.upstream)

@@ -139,13 +139,20 @@ def check_added(bounds: SelfScheduling, run: CallingRun | None, definition: Defi
     if run is None:
         check_outside(bounds, agent)
     elif not run.attended:
-        if not bounds.recurring and not is_one_time(definition):
-            raise PermissionDenied(
-                f"schedule: no person started run '{run.id}' (trigger {run.trigger}), so only one-time jobs "
-                "may be made in it; write a schedule such as 'in 20m' or an instant, or ask a person. An "
-                f"admin allows more with {_setting(run.agent, 'recurring', 'true')}"
-            )
+        if not is_one_time(definition):
+            check_repeatable(bounds, run, "schedule")
         check_depth(bounds, run)
+
+
+def check_repeatable(bounds: SelfScheduling, run: CallingRun | None, what: str) -> None:
+    """Raise PermissionDenied if a call may not make a job that can fire more than once."""
+    if run is None or run.attended or bounds.recurring:
+        return
+    raise PermissionDenied(
+        f"{what}: no person started run '{run.id}' (trigger {run.trigger}), so only one-time jobs may be "
+        "made in it; write a schedule such as 'in 20m' or an instant, or ask a person. An admin allows "
+        f"more with {_setting(run.agent, 'recurring', 'true')}"
+    )
 
 
 def check_depth(bounds: SelfScheduling, run: CallingRun) -> None:

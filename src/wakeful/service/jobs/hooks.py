@@ -78,6 +78,7 @@ class JobHooks:
         self._accounts = dependencies.accounts
         self._budgets = dependencies.budgets
         self._target_policy = dependencies.target_policy
+        self._origins = dependencies.origins
         self._editor = editor
         self._per_minute = dependencies.hooks_per_minute
         self._requests = RateLimiter[str](self._per_minute)
@@ -95,9 +96,11 @@ class JobHooks:
         """Give the job a new trigger URL. The one before it works for another day."""
         row = await self._editor.find(principal, "job.write", workspace, agent, name)
         check_version(row, version)
-        self._target_policy.check_payload(
-            principal, job_of(row).definition.work, await self._accounts.context(workspace, agent)
-        )
+        context = await self._accounts.context(workspace, agent)
+        self._target_policy.check_payload(principal, job_of(row).definition.work, context)
+        call = await self._origins.call(principal, workspace, agent)
+        if call is not None:
+            call.check_trigger_url(job_of(row), context)
         now_ms = self._store.clock.now_ms()
         token = PREFIX + secrets.token_urlsafe(32)
         hook = HookRow(_hash(token), row.id, now_ms, principal.creator)

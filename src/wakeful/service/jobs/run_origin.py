@@ -28,6 +28,7 @@ from wakeful.self_scheduling import (
     charge_for,
     check_added,
     check_depth,
+    check_repeatable,
     run_not_running,
     starts,
 )
@@ -132,6 +133,15 @@ class AgentCall:
         new = job_of(change.job)
         within = self.changed(job_of(row), new, context)
         return change if within is new else change._replace(job=changed_row(change.job, within))
+
+    def check_trigger_url(self, job: JobRecord, context: JobContext) -> None:
+        """Raise PermissionDenied if the call may not give the job a trigger URL, which can fire it often."""
+        check_repeatable(self._bounds, self.run, f"trigger URL of job '{job.name}'")
+        if context.approval:
+            raise PermissionDenied(
+                f"job '{job.name}': agent '{job.agent}' needs approval, so only a person can create the "
+                "trigger URL of its jobs; ask an admin"
+            )
 
     def check_approved(self, job: JobRecord) -> None:
         """Raise PermissionDenied if the job waits for approval: it does not run before."""

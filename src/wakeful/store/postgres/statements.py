@@ -326,7 +326,7 @@ DELETE_JOBS: Final = """
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
     SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, f.after_on, false,
-        f.after_job
+        f.after_job, r.depth
     FROM unnest(string_to_array($1, ',')::uuid[]) e (id) JOIN runs r ON r.id = e.id
     CROSS JOIN LATERAL (
         SELECT * FROM jobs f
@@ -335,7 +335,8 @@ FOLLOWERS: Final = """
 #: the runs' primary key, jobs_name and live_runs_of_job, once for each
 HEARTBEATS: Final = f"""
     SELECT h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text, 'finished',
-        EXISTS (SELECT FROM live_runs l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick)
+        EXISTS (SELECT FROM live_runs l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick),
+        '', r.depth
     FROM unnest($1::uuid[]) e (id) JOIN runs r ON r.id = e.id
     JOIN jobs h ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL

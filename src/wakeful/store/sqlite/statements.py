@@ -226,7 +226,7 @@ ANY_FOLLOWER: Final = """
     WHERE workspace > '' AND after_job IS NOT NULL AND deleted_at IS NULL LIMIT 1"""
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
-    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on, 0, f.after_job
+    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on, 0, f.after_job, r.depth
     FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs f INDEXED BY jobs_after
         ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
@@ -237,7 +237,7 @@ HEARTBEATS: Final = f"""
     SELECT h.id, h.workspace, h.agent, h.name, h.policy, h.work, r.id, 'finished', EXISTS (
         SELECT 1 FROM runs w INDEXED BY runs_waiting
         WHERE w.job_id = h.id AND w.state IN ('pending', 'retrying') AND w.state = 'pending'
-        AND w.trigger <> 'schedule')
+        AND w.trigger <> 'schedule'), '', r.depth
     FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs h INDEXED BY jobs_name
         ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'

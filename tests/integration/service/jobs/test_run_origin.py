@@ -301,6 +301,35 @@ async def test_remote_procedure_calls_have_the_same_bounds(ask: ApiClient, ada: 
     assert await names(ask) == ["off", "once"]
 
 
+@on_one_store
+async def test_a_scheduled_run_creates_no_trigger_url(ask: ApiClient, ada: ApiClient):
+    run = await in_run(ask, ada)
+    await run.made("once", ONCE)
+    reply = await run("POST", f"{JOBS}/once/hook")
+    assert refused(reply) == (403, "permission-denied")
+    assert reply.body["detail"].startswith("trigger URL of job 'once': no person started")
+    assert (await ada("POST", f"{JOBS}/once/hook")).status in (200, 201)
+    await ask("PUT", "/agents/ada", {"approval": "required"})
+    assert refused(await ada("POST", f"{JOBS}/once/hook")) == (403, "permission-denied")
+
+
+async def test_what_follows_a_deep_run_is_as_deep(ask: ApiClient, ada: ApiClient):
+    """Neither a heartbeat nor a follower that a person made starts the chain anew."""
+    await ask("PUT", "/agents/ada", {"heartbeat": {"every": "365d"}})
+    await ask("POST", JOBS, {"name": "then", "after": "once"})
+    first = await in_run(ask, ada, depth=1)
+    await first.made("once", {**ONCE, "wakeHeartbeat": True})
+    run = await in_run(ask, ada, job="once", depth=2)
+    await run.end()
+    claim = {"worker": "w", "agents": ["ada"], "limit": 10, "waitMs": 20_000}
+    found: dict[str, dict[str, Any]] = {}
+    while found.keys() != {"then", "heartbeat"}:
+        found |= {each["job"]: each for each in (await ask("POST", "/runs/claim", claim)).body["runs"]}
+    triggers = {name: (each["trigger"], each["depth"]) for name, each in found.items()}
+    assert triggers == {"then": ("chain", 2), "heartbeat": ("heartbeat", 2)}
+    assert (await InRun(ada, found["heartbeat"]["id"]).made("again", ONCE))["depth"] == 3
+
+
 # --- whose run it is -------------------------------------------------------------------------------------
 
 
