@@ -14,6 +14,7 @@ import itertools
 import os
 import sys
 import tempfile
+import threading
 import warnings
 from collections import deque
 from collections.abc import Coroutine
@@ -127,7 +128,7 @@ def empty_database() -> str:
 
 def drop_database(url: str) -> None:
     """Drop a database and close its connections."""
-    _execute(server(), f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)')
+    _administrator().execute(f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)')
 
 
 @cache
@@ -157,8 +158,7 @@ def _new_database(template: str) -> str:
 def _create(template: str) -> str:
     name = f"wakeful_test_{os.getpid()}_{next(_number)}"
     ours = not os.environ.get("WAKEFUL_TEST_POSTGRES")
-    _execute(
-        server(),
+    _administrator().execute(
         f'CREATE DATABASE "{name}" TEMPLATE "{template}"' + (" STRATEGY FILE_COPY" if ours else ""),
         f'ALTER DATABASE "{name}" SET search_path = wakeful, public',  # for direct queries of tests
     )
@@ -176,6 +176,36 @@ def _drop_at_exit(url: str) -> None:
     """Drop the database at exit, on an external server. Threads cannot be started then."""
     drop = f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)'
     atexit.register(lambda: asyncio.run(_say(server(), drop)))
+
+
+class _Administrator:
+    """A connection that stays open, in a thread of its own: most tests create a database and drop one."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="test-databases", daemon=True).start()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        atexit.register(lambda: asyncio.run_coroutine_threadsafe(self._close(), self._loop).result())
+
+    def execute(self, *statements: str) -> None:
+        """Execute statements, each in its own transaction."""
+        asyncio.run_coroutine_threadsafe(self._execute(statements), self._loop).result()
+
+    async def _execute(self, statements: tuple[str, ...]) -> None:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await asyncpg.connect(server())
+        for statement in statements:
+            await self._connection.execute(statement)
+
+    async def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+
+
+@cache
+def _administrator() -> _Administrator:
+    server()  # starts it, if it does not run
+    return _Administrator()
 
 
 def _execute(url: str, *statements: str) -> None:

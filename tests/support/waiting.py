@@ -17,6 +17,9 @@ T = TypeVar("T")
 
 #: Seconds after which a test fails; long enough for a busy machine.
 PATIENCE = 120.0
+#: Seconds between two checks. Between queries they grow: the waiting must not take the time of the work.
+_PAUSE = 0.01
+_LONGEST_PAUSE = 0.1
 
 
 def soon() -> int:
@@ -48,15 +51,17 @@ async def eventually(check: Callable[[], T]) -> T: ...
 async def eventually(check: Callable[[], object]) -> object:
     """Call `check` until it returns a true value, and return that."""
     answer: object = None
+    pause = _PAUSE
     try:
         async with asyncio.timeout(PATIENCE):
             while True:
                 answer = check()
                 if isinstance(answer, Awaitable):
                     answer = await answer
+                    pause = min(1.2 * pause, _LONGEST_PAUSE)
                 if answer:
                     return answer
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(pause)
     except TimeoutError:
         raise AssertionError(f"no result after {PATIENCE:g} s; the last value: {answer!r}") from None
 
@@ -64,7 +69,7 @@ async def eventually(check: Callable[[], object]) -> object:
 async def over(app: Wakeful, run_id: str) -> Run:
     """Wait until a run has finished, and return it."""
     async with asyncio.timeout(PATIENCE):
-        return await app.runs.wait(run_id, poll=0.01)
+        return await app.runs.wait(run_id, poll=0.03)
 
 
 async def in_state(app: Wakeful, run_id: str, state: str) -> Run:
