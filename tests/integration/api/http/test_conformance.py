@@ -28,12 +28,14 @@ _KNOWN = {
     "agent": "default",
     "name": "digest",
     "instance": "default",
+    "session": "main",
     "workflow_id": "invoices",
     "version": "1",
 }
 _IDS = {
     "getHealth", "getReadiness", "getMetrics", "listWorkspaces", "getWorkspace", "putWorkspace",
     "listAgents", "getAgent", "putAgent", "rotateAgentSecret", "deleteAgent", "sendMessage", "listSessions",
+    "getSession", "deleteSession",
     "listAllJobs", "listJobs", "createJob", "getJob", "upsertJob", "updateJob", "deleteJob",
     "pauseJob", "resumeJob", "skipNextTick", "rotateSecret", "runJob", "backfillJob",
     "claimRuns", "heartbeatRun", "heartbeatRuns", "completeRun", "listAllRuns", "listRuns", "wakeAgent",

@@ -121,6 +121,8 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         incident = _incident(session, server)
         instance = f"{server.url}/api/workspaces/default/agents/default/instances/default"
         session.post(f"{instance}/start").raise_for_status()
+        messages = f"{server.url}/api/workspaces/default/agents/default/messages"
+        session.post(messages, json={"message": "/stop"}).raise_for_status()  # adds the session `main`
         run = session.post(f"{server.url}{_JOBS}/by-hand/run").json()
         key = session.post(f"{server.url}/api/workspaces/default/keys", json={"name": "k", "role": "member"})
     known = {
@@ -128,6 +130,7 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "agent": "default",
         "name": "digest",
         "instance": "default",
+        "session": "main",
         "run_id": run["id"],
         "key_id": key.json()["id"],
         "incident_id": incident,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
+from wakeful.conversations import HistoryRole
 from wakeful.document.evolution import OFF, SUGGEST
 from wakeful.document.fields import DECLARED
 from wakeful.document.sessions import Drop, Mode
@@ -42,6 +43,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "QueueMode": one_of(*get_args(Mode)),
     "QueueDrop": one_of(*get_args(Drop)),
     "MessageState": one_of("waiting", "started", "dropped", "stopped"),
+    "HistoryRole": one_of(*get_args(HistoryRole)),
     "CheckState": one_of(*get_args(CheckState)),
     "DoctorScope": one_of("installation", "workspace"),
     "Role": one_of(*ROLES),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 from wakeful.api.http.schemas.parts import (
     ID,
@@ -11,7 +11,6 @@ from wakeful.api.http.schemas.parts import (
     WHOLE,
     Schema,
     list_of,
-    one_of,
     or_null,
     page_of,
     ref,
@@ -20,7 +19,7 @@ from wakeful.api.http.schemas.parts import (
     schema_of,
     text,
 )
-from wakeful.conversations import JOB_SESSION, HistoryRole
+from wakeful.conversations import JOB_SESSION
 from wakeful.document.fields import MAX_MESSAGE, WORK
 from wakeful.document.sessions import MAIN, SESSION_NAME
 
@@ -78,7 +77,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Session": response(_SESSION),
     "Sessions": page_of("sessions", "Session"),
-    "HistoryRole": one_of(*get_args(HistoryRole)),
     "HistoryEntry": response(
         {
             "sequence": {**WHOLE, "description": "Its number in the session, from 1 on."},
