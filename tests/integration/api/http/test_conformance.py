@@ -98,6 +98,7 @@ async def known(ask: ApiClient) -> dict[str, str]:
     await store.put_class(agent_class(agent="default"), store.clock.now_ms())
     await ask("POST", "/agents/default/instances/default/start")
     suggestion = await suggest(store, "default", "digest")
+    await ask("POST", "/agents/default/messages", {"message": "/stop"})  # adds the session `main`
     return {
         **_KNOWN,
         "run_id": run,
