@@ -19,7 +19,8 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   `idempotency_keys`: the modules of these names.
 - `spending`, `budget_blocks`: `budgets`. `job_incidents`: `incidents`. `incidents` and `alert_cooldowns`:
   `alerts`.
-- `sessions`, `messages`, `turns`, `session_history`: `sessions`. `deliveries`: `deliveries`. `hooks`: `hooks`.
+- `sessions`, `messages`, `turns`, `session_history`: `sessions`. `deliveries`: `deliveries`. `hooks`:
+  `hooks`.
 - `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
   over, and its `due_at` is NULL until it is its turn.
 - `suggestions`: the module of that name.
