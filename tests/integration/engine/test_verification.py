@@ -181,6 +181,6 @@ async def test_what_follows_from_a_success_follows_from_the_verification(new_app
         await eventually(lambda: runs_of(app, "next"))
         assert "report" not in {job.name for job in await app.jobs.list()}
         after = await app.services.budgets.spent("default", "default", run.job_id or "")
+        await eventually(lambda: work.launches == 1)
     assert (run.state, run.usage, run.delivery == "not_requested") == ("succeeded", {"tokens": 7}, False)
     assert (spent["tokens"], after["tokens"]) == (7, 7)
-    assert work.launches == 1
