@@ -62,7 +62,7 @@ def verify(value: object) -> dict[str, Json]:
     replace_duration(values, "timeout")
     if kind == "http":
         replace_duration(values, "newerThan")
-    check_names(values, f"verify of the kind '{kind}'", ("kind", *_KINDS[kind]))
+    check_names(values, f"a check of the kind '{kind}'", ("kind", *_KINDS[kind]))
     if "timeoutMs" in values:
         longest = LONGEST_CONFIRM_MS if kind == MANUAL else LONGEST_VERIFY_MS
         values["timeoutMs"] = read_as("timeoutMs", milliseconds(1, longest), values["timeoutMs"])
@@ -70,7 +70,7 @@ def verify(value: object) -> dict[str, Json]:
         needed = values.get(_KINDS[kind][0])
         # The launcher validates an argv and a URL.
         if not needed or (kind != "command" and not isinstance(needed, str)):
-            refuse(f"verify of the kind '{kind}' needs {_EXAMPLES[kind]}")
+            refuse(f"a check of the kind '{kind}' needs {_EXAMPLES[kind]}")
     if kind == "http":
         for name, read in _HTTP.items():
             if name in values:
