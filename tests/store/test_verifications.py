@@ -147,7 +147,7 @@ async def test_a_cancelled_run_is_not_verified(store: Store):
 async def test_a_run_of_a_deleted_job_is_verified_by_what_the_job_was(store: Store):
     job, run = await given_held(store)
     assert await store.finish("w1", [report(run)], alone)
-    await store.delete_job(job.id, NOW, "job_deleted", lambda row: [])
+    await store.delete_job(job.id, NOW, "job_deleted")
     assert (await look(store, run)).verifying
     (due,) = await take(store)
     assert due.run.work == job.work

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,7 +194,7 @@ async def test_a_callback_is_verified_by_a_function(new_app: NewApp, receiver: R
         )  # fmt: skip
         for value, state in ((True, "succeeded"), (0, "failed")):
             run = await app.jobs.run("a")
-            done = await eventually(lambda run=run, value=value: _completed(app, run.id, {"ok": value}))
+            done = await eventually(partial(_completed, app, run.id, {"ok": value}))
             assert done is not None
             assert (await ended(ask, run.id))["state"] == state
     assert [(output, evidence) for _, output, evidence in seen] == [("3", {"ok": True}), ("3", {"ok": 0})]
@@ -230,7 +231,12 @@ async def test_agent_keys_cannot_weaken_the_checks_of_their_work(ask: ApiClient)
     assert (await agent("POST", JOBS, {"name": "a", **pull})).status == 201
     changed = await ask("PATCH", f"{JOBS}/a", {"verify": MANUAL, "evidence": ["external_id"]})
     assert changed.status == 200
-    for change in ({"verify": None}, {"verify": {"kind": "manual", "timeoutMs": 5}}, {"evidence": []}):
+    changes: list[dict[str, Any]] = [
+        {"verify": None},
+        {"verify": {"kind": "manual", "timeoutMs": 5}},
+        {"evidence": []},
+    ]
+    for change in changes:
         refused = await agent("PATCH", f"{JOBS}/a", change)
         assert (refused.status, refused.code) == (403, "permission-denied"), change
     assert (await agent("PATCH", f"{JOBS}/a", {"description": "x"})).status == 200
