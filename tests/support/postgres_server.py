@@ -3,7 +3,7 @@
 The server comes as a wheel and runs on a socket in a temporary directory, which is removed after the session.
 WAKEFUL_TEST_POSTGRES names another server instead, with a user who may create databases.
 
-The test server does not wait for the disk (fsync is off).
+The test server does not wait for the disk (fsync is off), and plans depend only on what a test analyzes.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ def server() -> str:
         "ALTER SYSTEM SET fsync = off",
         "ALTER SYSTEM SET synchronous_commit = off",
         "ALTER SYSTEM SET full_page_writes = off",
+        "ALTER SYSTEM SET autovacuum = off",  # it would visit each of the many databases every minute
         "SELECT pg_reload_conf()",
     )
     return url
