@@ -65,7 +65,7 @@ def _runs(jobs: list[JobRow]) -> list[NewRun]:
 def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
     """Return statements with arguments, and the most rows that each may visit."""
     since = first_id(NOW - 100 * MINUTE)
-    two: list[object] = [[_uuid(2, 0), _uuid(2, 1)], since]
+    two: list[object] = [[_uuid(2, 0), _uuid(2, 1)], since, first_id(NOW)]
     lists = [
         SuggestionFilter("ws-0", agent, job, statuses, before)
         for agent in (None, "agent-10")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.databases import Database
-from tests.support.factories import asleep, look_at_job, tick
+from tests.support.factories import FalseClock, asleep, look_at_job, tick
 from tests.support.run_months import (
     DAY,
     END,
@@ -35,6 +35,11 @@ from wakeful.suggestion import Suggestion
 
 HOURLY = 3_600_000
 ENTRY = AuditEntry("default", "key:1", "suggestion.apply", "default/digest", "{}", None)
+
+
+@pytest.fixture(autouse=True)
+def _month_is_over(clock: FalseClock) -> None:
+    clock.ms = END
 
 
 def suggestion(of: JobRow, **fields: Any) -> Suggestion:

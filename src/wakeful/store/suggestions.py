@@ -78,7 +78,7 @@ class SuggestionStore(Protocol):
         """Return what the runs of these jobs amount to since then, and since each job was last changed.
 
         A peak is an instant at which so many of these jobs fire. Jobs without runs are left out. The database
-        computes it: it costs a fixed number of statements, and a row for each job is read.
+        computes it, a week at a time: a row for each job is read, not the runs.
         """
         ...
 

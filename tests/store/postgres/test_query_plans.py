@@ -16,6 +16,7 @@ import pytest
 from tests.support import postgres_server
 from tests.support.factories import NOW, FalseClock, job, tick
 from tests.support.query_plans import visited
+from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.audit_chain import link
 from wakeful.store.postgres import (
@@ -250,6 +251,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
     of = [f"ws-{number % 10}" for number in range(500)]
     many = [f"ws-{number}" for number in range(500)]
     entries = [link(AuditEntry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
+    rest = [None] * (len(AgentRow._fields) - 11)
     given: dict[str, list[object]] = {
         "WORKSPACE": ["ws-7"],
         "WORKSPACES": [],
@@ -258,8 +260,8 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "LOCK_AGENT": ["ws-5", "agent-5"],
         "AGENTS": ["ws-5"],
         "EVOLVING_AGENTS": [],
-        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *[None] * 11],
-        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, *[None] * 11],
+        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *rest],
+        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, *rest],
         "HOLD_AGENTS": [of, agents, NOW],
         "HOLD_EXISTING": [of, agents],
         "HOLD_AGENT_OF_JOB": ["01900000-0000-7000-8000-000000000007"],

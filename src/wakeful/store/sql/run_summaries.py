@@ -1,7 +1,8 @@
 """Summaries of the runs of jobs, computed by the database: a month of runs is never loaded.
 
-Each statement reads the runs of its jobs by the index runs_of_job. The databases differ only in how they
-write a difference of two instants in milliseconds.
+Each statement reads the runs of some days, or of some jobs, by the index runs_of_job, so that none takes long
+for an agent with millions of runs. The databases differ only in how they write a difference of two instants
+in milliseconds.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Final
 
 from wakeful.evolution_rules import RunSummary
 from wakeful.ids import first_id
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Session
 
 #: The milliseconds between two instants.
 _MS: Final = {"sqlite": "({} - {})", "postgresql": "(extract(epoch FROM {} - {}) * 1000)"}
 #: What counts: runs of a schedule, or after another job, since the job was last changed.
 _RUNS: Final = """
     FROM jobs j JOIN runs r ON r.job_id = j.id
-    WHERE j.id = ANY($1::uuid[]) AND r.id >= $2 AND r.scheduled_at >= j.updated_at
+    WHERE j.id = ANY($1::uuid[]) AND r.id >= $2 AND r.id < $3 AND r.scheduled_at >= j.updated_at
         AND r.trigger IN ('schedule', 'chain') AND r.state <> 'missed'"""
 
 #: the primary key of jobs, and a range of runs_of_job for each
@@ -54,37 +55,82 @@ def delays(kind: str) -> str:
     """
     late = _MS[kind].format("r.started_at", "r.fire_at")
     return f"""
-        SELECT t.job_id::text, count(*), avg(t.late), sum(CASE WHEN t.jobs >= $3 THEN 1 ELSE 0 END),
-            avg(CASE WHEN t.jobs >= $3 THEN t.jobs END), avg(CASE WHEN t.jobs >= $3 THEN t.late END)
+        SELECT t.job_id::text, count(*), sum(t.late), sum(CASE WHEN t.jobs >= $4 THEN 1 ELSE 0 END),
+            sum(CASE WHEN t.jobs >= $4 THEN t.jobs ELSE 0 END),
+            sum(CASE WHEN t.jobs >= $4 THEN t.late ELSE 0 END)
         FROM (
             SELECT r.job_id, {late} AS late, count(*) OVER (PARTITION BY r.fire_at) AS jobs
             {_RUNS} AND r.attempt = 1 AND r.started_at IS NOT NULL) t
         GROUP BY t.job_id"""
 
 
-async def run_summaries(
-    session: Session, kind: str, job_ids: Sequence[str], since_ms: int, peak_jobs: int
-) -> dict[str, RunSummary]:
-    """Return the summary of each of these jobs that has runs."""
-    ids, first = list(job_ids), first_id(since_ms)
-    found = {row[0]: _counts(row) for row in await session.rows(COUNTS, ids, first)}
-    overlapped = [job_id for job_id, summary in found.items() if summary.overlapped]
-    if overlapped:
-        for job_id, took in await session.rows(durations(kind), overlapped, first):
-            found[job_id] = found[job_id]._replace(duration_ms=round(took))
-    for row in await session.rows(delays(kind), list(found), first, peak_jobs) if found else ():
-        job_id, started, delay, peak_ticks, jobs, peak_delay = row
-        found[job_id] = found[job_id]._replace(
-            started=started,
-            delay_ms=round(delay),
-            peak_ticks=peak_ticks,
-            peak_jobs=round(jobs or 0),
-            peak_delay_ms=round(peak_delay or 0),
+class Totals:
+    """What the slices of the time amount to for one job."""
+
+    def __init__(self) -> None:
+        self.first_ms: int | None = None
+        self.last_ms: int | None = None
+        #: ticks, overlapped, succeeded, failed, timed out
+        self.counts = [0] * 5
+        #: started, delays, ticks at peaks, jobs at peaks, delays at peaks
+        self.delays = [0.0] * 5
+
+    def add_counts(self, first_ms: int, last_ms: int, counts: Sequence[int]) -> None:
+        """Add a row of `COUNTS`."""
+        self.first_ms = first_ms if self.first_ms is None else min(self.first_ms, first_ms)
+        self.last_ms = last_ms if self.last_ms is None else max(self.last_ms, last_ms)
+        self.counts = [old + int(new) for old, new in zip(self.counts, counts, strict=True)]
+
+    def add_delays(self, delays: Sequence[float]) -> None:
+        """Add a row of `delays`."""
+        self.delays = [old + float(new) for old, new in zip(self.delays, delays, strict=True)]
+
+    def summary(self, duration_ms: int | None) -> RunSummary:
+        """Return the summary."""
+        started, late, peak_ticks, jobs, peak_late = self.delays
+        ticks, overlapped, succeeded, failed, timed_out = self.counts
+        return RunSummary(
+            first_ms=self.first_ms,
+            last_ms=self.last_ms,
+            ticks=ticks,
+            overlapped=overlapped,
+            succeeded=succeeded,
+            failed=failed,
+            timed_out=timed_out,
+            duration_ms=duration_ms,
+            started=round(started),
+            delay_ms=_mean(late, started),
+            peak_ticks=round(peak_ticks),
+            peak_jobs=_mean(jobs, peak_ticks),
+            peak_delay_ms=_mean(peak_late, peak_ticks),
         )
-    return found
 
 
-def _counts(row: Row) -> RunSummary:
-    _, first_ms, last_ms, *counts = row
-    ticks, overlapped, succeeded, failed, timed_out = (int(each) for each in counts)
-    return RunSummary(first_ms, last_ms, ticks, overlapped, succeeded, failed, timed_out)
+async def add_slice(
+    session: Session,
+    kind: str,
+    job_ids: Sequence[str],
+    between_ms: tuple[int, int],
+    peak_jobs: int,
+    totals: dict[str, Totals],
+) -> None:
+    """Add the runs of these jobs that were created in this time."""
+    first, end = map(first_id, between_ms)
+    for job_id, first_ms, last_ms, *counts in await session.rows(COUNTS, list(job_ids), first, end):
+        totals.setdefault(job_id, Totals()).add_counts(first_ms, last_ms, counts)
+    if totals:
+        for job_id, *late in await session.rows(delays(kind), list(totals), first, end, peak_jobs):
+            totals[job_id].add_delays(late)
+
+
+async def read_durations(
+    session: Session, kind: str, job_ids: Sequence[str], between_ms: tuple[int, int]
+) -> dict[str, int]:
+    """Return the duration that nine of ten runs do not exceed, by job."""
+    first, end = map(first_id, between_ms)
+    rows = await session.rows(durations(kind), list(job_ids), first, end)
+    return {row[0]: round(row[1]) for row in rows}
+
+
+def _mean(total: float, count: float) -> int:
+    return round(total / count) if count else 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from wakeful.duration import DAY, WEEK
 from wakeful.evolution_rules import RunSummary
 from wakeful.store.audit import AuditEntry, written
 from wakeful.store.sql import run_summaries, suggestions
@@ -13,6 +14,10 @@ from wakeful.store.suggestions import SuggestionFilter
 from wakeful.suggestion import Suggestion
 
 D = TypeVar("D")
+
+#: How much of the runs one statement reads: those of so much time, or of so many jobs.
+_SLICE_MS: Final = WEEK
+_JOBS_AT_ONCE: Final = 10
 
 
 class SqlSuggestions(SqlBase[D]):
@@ -43,10 +48,17 @@ class SqlSuggestions(SqlBase[D]):
     async def run_summaries(
         self, job_ids: Sequence[str], since_ms: int, peak_jobs: int
     ) -> Mapping[str, RunSummary]:
-        if not job_ids:
-            return {}
-        read = run_summaries.run_summaries
-        return await self._read(read, self._driver.kind, job_ids, since_ms, peak_jobs)
+        kind, end_ms = self._driver.kind, self.clock.now_ms() + DAY
+        totals: dict[str, run_summaries.Totals] = {}
+        for first_ms in range(since_ms, end_ms, _SLICE_MS) if job_ids else ():
+            between = first_ms, min(first_ms + _SLICE_MS, end_ms)
+            await self._read(run_summaries.add_slice, kind, job_ids, between, peak_jobs, totals)
+        found: dict[str, int] = {}
+        overlapped = [job_id for job_id, total in totals.items() if total.counts[1]]
+        for first in range(0, len(overlapped), _JOBS_AT_ONCE):
+            ids = overlapped[first : first + _JOBS_AT_ONCE]
+            found.update(await self._read(run_summaries.read_durations, kind, ids, (since_ms, end_ms)))
+        return {job_id: total.summary(found.get(job_id)) for job_id, total in totals.items()}
 
     async def prune_suggestions(self, before_ms: int) -> None:
         await self._driver.write(self._shared(suggestions.prune), before_ms)
