@@ -81,7 +81,7 @@ def register(app: typer.Typer) -> None:
             protect_process()
             url, key, server = await stack.enter_async_context(_server(settings, port))
             agent = await stack.enter_async_context(DemoAgent())
-            client = await stack.enter_async_context(RestClient(url, key))
+            client = await stack.enter_async_context(RestClient(url, key, run_id=""))
             await make_jobs(client, agent)
             s.out.say(*_introduction(url, key))
             with contextlib.suppress(TimeoutError):

@@ -142,7 +142,7 @@ class AgentService:
         def changed(old: AgentRow | None) -> AgentRow | None:
             before[:] = [old]
             if (approval, bounds) != ((old.approval, old.self_scheduling) if old else (None, None)):
-                check_person(principal, "approval, selfScheduling")
+                check_person(principal, "change approval and selfScheduling")
             known = Inherited() if old is None else old.inherited
             if sealed is not None and known.secret is None and known.target != target:
                 known = known._replace(secret=sealed)

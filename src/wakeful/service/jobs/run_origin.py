@@ -207,7 +207,7 @@ class RunOrigins:
         if run is None or not own:
             raise NotFound(
                 f"x-wakeful-run-id: no run '{principal.run_id[:64]}'; send the id of the run that makes the "
-                "call, or leave it out"
+                "call, or leave it out (unset WAKEFUL_RUN_ID)"
             )
         if run.state != "running":
             raise run_not_running(run.id, run.state)
@@ -215,10 +215,10 @@ class RunOrigins:
 
 
 def check_person(principal: Principal, what: str) -> None:
-    """Raise PermissionDenied if a call in a run changes what only a person may change."""
+    """Raise PermissionDenied if a call in a run does what only a person may do."""
     if principal.run_id is not None:
         raise PermissionDenied(
-            f"{what}: only a person changes this; a call in a run (x-wakeful-run-id) may not set its bounds"
+            f"{what}: a call in a run (x-wakeful-run-id) may not do this, whatever its key; ask a person"
         )
 
 

@@ -26,6 +26,7 @@ from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_ending
+from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.runs.manual_runs import replay_run
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
@@ -274,6 +275,7 @@ class RunService:
         is at another attempt.
         """
         run, now_ms = await self._one(principal, "verify", workspace, run_id), self._clock.now_ms()
+        check_person(principal, f"confirm run '{run_id}'")
         if not run.verifying or attempt not in (None, run.attempt):
             raise _not_verifying(run, attempt)
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None

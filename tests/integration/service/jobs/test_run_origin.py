@@ -375,6 +375,8 @@ async def test_a_call_in_a_run_is_bounded_with_every_key(ask: ApiClient, ada: Ap
     for _ in range(6):  # what people made, a program may start as often as it needs
         woken = await run("POST", "/agents/ada/runs", {})
         assert (woken.status, woken.body["trigger"], woken.body["depth"]) == (201, "agent", 1)
+    confirmed = await run("POST", f"/runs/{run.run_id}/verify", {"verified": True})
+    assert refused(confirmed) == (403, "permission-denied")
     loosened = await run("PUT", "/agents/ada", {"selfScheduling": {"recurring": True}})
     assert refused(loosened) == (403, "permission-denied")
     assert (await run("PUT", "/agents/ada", {"tz": "Europe/Berlin"})).status == 200
