@@ -69,7 +69,10 @@ class Jobs(JobsApi):
         spent = await self._services.budgets.spent(workspace, agent, job.id)
         last = await self._services.runs.list(LOCAL, workspace, agent, job_id=job.id, limit=_LAST_RUNS)
         hook = await self._service.hooks.exists(job.id)
-        return job_from_record(job, hook=hook, spent=spent, last_runs=tuple(map(run_from_view, last)))
+        state = await self._service.precheck_state(job)
+        return job_from_record(
+            job, hook=hook, precheck_state=state, spent=spent, last_runs=tuple(map(run_from_view, last))
+        )
 
     async def list(
         self,

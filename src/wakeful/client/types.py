@@ -55,6 +55,8 @@ class JobShape(TypedDict):
     lastRuns: NotRequired[list[RunShape]]
     #: whether it has a trigger URL; only where one job is read
     hook: NotRequired[bool]
+    #: the state that its last precheck left; only where one job is read
+    precheckState: NotRequired[Json]
     #: only when it is created
     secret: NotRequired[str | None]
     #: only when it is saved

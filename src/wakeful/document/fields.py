@@ -252,4 +252,5 @@ RESPONSE_ONLY: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
     "createdAt", "createdBy", "origin", "depth", "updatedAt", "nextTicks", "spent", "pauseNote",
     "pausedUntil", "lastRuns", "warnings", "scheduleOrigin", "scheduleId", "hook",
+    "precheckState",
 )  # fmt: skip

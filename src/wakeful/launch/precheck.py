@@ -31,7 +31,8 @@ from wakeful.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, mer
 PRECHECK_FAILED: Final = "precheck_failed"
 #: The reason of a manual run of mode `due`: it is prechecked like a tick.
 DUE: Final = "due"
-_MANUAL: Final = ("user", "agent")
+#: The trigger of runs that may be forced. An agent cannot force a run: the precheck may restrict that agent.
+_FORCED: Final = "user"
 
 #: The longest answer of a precheck that is read, in bytes. Escapes make a context and a state three times as
 #: long as they are stored.
@@ -166,14 +167,14 @@ def timeout_of(precheck: Mapping[str, Json]) -> int:
 def needs_precheck(trigger: str, reason: str | None, checked: bool = False) -> bool:
     """Return whether an attempt is prechecked: unless the answer to launch is recorded, or the run is forced.
 
-    `reason` of a manual run is `DUE` if it is prechecked, and why its last attempt failed.
+    `reason` of a manual run is `DUE` if it is prechecked, else why its last attempt failed.
 
     >>> needs_precheck("schedule", None), needs_precheck("schedule", "network", checked=True)
     (True, False)
     >>> [needs_precheck("user", reason) for reason in (None, DUE, PRECHECK_FAILED, "network")]
     [False, True, True, False]
     """
-    return not checked and (trigger not in _MANUAL or reason in (DUE, PRECHECK_FAILED))
+    return not checked and (trigger != _FORCED or reason in (DUE, PRECHECK_FAILED))
 
 
 def result_of_value(value: object) -> PrecheckResult:

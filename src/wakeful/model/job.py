@@ -158,6 +158,8 @@ class Job:
     skipped: Run | None = field(default=None, compare=False)
     #: whether it has a trigger URL; only in `get`
     hook: bool | None = field(default=None, compare=False)
+    #: the state that its last precheck left; only in `get`
+    precheck_state: Json = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `create`, `upsert`, `update` and `rotate_secret`
     secret: str | None = field(default=None, repr=False, compare=False)
     #: why it may not do what is expected: its runs wait for an executor, and none is known; only in

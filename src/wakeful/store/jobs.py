@@ -122,6 +122,10 @@ class JobStore(Protocol):
         """
         ...
 
+    async def precheck_state(self, job_id: str) -> str | None:
+        """Return the state that the last precheck of the job left, as compact JSON."""
+        ...
+
 
 class RunStore(Protocol):
     """The part of a store that holds runs and dead letters."""

@@ -101,6 +101,8 @@ async def test_a_watch_wakes_its_target_only_when_something_changed(new_app: New
         market.price = 90
         states += [(await fire(app)).state for _ in range(2)]
         last = (await runs_of(app, "watch"))[-2]
+        assert (await app.jobs.get("watch")).precheck_state == 90
+        assert (await app.jobs.get("go")).precheck_state is None
     assert states == ["succeeded", "skipped", "succeeded", "skipped"]
     assert market.states == [None, 100, 100, 90]
     assert market.contexts == [{"was": None, "now": 100}, {"was": 100, "now": 90}]

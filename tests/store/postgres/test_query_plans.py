@@ -397,6 +397,7 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
         "RECORD": [run, 1, worker, "{}", "{}"],
+        "STATE": [jobs[0]],
         "REVISIONS": [jobs],
         "SET_STATE": [jobs[0], "90", 1],
         "REVISE": [jobs],

@@ -154,7 +154,7 @@ def test_attempts_run_the_precheck_until_the_launch_and_manual_runs_only_with_du
     assert not needs_precheck("schedule", "lost", checked=True)
     assert not needs_precheck("user", "due", checked=True)
     assert not needs_precheck("user", None)
-    assert not needs_precheck("agent", None)
+    assert needs_precheck("agent", "timeout"), "an agent cannot skip a precheck"
     assert needs_precheck("user", "due")
     assert needs_precheck("agent", "precheck_failed")
 

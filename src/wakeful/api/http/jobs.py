@@ -202,6 +202,7 @@ async def delete_job(about: JobRequestDep) -> Response:
 async def _one_job(services: Services, principal: Principal, job: JobRecord) -> Response:
     content = serialize_job(principal, job, services.now_ms(), TICKS)
     content["hook"] = await services.jobs.hooks.exists(job.id)
+    content["precheckState"] = await services.jobs.precheck_state(job)
     content["spent"] = await services.budgets.spent(job.workspace, job.agent, job.id)
     last = await services.runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=LAST_RUNS)
     content["lastRuns"] = [serialize_run(run) for run in last]

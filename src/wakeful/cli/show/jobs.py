@@ -65,11 +65,16 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
             "runs": f"{job['runCount']} scheduled{failing}",
             "trigger URL": "yes" if job.get("hook") else None,
+            "precheck state": _state(job.get("precheckState")),
             "changed": _ago(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
             "id": Text(job["id"], "dim"),
             **others,
         }
     )
+
+
+def _state(state: Json) -> str | None:
+    return None if state is None else compact(state)
 
 
 def ticks(job: JobShape, now_ms: int) -> list[RenderableType]:

@@ -57,6 +57,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "replay of": run["replayOf"],
             "signal": _signal(run),
             "payload": None if run["payload"] is None else compact(run["payload"]),
+            "context": None if run.get("context") is None else compact(run["context"]),
             "response": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
             "output": run["output"],
             "requires": run.get("requires") if run["state"] in _LIVE else None,

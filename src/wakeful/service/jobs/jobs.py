@@ -9,7 +9,7 @@ from functools import partial
 
 from wakeful.bounded_cache import bypass
 from wakeful.clock import Clock
-from wakeful.document import read_definition
+from wakeful.document import payload_from_text, read_definition
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.errors import AlreadyExists, InvalidArgument
@@ -192,6 +192,12 @@ class JobService:
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
         """Return the job of that name, or raise NotFound."""
         return job_of(await self._editor.find(principal, "read", workspace, agent, name))
+
+    async def precheck_state(self, job: JobRecord) -> Json:
+        """Return the state that the last precheck of a job left; None if there is none."""
+        if job.definition.work.precheck is None:
+            return None
+        return payload_from_text(await self._store.precheck_state(job.id))
 
     async def by_id(self, principal: Principal, workspace: str, job_id: str) -> JobRecord:
         """Return the job of that id, or raise NotFound."""

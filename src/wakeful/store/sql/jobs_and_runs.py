@@ -25,7 +25,7 @@ from wakeful.store.rows import (
     RunFilter,
     RunView,
 )
-from wakeful.store.sql import calling_runs, suggestions, verifications
+from wakeful.store.sql import calling_runs, prechecks, suggestions, verifications
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -114,6 +114,9 @@ class SqlJobsAndRuns(SqlBase[D]):
     ) -> bool:
         delete = self._operations.jobs.delete_job
         return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, due_runs)
+
+    async def precheck_state(self, job_id: str) -> str | None:
+        return await self._read(prechecks.state, job_id)
 
     # --- runs -------------------------------------------------------------------------------------
 

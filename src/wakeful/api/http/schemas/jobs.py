@@ -241,6 +241,7 @@ _SELECTION: Final[dict[str, Schema]] = {
 _REF: Final[dict[str, Schema]] = {"id": ID, "agentId": SLUG, "name": SLUG}
 
 _HAS_HOOK: Final[Schema] = {**BOOLEAN, "description": "Whether it has a trigger URL."}
+_PRECHECK_STATE: Final[Schema] = {"description": "The state that its last precheck left, any JSON."}
 _HOOK: Final[dict[str, Schema]] = {
     "id": {"type": "string", "description": "Names the URL in runs (`triggeredBy`) and logs."},
     "createdAt": INSTANT,
@@ -252,9 +253,17 @@ _HOOK: Final[dict[str, Schema]] = {
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": response(_JOB, *_SOME_ONLY, about="A job."),
     "JobWithTicks": response(
-        {**_JOB, "nextTicks": _TICKS, "hook": _HAS_HOOK, "spent": SPENT, "lastRuns": list_of(ref("Run"))},
+        {
+            **_JOB,
+            "nextTicks": _TICKS,
+            "hook": _HAS_HOOK,
+            "precheckState": _PRECHECK_STATE,
+            "spent": SPENT,
+            "lastRuns": list_of(ref("Run")),
+        },
         *_SOME_ONLY,
         "hook",
+        "precheckState",
         "spent",
         "lastRuns",
         about="A job with its next 5 ticks; when it is read, with its last 5 runs, newest first.",
