@@ -23,6 +23,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar, Unpack, overload
 
 from wakeful.instances_api import InstancesApi
+from wakeful.json_value import Json
 from wakeful.model import (
     AgentInfo,
     Attempt,
@@ -145,6 +146,13 @@ class JobsApi(Protocol):
         dry_run: bool = False,
     ) -> BulkResult:
         """Resume these jobs, or without `names` the paused jobs that are selected as in `pause_many`."""
+        ...
+
+    async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
+        """Return the load of the coming week: `peaks`, its busiest minutes, and `hours`, each with `starts`.
+
+        It is at most a minute old (`ageMs`). Without `all_agents`, only the jobs of this agent count.
+        """
         ...
 
     async def skip_next(self, name: str) -> Job:

@@ -6,6 +6,7 @@ from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.secrets import Keyring
 from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
 from wakeful.service.jobs.job_editor import JobDependencies
@@ -32,7 +33,7 @@ def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
             lanes=None,
             allowance=None,
             hooks_per_minute=60,
-            warnings=SaveWarnings(Executors(store), Replicas(store, launchers)),
+            warnings=SaveWarnings(Executors(store), Replicas(store, launchers), WeekCache(store)),
             origins=RunOrigins(store, accounts),
             internal=False,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wakeful.errors import InvalidArgument
@@ -61,6 +61,7 @@ def test_a_body_that_cannot_be_read_says_what_to_send(content_type: str, body: b
         read_body(content_type, body)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"])),

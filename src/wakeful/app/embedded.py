@@ -317,6 +317,7 @@ class Wakeful:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
             finally:
                 await self._agent_runtime.stop()
+                await self.services.close()
                 await self.store.close()
                 await self._tracing.aclose()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
+from wakeful.json_value import Json
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Run
 from wakeful.model.from_json import bulk_result_from_json, hook_from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
@@ -18,7 +19,7 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
-from wakeful.service.serializers import serialize_bulk_result, serialize_hook
+from wakeful.service.serializers import serialize_bulk_result, serialize_hook, serialize_week
 from wakeful.service.services import Services
 from wakeful.target import Target
 
@@ -145,6 +146,11 @@ class Jobs(JobsApi):
         if names is not None:
             return read_selection({"jobs": [*names], "agent": agent})
         return JobSelection((), agent, read_label_filter(labels))
+
+    async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
+        workspace, agent = self._where[0], None if all_agents else self._where[1]
+        computed = await self._services.peaks.get(LOCAL, workspace, agent)
+        return serialize_week(computed, workspace, agent, self._services.now_ms())
 
     async def skip_next(self, name: str) -> Job:
         done = await self._service.skip_next(LOCAL, *self._where, name)

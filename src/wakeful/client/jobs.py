@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 from wakeful.client.fields import document
 from wakeful.client.rest.jobs import RestJobs
@@ -89,6 +89,9 @@ class Jobs(JobsApi):
     ) -> BulkResult:
         select = self._rest.selection(names, labels, all_agents)
         return bulk_result_from_json(await self._rest.resume_many(select, dry_run=dry_run))
+
+    async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
+        return cast(dict[str, Json], await self._rest.peaks(all_agents=all_agents))
 
     async def skip_next(self, name: str) -> Job:
         return job_from_json(await self._rest.skip_next(name))

@@ -38,6 +38,7 @@ class Jobs(_Part[jobs.Jobs]):
     pause = blocking(jobs.Jobs.pause)
     pause_many = blocking(jobs.Jobs.pause_many)
     resume_many = blocking(jobs.Jobs.resume_many)
+    peaks = blocking(jobs.Jobs.peaks)
     skip_next = blocking(jobs.Jobs.skip_next)
     resume = blocking(jobs.Jobs.resume)
     delete = blocking(jobs.Jobs.delete)

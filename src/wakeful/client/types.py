@@ -77,6 +77,53 @@ class HookShape(TypedDict):
     token: NotRequired[str]
 
 
+class BusyScheduleShape(TypedDict):
+    """A schedule that ticks in a minute, and its number of jobs."""
+
+    explain: str
+    jobs: int
+
+
+class PeakShape(TypedDict):
+    """A busy minute."""
+
+    at: str
+    atMs: int
+    starts: int
+    schedules: list[BusyScheduleShape]
+    #: the quietest minute nearby, if moving a job there helps
+    quietAt: str | None
+    quietStarts: int | None
+
+
+class HourShape(TypedDict):
+    """An hour, and its busiest minute."""
+
+    at: str
+    starts: int
+    peakAt: str
+    peakStarts: int
+
+
+# "from" is a keyword of Python, so this type is written as a call.
+PeaksShape = TypedDict(
+    "PeaksShape",
+    {
+        "workspace": str,
+        "agentId": str | None,
+        "computedAt": str,
+        "ageMs": int,
+        "from": str,
+        "until": str,
+        "jobs": int,
+        "timings": int,
+        "starts": int,
+        "peaks": list[PeakShape],
+        "hours": list[HourShape],
+    },
+)
+
+
 class JobRefShape(TypedDict):
     """A job that was paused or resumed with others."""
 

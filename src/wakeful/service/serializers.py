@@ -12,7 +12,9 @@ from wakeful.document import payload_from_text, write_definition
 from wakeful.document.evolution import OFF
 from wakeful.incident_rules import Incident
 from wakeful.job import Definition, JobRecord, Json
+from wakeful.peaks import MINUTE_MS, WEEK_MINUTES
 from wakeful.schedule import Schedule, explain_schedule
+from wakeful.service.admin.peaks import ComputedWeek
 from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
@@ -136,6 +138,46 @@ def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:
 def serialize_hook_run(run: RunView) -> JsonObject:
     """Return what the sender of a request to a trigger URL learns of the run."""
     return {"id": run.id, "job": run.job_name, "state": run.state, "trigger": run.trigger}
+
+
+def serialize_week(computed: ComputedWeek, workspace: str, agent: str | None, now_ms: int) -> JsonObject:
+    """Return the load of the coming week: its busiest minutes, and every hour."""
+    week = computed.week
+    hours: list[Json] = [
+        {
+            "at": instant(hour.at_ms),
+            "starts": hour.starts,
+            "peakAt": instant(hour.peak_at_ms),
+            "peakStarts": hour.peak_starts,
+        }
+        for hour in week.hours()
+    ]
+    peaks: list[Json] = []
+    for peak in week.peaks:
+        quiet = week.quiet_minute(peak.at_ms)
+        peaks.append(
+            {
+                "at": instant(peak.at_ms),
+                "atMs": peak.at_ms,
+                "starts": peak.starts,
+                "schedules": [{"explain": each.explain, "jobs": each.jobs} for each in peak.schedules],
+                "quietAt": None if quiet is None else instant(quiet[0]),
+                "quietStarts": None if quiet is None else quiet[1],
+            }
+        )
+    return {
+        "workspace": workspace,
+        "agentId": agent,
+        "computedAt": instant(computed.computed_ms),
+        "ageMs": max(0, now_ms - computed.computed_ms),
+        "from": instant(week.start_ms),
+        "until": instant(week.start_ms + WEEK_MINUTES * MINUTE_MS),
+        "jobs": week.jobs,
+        "timings": week.timings,
+        "starts": round(sum(week.starts)),
+        "peaks": peaks,
+        "hours": hours,
+    }
 
 
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:

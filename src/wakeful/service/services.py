@@ -19,6 +19,7 @@ from wakeful.service.admin.doctor import Doctor
 from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.admin.incidents import IncidentService
+from wakeful.service.admin.peaks import PeakService, WeekCache
 from wakeful.service.admin.quotas import QuotaService
 from wakeful.service.admin.status import Status
 from wakeful.service.admin.suggestions import SuggestionService
@@ -72,7 +73,9 @@ class Services:
         self.budgets = Budgets(store)
         self.executors = Executors(store)
         replicas = Replicas(store, launchers)
-        warnings = SaveWarnings(self.executors, replicas)
+        self._weeks = WeekCache(store)
+        self.peaks = PeakService(store, accounts, self._weeks)
+        warnings = SaveWarnings(self.executors, replicas, self._weeks)
         run_origins = RunOrigins(store, accounts)
         job_dependencies = JobDependencies(
             store=store,
@@ -170,6 +173,10 @@ class Services:
         self.signals.on_triggered = record
         self.runs.on_triggered = record
         self.pull.claims.tracing = tracing
+
+    async def close(self) -> None:
+        """End what runs in the background. The store is closed after it."""
+        await self._weeks.close()
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

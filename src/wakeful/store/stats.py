@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from wakeful.capabilities import Capabilities, Requirement
+from wakeful.peaks import TimingCount
 
 
 class WorkspaceStats(NamedTuple):
@@ -161,6 +162,14 @@ class StatsStore(Protocol):
         """Return the number of deliveries by channel and state, of runs that were created since then.
 
         At most the newest deliveries are counted. `workspace` None: of all workspaces.
+        """
+        ...
+
+    async def timings(self, workspace: str, agent: str | None = None) -> list[TimingCount]:
+        """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs.
+
+        Jobs with the same timing and policy are counted together; those with an interval, if their ticks are
+        in the same minutes.
         """
         ...
 

@@ -175,6 +175,20 @@ def test_one_is_singular(machine: Machine):
     assert "deleted 1 job\n" in machine.wakeful("delete", "--agent", "alone", "--yes").out
 
 
+def test_the_peaks_of_the_week_are_shown(machine: Machine):
+    for number in range(3):
+        machine.wakeful("add", f"peak-{number}", "--schedule", "0 9 * * *", "--target", '{"kind": "echo"}')
+    found = machine.wakeful("peaks", "--json").json
+    assert max(peak["starts"] for peak in found["peaks"]) >= 3
+    assert len(found["hours"]) == 168
+    shown = machine.wakeful("peaks")
+    assert shown.code == 0
+    assert "in the coming week" in shown.out
+    assert "At 09:00, every day (UTC)" in shown.out
+    assert "█" in shown.out
+    assert machine.wakeful("peaks", "--agent", "defalt").code == 3
+
+
 def test_a_trigger_url_is_created_shown_replaced_and_deleted(machine: Machine):
     machine.wakeful("add", "hooked", "--schedule", "@yearly", "--target", '{"kind": "echo"}')
     made = machine.wakeful("hook", "hooked")

@@ -16,6 +16,7 @@ from wakeful.service.serializers import (
     serialize_audit_entry,
     serialize_key,
     serialize_quota,
+    serialize_week,
     serialize_workflow,
 )
 
@@ -208,3 +209,19 @@ async def get_slo(
 ) -> Response:
     """The ratio of dead letters, and the median and 95th percentile of the start delay."""
     return JsonResponse(await services.status.slo(principal, workspace, hours))
+
+
+@router.get("/peaks", tags=["status"], summary="Load of the coming week", responses=responses({200: "Peaks"}))
+async def get_peaks(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    agent: Annotated[str | None, Query(description="Only jobs of this agent.")] = None,
+) -> Response:
+    """How many runs the schedules start: the busiest minutes, and every hour. At most a minute old: `ageMs`.
+
+    A key of the role `agent` sees its own agent.
+    """
+    computed = await services.peaks.get(principal, workspace, agent)
+    shown = agent if principal.agent is None else principal.agent
+    return JsonResponse(serialize_week(computed, workspace, shown, services.now_ms()))

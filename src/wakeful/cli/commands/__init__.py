@@ -50,6 +50,7 @@ MODULES: Final = (
     "keys",
     "audit",
     "status",
+    "peaks",
     "doctor",
 )
 

@@ -125,6 +125,12 @@ COMMANDS: Final = (
         "mcp", "status", "Server", "Serve MCP on stdin and stdout, for an agent that schedules its own work."
     ),
     Entry(
+        "peaks",
+        "peaks",
+        "Administration",
+        "Show when many jobs start in the coming week, and quieter minutes nearby.",
+    ),
+    Entry(
         "doctor",
         "doctor",
         "Server",

@@ -8,7 +8,7 @@ from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.fields import label_texts
-from wakeful.client.types import BulkShape, HookShape, JobShape, RunShape, SkippedShape
+from wakeful.client.types import BulkShape, HookShape, JobShape, PeaksShape, RunShape, SkippedShape
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -140,6 +140,12 @@ class RestJobs:
     async def find(self, job: str) -> JobShape:
         """Return the job of any agent with this id, or with this name if one agent only has it."""
         return cast(JobShape, await self._connection.request("GET", path(self._where[0], "jobs", job)))
+
+    async def peaks(self, *, all_agents: bool = True) -> PeaksShape:
+        """Return the load of the coming week."""
+        query: Query = {"agent": None if all_agents else self._where[1]}
+        where = path(self._where[0], "peaks")
+        return cast(PeaksShape, await self._connection.request("GET", where, query=query))
 
     async def skip_next(self, name: str) -> SkippedShape:
         """Skip the next tick of a job."""

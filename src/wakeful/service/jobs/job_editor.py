@@ -206,10 +206,10 @@ class JobEditor:
     ) -> SaveResult:
         new_secrets: list[bytes] = []
         budget_changes: list[bool] = []
-        changed = False
+        changed = rescheduled = False
 
         def apply(row: JobRow) -> JobChange | None:
-            nonlocal changed
+            nonlocal changed, rescheduled
             old = job_of(row)
             definition = edit(old, context)
             before = old.definition.work
@@ -221,7 +221,7 @@ class JobEditor:
             same = changed_row(row, replace(old, definition=definition)) == row
             if same and enabled in (None, old.enabled):
                 return None
-            changed = True
+            changed, rescheduled = True, definition.timing != old.definition.timing
             budget_changes.append(definition.work.budget != old.definition.work.budget)
             check_change(principal, row)
             check_not_internal(principal, definition.name)
@@ -272,7 +272,8 @@ class JobEditor:
             raise NotFound("the job was deleted meanwhile")
         saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
         definition = saved.job.definition
-        found = waits_for_approval(row) + await self._warnings.of_job(
+        found = waits_for_approval(row) + (self._warnings.of_schedule(row) if rescheduled else ())
+        found += await self._warnings.of_job(
             row.workspace,
             row.agent,
             row.name,

@@ -257,7 +257,7 @@ class JobService:
 
     async def _with_warnings(self, saved: SaveResult) -> SaveResult:
         row = saved.row
-        found = waits_for_approval(row)
+        found = waits_for_approval(row) + self._warnings.of_schedule(row)
         if found:
             saved = replace(saved, warnings=found)
         if saved.untargeted is None and not saved.requirement.name:

@@ -2,7 +2,7 @@
 
 A job without a target, of an agent without one, is a `pull` job: its runs wait for an executor, and if there
 is none, nothing happens until they expire. A job whose function or agent class no running replica has waits
-for a replica that has it.
+for a replica that has it. A job that starts in the same minute as many others waits for them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import Final, NamedTuple
 from wakeful.capabilities import Requirement
 from wakeful.duration import spell_duration
 from wakeful.job import NO_WORK, Definition
+from wakeful.peaks import MANY, MINUTE_MS, Week, peak_warning
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.self_scheduling import APPROVAL
+from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas
+from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 
 #: How many jobs a warning names.
@@ -44,9 +47,26 @@ def untargeted(definition: Definition) -> Untargeted | None:
 class SaveWarnings:
     """Finds the warnings for saved jobs and agents."""
 
-    def __init__(self, executors: Executors, replicas: Replicas) -> None:
+    def __init__(self, executors: Executors, replicas: Replicas, weeks: WeekCache) -> None:
         self._executors = executors
         self._replicas = replicas
+        self._weeks = weeks
+        #: the last warning about a schedule: a batch of jobs often has one
+        self._last: tuple[Week, int, str | None, str | None] | None = None
+
+    def of_schedule(self, row: JobRow) -> tuple[str, ...]:
+        """Return the warning for a saved job that starts together with many others. Reads no database."""
+        if row.next_ms is None or '"jitterMs"' in row.policy:
+            return ()
+        week = self._weeks.known(row.workspace)
+        if week is None or (week.starts_at(row.next_ms) or 0) < MANY:
+            return ()
+        timing = job_of(row).definition.timing
+        minute, tz = row.next_ms // MINUTE_MS, timing.schedule.tz if timing else None
+        last = self._last
+        if last is None or last[0] is not week or last[1:3] != (minute, tz):
+            last = self._last = week, minute, tz, peak_warning(week, row.next_ms, tz)
+        return () if last[3] is None else (last[3],)
 
     async def of_job(
         self, workspace: str, agent: str, name: str, job: Untargeted | None, requirement: Requirement

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from wakeful.capabilities import Requirement
+from wakeful.peaks import TimingCount
 from wakeful.store.postgres import statements
 from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats, backlog_of
 
@@ -64,6 +65,17 @@ DUE_REQUIREMENTS: Final = """
     WHERE due_at <= $1 AND requires <> '' AND NOT is_pull GROUP BY 1, 2 ORDER BY 4"""
 SIZE: Final = "SELECT pg_database_size(current_database())"
 
+#: jobs_name: the part of the workspace, or of the agent; the row of each job
+TIMINGS: Final = """
+    SELECT timing, policy, CASE WHEN position('"everyMs"' IN timing) > 0 THEN
+        (extract(epoch FROM anchor_at) * 1000)::bigint
+            % (timing::json -> 'schedule' ->> 'everyMs')::bigint / 60000
+        ELSE 0 END AS phase, count(*)
+    FROM jobs
+    WHERE workspace = $1 AND deleted_at IS NULL AND enabled AND timing IS NOT NULL
+    GROUP BY timing, policy, phase"""
+TIMINGS_OF_AGENT: Final = TIMINGS.replace("workspace = $1", "workspace = $1 AND agent = $2")
+
 
 async def is_read_only(db: Db) -> bool:
     """Return whether the server accepts no writes."""
@@ -120,3 +132,10 @@ async def expired_leases(db: Db, workspace: str | None, before_ms: int) -> int:
 async def database_size(db: Db) -> int:
     """Return the size of the database in bytes."""
     return int(await db.fetchval(SIZE))
+
+
+async def timings(db: Db, workspace: str, agent: str | None) -> list[TimingCount]:
+    """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs."""
+    if agent is None:
+        return [TimingCount(*row) for row in await db.fetch(TIMINGS, workspace)]
+    return [TimingCount(*row) for row in await db.fetch(TIMINGS_OF_AGENT, workspace, agent)]

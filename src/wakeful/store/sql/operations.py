@@ -15,6 +15,7 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.instances import InstanceLimits
 from wakeful.outcome import Finished
+from wakeful.peaks import TimingCount
 from wakeful.run import NewRun
 from wakeful.signal_rules import Arrival
 from wakeful.start_rules import BudgetOwner
@@ -403,6 +404,8 @@ class Stats(Protocol[C]):
     async def due_requirements(self, db: C, now_ms: int) -> list[DueRequirement]: ...
 
     async def expired_leases(self, db: C, workspace: str | None, before_ms: int) -> int: ...
+
+    async def timings(self, db: C, workspace: str, agent: str | None) -> list[TimingCount]: ...
 
     async def database_size(self, db: C) -> int: ...
 

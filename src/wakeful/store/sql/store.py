@@ -16,6 +16,7 @@ from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
 from wakeful.incident_rules import Incident
 from wakeful.outcome import Finished
+from wakeful.peaks import TimingCount
 from wakeful.self_scheduling import ChargeRule
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.audit import AuditEntry, always, written
@@ -384,6 +385,9 @@ class SqlStore(
         self, workspace: str | None, since_ms: int, limit: int
     ) -> list[tuple[str, str, int]]:
         return await self._read(queries.delivery_counts, workspace, since_ms, limit)
+
+    async def timings(self, workspace: str, agent: str | None = None) -> list[TimingCount]:
+        return await self._driver.read(self._operations.stats.timings, workspace, agent)
 
     async def database_size(self) -> int:
         return await self._driver.read(self._operations.stats.database_size)

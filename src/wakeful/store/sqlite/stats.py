@@ -6,6 +6,7 @@ import sqlite3
 from typing import Final
 
 from wakeful.capabilities import Requirement
+from wakeful.peaks import TimingCount
 from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS
 from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats, backlog_of
@@ -65,6 +66,14 @@ DUE_REQUIREMENTS: Final = """
     SELECT requires, requires_version, count(*), min(due_at) FROM runs INDEXED BY runs_due
     WHERE state IN ('pending', 'retrying') AND due_at <= ? AND requires <> '' AND is_pull = 0
     GROUP BY 1, 2 ORDER BY 4"""
+#: jobs_name: the part of the workspace, or of the agent; the row of each job
+TIMINGS: Final = """
+    SELECT timing, policy, iif(instr(timing, '"everyMs"'),
+        anchor_at % json_extract(timing, '$.schedule.everyMs') / 60000, 0) AS phase, count(*)
+    FROM jobs INDEXED BY jobs_name
+    WHERE workspace = ?1 AND deleted_at IS NULL AND enabled AND timing IS NOT NULL
+    GROUP BY timing, policy, phase"""
+TIMINGS_OF_AGENT: Final = TIMINGS.replace("workspace = ?1", "workspace = ?1 AND agent = ?2")
 SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
@@ -105,3 +114,10 @@ async def expired_leases(db: sqlite3.Connection, workspace: str | None, before_m
 async def database_size(db: sqlite3.Connection) -> int:
     """Return the size of the database in bytes."""
     return int(db.execute(SIZE).fetchone()[0])
+
+
+async def timings(db: sqlite3.Connection, workspace: str, agent: str | None) -> list[TimingCount]:
+    """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs."""
+    if agent is None:
+        return [TimingCount(*row) for row in db.execute(TIMINGS, (workspace,))]
+    return [TimingCount(*row) for row in db.execute(TIMINGS_OF_AGENT, (workspace, agent))]

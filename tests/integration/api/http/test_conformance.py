@@ -37,7 +37,7 @@ _IDS = {
     "listAgents", "getAgent", "putAgent", "rotateAgentSecret", "deleteAgent", "sendMessage", "listSessions",
     "getSession", "deleteSession",
     "listAllJobs", "listJobs", "createJob", "getJob", "upsertJob", "updateJob", "deleteJob",
-    "pauseJob", "resumeJob", "skipNextTick", "rotateSecret", "runJob", "backfillJob",
+    "pauseJob", "resumeJob", "skipNextTick", "rotateSecret", "createHook", "runJob", "backfillJob",
     "claimRuns", "heartbeatRun", "heartbeatRuns", "completeRun", "listAllRuns", "listRuns", "wakeAgent",
     "listJobRuns", "getRun", "cancelRun", "stopRun", "replayRun",
     "listDeadLetters", "replayDeadLetters", "discardDeadLetters",
@@ -97,6 +97,7 @@ async def known(ask: ApiClient) -> dict[str, str]:
     store = ask.app.store
     await store.put_class(agent_class(agent="default"), store.clock.now_ms())
     await ask("POST", "/agents/default/instances/default/start")
+    token = (await ask("POST", f"{JOBS}/digest/hook")).body["token"]
     suggestion = await suggest(store, "default", "digest")
     await ask("POST", "/agents/default/messages", {"message": "/stop"})  # adds the session `main`
     return {
@@ -105,6 +106,7 @@ async def known(ask: ApiClient) -> dict[str, str]:
         "key_id": key,
         "incident_id": incident["id"],
         "suggestion_id": suggestion,
+        "token": token,
     }
 
 
@@ -231,7 +233,7 @@ async def test_an_action_on_a_stale_version_is_rejected(ask: ApiClient, known: d
     assert (await ask("GET", f"{JOBS}/digest")).body == before
     assert (await ask("GET", f"{JOBS}/digest/runs")).body["runs"] == []
     fresh = await ask("POST", path, body, headers={"If-Match": '"2"'})
-    status = 201 if action == "run" else 200
+    status = 201 if action in ("run", "hook") else 200
     assert fresh.status == status, fresh
     assert (await ask("POST", path, body, headers={"If-Match": "*"})).status == status
     assert (await ask("POST", path, body, headers={"If-Match": "nonsense"})).status == 400

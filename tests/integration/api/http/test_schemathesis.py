@@ -124,6 +124,7 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         messages = f"{server.url}/api/workspaces/default/agents/default/messages"
         session.post(messages, json={"message": "/stop"}).raise_for_status()  # adds the session `main`
         run = session.post(f"{server.url}{_JOBS}/by-hand/run").json()
+        hook = session.post(f"{server.url}{_JOBS}/digest/hook").json()
         key = session.post(f"{server.url}/api/workspaces/default/keys", json={"name": "k", "role": "member"})
     known = {
         "workspace": "default",
@@ -135,6 +136,8 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "key_id": key.json()["id"],
         "incident_id": incident,
         "suggestion_id": "01980000-0000-7000-8000-000000000000",  # it needs days of runs
+        "session": "main",
+        "token": hook["token"],
         "workflow_id": "invoices",
         "version": 1,
     }

@@ -142,6 +142,8 @@ TABLE = [
     Row("GET", f"{HOME}/audit/verify", None, _admins(foreign=_DENIED)),
     Row("GET", f"{HOME}/status", None, _all(_OK)),
     Row("GET", f"{HOME}/slo", None, _all(_OK)),
+    Row("GET", f"{HOME}/peaks", None, _all(_OK)),
+    Row("GET", f"{HOME}/peaks?agent=writer", None, _all()),
     Row("GET", f"{HOME}/doctor", None, _admins(foreign=_DENIED)),
 ]
 

@@ -354,6 +354,35 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},
     "Status": OBJECT,
     "Slo": OBJECT,
+    "Peaks": response(
+        {
+            "workspace": SLUG,
+            "agentId": or_null(SLUG),
+            "computedAt": INSTANT,
+            "ageMs": WHOLE,
+            "from": INSTANT,
+            "until": INSTANT,
+            "jobs": {**WHOLE, "description": "How many enabled jobs have a schedule."},
+            "timings": {**WHOLE, "description": "How many different timings they have."},
+            "starts": {**WHOLE, "description": "How many runs the schedules start in the week."},
+            "peaks": list_of(ref("Peak")),
+            "hours": list_of(
+                response({"at": INSTANT, "starts": WHOLE, "peakAt": INSTANT, "peakStarts": WHOLE})
+            ),
+        },
+        about="The load of the coming week: its busiest minutes, busiest first, and its 168 hours.",
+    ),
+    "Peak": response(
+        {
+            "at": INSTANT,
+            "atMs": WHOLE,
+            "starts": WHOLE,
+            "schedules": list_of(response({"explain": TEXT, "jobs": WHOLE})),
+            "quietAt": {**or_null(INSTANT), "description": "The quietest minute nearby, if that helps."},
+            "quietStarts": or_null(WHOLE),
+        },
+        about="A minute with many starts, and the schedules with the most jobs in it.",
+    ),
     "Doctor": response(
         {
             "workspace": SLUG,

@@ -1,0 +1,163 @@
+"""Load peaks of the coming week: computed in a thread, kept for a minute.
+
+Saving a job only reads what is kept. If that is old or missing, saving starts a computation for later saves
+and does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, NamedTuple
+
+from wakeful.bounded_cache import MB, BoundedCache
+from wakeful.errors import WakefulError
+from wakeful.logs import get_logger
+from wakeful.peaks import WEEK_MINUTES, Week, compute_week
+from wakeful.service.auth.access import LOCAL, Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
+from wakeful.store.port import Store
+
+#: How long a computed week is returned.
+KEPT_MS: Final = 60_000
+#: How old the week may be by which a saved job is judged: schedules change slowly.
+_USABLE_MS: Final = 60 * 60_000
+#: Seconds from the first saved job to the first computation, so that a batch of jobs is in it.
+_FIRST_S: Final = 60.0
+#: Computations that saved jobs start take at most this part of the time.
+_SHARE: Final = 1 / 20
+#: How many workspaces wait for a computation at once.
+_MOST_WAITING: Final = 100
+_BUDGET: Final = 8 * MB
+_WEIGHT: Final = 8 * WEEK_MINUTES + 16 * 1024
+
+#: One thread, and not the one for calendars: a computation must not delay a job that excludes days.
+_thread: Final = ThreadPoolExecutor(1, "peaks")
+log = get_logger("wakeful.peaks")
+
+#: a workspace, and an agent or None for all
+_Key = tuple[str, str | None]
+
+
+class ComputedWeek(NamedTuple):
+    """The load of a week, when it was computed, and how long that took."""
+
+    week: Week
+    computed_ms: int
+    took_ms: float
+
+
+class _Stopped(Exception):
+    pass
+
+
+class WeekCache:
+    """Computes and keeps the load of the coming week, per workspace and agent."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: BoundedCache[_Key, ComputedWeek] = BoundedCache(_BUDGET)
+        self._computing: dict[_Key, asyncio.Task[ComputedWeek]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._closed = False
+
+    async def get(self, workspace: str, agent: str | None) -> ComputedWeek:
+        """Return the week, at most a minute old."""
+        kept = self._kept.get((workspace, agent))
+        if kept is not None and self._age_ms(kept) < KEPT_MS:
+            return kept
+        return await asyncio.shield(self._compute((workspace, agent)))
+
+    def known(self, workspace: str) -> Week | None:
+        """Return the week of a workspace if one is kept. Never waits, and never computes."""
+        kept = self._kept.get((workspace, None))
+        if kept is None:
+            self._compute_later(workspace, _FIRST_S)
+            return None
+        age_ms = self._age_ms(kept)
+        if age_ms >= KEPT_MS and age_ms * _SHARE >= kept.took_ms:
+            self._compute_later(workspace, 0)
+        return kept.week if age_ms < _USABLE_MS else None
+
+    async def close(self) -> None:
+        """Stop computing."""
+        self._closed = True
+        for timer in self._timers.values():
+            timer.cancel()
+        tasks = [*self._computing.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _age_ms(self, kept: ComputedWeek) -> int:
+        return abs(self._store.clock.now_ms() - kept.computed_ms)
+
+    def _compute_later(self, workspace: str, delay_s: float) -> None:
+        waiting = workspace in self._timers or (workspace, None) in self._computing
+        if waiting or self._closed or len(self._timers) >= _MOST_WAITING:
+            return
+        loop = asyncio.get_running_loop()
+        self._timers[workspace] = loop.call_later(delay_s, self._compute_now, workspace)
+
+    def _compute_now(self, workspace: str) -> None:
+        del self._timers[workspace]
+        if not self._closed:
+            self._compute((workspace, None)).add_done_callback(_log_failure)
+
+    def _compute(self, key: _Key) -> asyncio.Task[ComputedWeek]:
+        """Start a computation, or return the one in progress."""
+        task = self._computing.get(key)
+        if task is None:
+            task = self._computing[key] = asyncio.get_running_loop().create_task(self._computed(key))
+            task.add_done_callback(lambda _: self._computing.pop(key, None))
+        return task
+
+    async def _computed(self, key: _Key) -> ComputedWeek:
+        began = time.monotonic()
+        now_ms = self._store.clock.now_ms()
+        counts = await self._store.timings(*key)
+        compute = partial(compute_week, counts, now_ms, self._pause)
+        week = await asyncio.get_running_loop().run_in_executor(_thread, compute)
+        computed = ComputedWeek(week, now_ms, (time.monotonic() - began) * 1_000)
+        self._kept.put(key, computed, _WEIGHT)
+        log.debug(
+            "peaks.computed", workspace=key[0], agent=key[1], jobs=week.jobs, timings=week.timings,
+            ms=round(computed.took_ms),
+        )  # fmt: skip
+        return computed
+
+    def _pause(self) -> None:
+        """Let the event loop run. Called in the thread."""
+        if self._closed:
+            raise _Stopped
+        time.sleep(0)
+
+
+class PeakService:
+    """Reads the load of the coming week."""
+
+    def __init__(self, store: Store, accounts: Accounts, weeks: WeekCache) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._weeks = weeks
+
+    async def get(self, principal: Principal, workspace: str, agent: str | None = None) -> ComputedWeek:
+        """Return the week of a workspace, or of an agent; a key of the role `agent` sees its own agent."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        visible = visible_agent(principal, agent)
+        if visible is not None and principal is not LOCAL:
+            await self._accounts.agent(workspace, visible)
+        return await self._weeks.get(workspace, visible)
+
+
+def _log_failure(task: asyncio.Task[ComputedWeek]) -> None:
+    """Log that a computation in the background failed; a later save starts another one."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    if isinstance(error, WakefulError):
+        log.debug("peaks.unavailable", error=error.message)
+    elif error is not None and not isinstance(error, _Stopped):
+        log.error("peaks.failed", exc_info=error)

@@ -1,0 +1,94 @@
+"""Jobs counted by timing, on every store, and what the statement visits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.factories import NOW, FalseClock, asleep
+from tests.support.query_plans import visited
+from wakeful.document import Defaults, read_definition, timing_to_text
+from wakeful.peaks import TimingCount
+from wakeful.store.port import Store
+from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.sqlite import SqliteStore, stats
+
+_MINUTE = 60_000
+
+
+def _timing(schedule: object) -> str:
+    document = {"name": "a", "schedule": schedule}
+    timing = read_definition(document, now_ms=NOW, defaults=Defaults()).timing
+    assert timing is not None
+    return timing_to_text(timing)
+
+
+def _job(name: str, schedule: object, **fields: object) -> JobRow:
+    return asleep(name)._replace(timing=_timing(schedule), **fields)  # type: ignore[arg-type]
+
+
+async def test_enabled_jobs_are_counted_by_timing_policy_and_phase(store: Store) -> None:
+    nine, every = _timing("0 9 * * *"), _timing("every 5m")
+    jobs = [
+        *(_job(f"nine-{number}", "0 9 * * *", policy="{}", anchor_ms=NOW + number) for number in range(3)),
+        _job("jittered", "0 9 * * *", policy='{"jitterMs":60000}'),
+        *(_job(f"every-{n}", "every 5m", policy="{}", anchor_ms=NOW + n * _MINUTE) for n in range(7)),
+        _job("other", "0 9 * * *", policy="{}", agent="other"),
+        asleep("chained")._replace(timing=None),
+    ]
+    await store.create_jobs(jobs)
+    await store.change_job(jobs[0].id, lambda row: JobChange(row._replace(enabled=False, next_ms=None)))
+    await store.delete_job(jobs[1].id, NOW, "deleted")
+    phase = NOW // _MINUTE % 5
+    expected = Counter(
+        {
+            TimingCount(nine, "{}", 0, 2): 1,
+            TimingCount(nine, '{"jitterMs":60000}', 0, 1): 1,
+            **{TimingCount(every, "{}", (phase + n) % 5, 2 if n < 2 else 1): 1 for n in range(5)},
+        }
+    )
+    assert Counter(await store.timings("default")) == expected
+    assert await store.timings("default", "other") == [TimingCount(nine, "{}", 0, 1)]
+    assert await store.timings("default", "nobody") == await store.timings("nowhere") == []
+
+
+_ARGUMENTS = {"TIMINGS": ("ws-1",), "TIMINGS_OF_AGENT": ("ws-1", "agent-1")}
+_COUNT = 5_000
+
+
+def _many() -> list[JobRow]:
+    return [
+        _job(f"job-{number}", "0 9 * * *", workspace=f"ws-{number % 10}", agent=f"agent-{number % 100}")
+        for number in range(_COUNT)
+    ]
+
+
+async def test_sqlite_reads_the_jobs_of_the_workspace_only(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
+    await store.open()
+    await store.create_jobs(_many())
+    db = store._connection._connected()
+    for name, given in _ARGUMENTS.items():
+        plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {getattr(stats, name)}", given)]
+        columns = "workspace=? AND agent=?" if len(given) == 2 else "workspace=?"
+        assert any(f"SEARCH jobs USING INDEX jobs_name ({columns})" in step for step in plan), plan
+        assert not any(step.startswith("SCAN") for step in plan), plan
+    await store.close()
+
+
+async def test_postgres_reads_the_jobs_of_the_workspace_only() -> None:
+    server = pytest.importorskip("tests.support.postgres_server")
+    from wakeful.store.postgres import PostgresStore
+    from wakeful.store.postgres import stats as postgres_stats
+
+    store = PostgresStore(server.fresh_database(), clock=FalseClock())
+    await store.open()
+    await store.create_jobs(_many())
+    async with store._pool._acquired() as db:
+        await db.execute("ANALYZE")
+        for name, given in _ARGUMENTS.items():
+            rows, _ = await visited(db, getattr(postgres_stats, name), *given)
+            assert rows <= 3 * _COUNT / (10 if len(given) == 1 else 100), name
+    await store.close()
