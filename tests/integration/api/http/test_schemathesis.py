@@ -136,7 +136,6 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "key_id": key.json()["id"],
         "incident_id": incident,
         "suggestion_id": "01980000-0000-7000-8000-000000000000",  # it needs days of runs
-        "session": "main",
         "token": hook["token"],
         "workflow_id": "invoices",
         "version": 1,
