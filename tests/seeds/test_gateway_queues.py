@@ -175,16 +175,17 @@ async def test_a_full_queue_drops_the_oldest_or_the_newest_message(
     brain.answer(left[1])
 
 
-async def test_interrupt_mode_cancels_the_running_turn_and_starts_the_new_message(
+async def test_interrupt_mode_cancels_the_running_turn_and_starts_the_new_message_at_once(
     operator: ApiClient, brain: Brain, receiver: Receiver
 ):
-    await given_agent(operator, receiver, mode="interrupt", debounceMs=0)
-    novel = await say(operator, "write a novel")
+    await given_agent(operator, receiver, mode="interrupt")
+    assert (await say(operator, "write a novel"))["state"] == "waiting", "for the debounce"
     await thinks(brain, "write a novel")
+    (novel,) = (await session(operator))["turns"]
     poem = await say(operator, "no, a poem")
-    assert poem["stopped"] == [novel["runId"]]
+    assert (poem["state"], poem["stopped"]) == ("started", [novel]), "without the debounce"
     await thinks(brain, "no, a poem")
-    run = (await operator("GET", f"/runs/{novel['runId']}")).body
+    run = (await operator("GET", f"/runs/{novel}")).body
     assert (run["state"], run["reason"]) == ("cancelled", "interrupted")
     brain.answer("no, a poem")
 
