@@ -48,6 +48,7 @@ def _admins(own: object = _DENIED, foreign: object = _MISSING) -> tuple[object, 
     return (_OK, _OK, _DENIED, own, foreign, _MISSING)
 
 
+_PEOPLE = (_OK, _OK, _OK, _DENIED, _MISSING, _MISSING)
 _OWN = f"{HOME}/agents/writer"
 _JOB = f"{_OWN}/jobs/digest"
 _INSTANCE = f"{_OWN}/instances/eu"
@@ -108,6 +109,7 @@ TABLE = [
     Row("POST", f"{HOME}/runs/{{run}}/cancel", None, _all()),
     Row("POST", f"{HOME}/runs/{{run}}/stop", None, _all()),
     Row("POST", f"{HOME}/runs/{{run}}/complete", {"status": "succeeded", "attempt": 1}, _all()),
+    Row("POST", f"{HOME}/runs/{{run}}/verify", {"verified": True}, _PEOPLE),
     Row("POST", f"{HOME}/runs/{{run}}/heartbeat", {"attempt": 1}, _all()),
     Row("POST", f"{HOME}/runs/heartbeat", {"runs": []}, _all(_OK)),
     Row("POST", f"{HOME}/runs/{{run}}/replay", None, _admins()),
@@ -115,7 +117,7 @@ TABLE = [
     Row("GET", f"{HOME}/incidents", None, _all(_OK)),
     Row("GET", f"{HOME}/incidents?agent=writer", None, _all()),
     Row("GET", f"{HOME}/incidents/{{incident}}", None, _all()),
-    Row("POST", f"{HOME}/incidents/{{incident}}/ack", None, (_OK, _OK, _OK, _DENIED, _MISSING, _MISSING)),
+    Row("POST", f"{HOME}/incidents/{{incident}}/ack", None, _PEOPLE),
     Row("GET", f"{HOME}/suggestions", None, _all(_OK)),
     Row("GET", f"{HOME}/suggestions?agent=writer", None, _all()),
     Row("GET", f"{HOME}/suggestions/{{suggestion}}", None, _all()),

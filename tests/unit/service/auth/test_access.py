@@ -18,6 +18,8 @@ EXPECTED: dict[Action, str] = {
     "run": "admin agent member",
     "work": "admin agent member",
     "verify": "admin member",
+    "session.delete": "admin agent",
+    "suggestion.decide": "admin",
     "wake": "admin",
     "signal": "admin agent member",
     "instance.write": "admin agent",
