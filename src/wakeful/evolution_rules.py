@@ -153,11 +153,12 @@ def measure(rule: RuleName, runs: RunSummary, timeout_ms: int | None, span_ms: i
 def stagger_peak(job: AnalyzedJob, runs: RunSummary) -> Proposal | None:
     """Suggest a jitter for a job that mostly fires at peaks, and starts late only then.
 
-    A job whose runs wait for each other is left out: its delay has another reason.
+    A job whose runs wait for each other, or for an executor, is left out: its delay has another reason.
     """
     policy, period_ms = job.definition.policy, runs.span_ms // max(runs.ticks - 1, 1)
     if (
         policy.overlap in _QUEUES
+        or job.definition.work.pulled
         or runs.peak_ticks < _PEAK_TICKS
         or runs.peak_ticks < _PEAK_SHARE * runs.started
         or runs.peak_delay_ms < _PEAK_DELAY_MS

@@ -33,7 +33,7 @@ Month = Callable[[], list[Recorded]]
 
 def job(schedule: object = "every 1m", timeout_ms: int | None = 10 * MINUTE, **fields: Json) -> AnalyzedJob:
     """Return a job with this schedule, and the timeout of its target unless it sets one."""
-    document = {"name": "work", "schedule": schedule, **fields}
+    document = {"name": "work", "schedule": schedule, "target": {"kind": "echo"}, **fields}
     definition = read_definition(document, now_ms=START, defaults=Defaults())
     return AnalyzedJob(definition, definition.policy.timeout_ms or timeout_ms)
 
@@ -264,10 +264,11 @@ def test_a_job_that_is_as_late_at_other_times_is_not_staggered() -> None:
     assert "stagger_peak" not in proposals(job("0 9,15 * * *"), [*month, *other])
 
 
-def test_a_jitter_that_is_large_enough_and_a_queue_are_left_alone() -> None:
+def test_a_jitter_that_is_large_enough_a_queue_and_executors_are_left_alone() -> None:
     month = sharing_slots(crowd(20), slots=2, duration=20 * SECOND)
     assert "stagger_peak" not in proposals(job("0 9 * * *", jitter="10m"), month)
     assert "stagger_peak" not in proposals(job("0 9 * * *", overlapPolicy="queue"), month)
+    assert "stagger_peak" not in proposals(job("0 9 * * *", target={"kind": "pull"}), month)
 
 
 def test_a_jitter_is_never_more_than_a_quarter_of_the_period() -> None:
