@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.waiting import eventually, over, runs_of
-from wakeful import Function, Launch, Permanent, Run, Wakeful
+from wakeful import Agent, Context, Function, Launch, Permanent, Run, SetState, Signal, Wakeful, on
 from wakeful.outcome import Succeeded
 
 CHECK = {"kind": "function", "name": "check"}
@@ -184,3 +184,35 @@ async def test_what_follows_from_a_success_follows_from_the_verification(new_app
         await eventually(lambda: work.launches == 1)
     assert (run.state, run.usage, run.delivery == "not_requested") == ("succeeded", {"tokens": 7}, False)
     assert (spent["tokens"], after["tokens"]) == (7, 7)
+
+
+# --- agent classes ------------------------------------------------------------------------------------------
+
+
+class Reporter(Agent):
+    """An agent class whose job is verified before its state changes."""
+
+    name = "reporter"
+    state = {"count": 0}
+
+    @on("wakeful.job")
+    async def report(self, signal: Signal, ctx: Context) -> list[SetState]:
+        return [SetState(count=ctx.state["count"] + 1)]
+
+
+@on_one_store
+async def test_what_a_handler_returns_takes_effect_only_if_it_is_verified(new_app: NewApp):
+    app = new_app()
+    work = Work(app, [False, True])
+    app.agent(Reporter)
+    async with app:
+        jobs = app.jobs.of("reporter")
+        await jobs.create(
+            "daily", schedule=SELDOM, target={"kind": "agent"}, verify=CHECK, message="report", max_attempts=1
+        )
+        states = []
+        for _ in range(2):
+            run = await over(app, (await jobs.run("daily")).id)
+            states.append((run.state, run.reason, (await app.agents.state("reporter", "default"))["count"]))
+    assert states == [("failed", "unverified", 0), ("succeeded", None, 1)]
+    assert len(work.checks) == 2
