@@ -17,7 +17,7 @@ from wakeful.settings import Settings
 
 HOME = "/api/workspaces/default"
 JOBS = f"{HOME}/agents/default/jobs"
-_OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs")
+_OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs", "/hooks")
 
 
 class Reply(NamedTuple):
