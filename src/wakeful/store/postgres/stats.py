@@ -75,6 +75,8 @@ TIMINGS: Final = """
     WHERE workspace = $1 AND deleted_at IS NULL AND enabled AND timing IS NOT NULL
     GROUP BY timing, policy, phase"""
 TIMINGS_OF_AGENT: Final = TIMINGS.replace("workspace = $1", "workspace = $1 AND agent = $2")
+#: How many timings are read at once.
+_AT_ONCE: Final = 1_000
 
 
 async def is_read_only(db: Db) -> bool:
@@ -136,6 +138,10 @@ async def database_size(db: Db) -> int:
 
 async def timings(db: Db, workspace: str, agent: str | None) -> list[TimingCount]:
     """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs."""
-    if agent is None:
-        return [TimingCount(*row) for row in await db.fetch(TIMINGS, workspace)]
-    return [TimingCount(*row) for row in await db.fetch(TIMINGS_OF_AGENT, workspace, agent)]
+    query, args = (TIMINGS, [workspace]) if agent is None else (TIMINGS_OF_AGENT, [workspace, agent])
+    found: list[TimingCount] = []
+    async with db.transaction():
+        cursor = await db.cursor(query, *args)
+        while rows := await cursor.fetch(_AT_ONCE):  # the driver decodes on the event loop
+            found += [TimingCount(*row) for row in rows]
+    return found
