@@ -91,8 +91,21 @@ def read_target(value: object) -> Target | None:
     if kind == AGENT_KIND:
         _check_agent(target)
     if kind == "chat":
-        return camel_keys(target)
+        return _read_chat(target)
     return _read_workflow(target) if kind == "workflow" else target
+
+
+def _read_chat(target: dict[str, Json]) -> Target:
+    """Return a chat target with the name of its API key in one form: `MY_KEY` is `my-key`."""
+    chat = camel_keys(target)
+    if "apiKey" in chat:
+        if "key" in chat:
+            refuse("key: it is given as apiKey too; give one of the two")
+        chat["key"] = chat.pop("apiKey")
+    key = chat.get("key")
+    if isinstance(key, str):
+        chat["key"] = key.lower().replace("_", "-")
+    return chat
 
 
 def _check_agent(target: Target) -> None:

@@ -14,6 +14,10 @@ from yarl import URL
 from wakeful.errors import InvalidArgument
 from wakeful.settings import PREFIX
 
+#: A longer name of an unknown key is not shown in errors.
+_LONGEST_SHOWN: Final = 24
+#: A shorter key is not searched for in texts of an endpoint: it could be part of ordinary text.
+_SHORTEST_SECRET: Final = 8
 _AZURE: Final = (".azure.com", ".azure.us", ".azure.cn")
 
 
@@ -41,9 +45,7 @@ operator lists its hosts in WAKEFUL_CHAT_HOSTS_OPENAI
         if name is None:
             return
         if name not in self._keys:
-            raise InvalidArgument(
-                f"target: there is no key '{name}'; the operator sets it as {setting('KEY', name)}"
-            )
+            raise InvalidArgument(_no_key(name))
         hosts = self._hosts.get(name)
         if hosts is None:
             if url.scheme != "https" and not self._plain_http:
@@ -70,7 +72,8 @@ operator lists its hosts in WAKEFUL_CHAT_HOSTS_OPENAI
     def redact(self, text: str) -> str:
         """Return the text without any of the keys: an endpoint may repeat what it got."""
         for key in self._keys.values():
-            text = text.replace(key, "***")
+            if len(key) >= _SHORTEST_SECRET:
+                text = text.replace(key, "***")
         return text
 
 
@@ -81,6 +84,20 @@ def setting(kind: str, name: str) -> str:
     'WAKEFUL_CHAT_KEY_MY_LLM'
     """
     return f"{PREFIX}CHAT_{kind}_{name.replace('-', '_').upper()}"
+
+
+def _no_key(name: str) -> str:
+    """Return the error for an unknown key. A name that may be an API key itself is not shown.
+
+    >>> _no_key("openai")
+    "target: there is no key 'openai'; the operator sets it as WAKEFUL_CHAT_KEY_OPENAI"
+    """
+    if len(name) > _LONGEST_SHOWN or name.startswith("sk-"):
+        return (
+            "target: there is no key of that name; give the name of an API key that the operator has set, "
+            "such as 'openai' for WAKEFUL_CHAT_KEY_OPENAI; an API key itself is never part of a job"
+        )
+    return f"target: there is no key '{name}'; the operator sets it as {setting('KEY', name)}"
 
 
 def _is_host(url: URL, pattern: str) -> bool:

@@ -107,6 +107,8 @@ class ChatLauncher:
             outcome = Failed(truncate(error.message), reason="history_unreadable")
         if isinstance(outcome, Failed):
             outcome = outcome._replace(error=self._keys.redact(outcome.error))
+        elif outcome.output is not None:
+            outcome = outcome._replace(output=self._keys.redact(outcome.output))
         return outcome._replace(usage=spending.report())
 
     async def _turn(

@@ -33,6 +33,16 @@ async def test_the_answer_is_the_output_and_usage_is_recorded(new_app: NewApp, e
     assert headers["x-wakeful-run-id"] == done.id
 
 
+@on_one_store
+async def test_a_key_that_the_endpoint_repeats_is_masked_in_the_answer(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    endpoint.say(f"You sent {KEY}.")
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, chat={"key": "TEST"})
+        assert (await run(app)).output == "You sent ***."
+
+
 async def test_a_job_continues_with_its_previous_answer_only(new_app: NewApp, endpoint: ChatStandIn):
     async with new_app(settings=settings()) as app:
         await add(app, endpoint)

@@ -10,6 +10,7 @@ from yarl import URL
 
 from wakeful import Chat, InvalidArgument
 from wakeful.chat_settings import ChatModel
+from wakeful.document.target import read_target
 from wakeful.launch.chat.keys import ChatKeys
 from wakeful.launch.chat.response import TokenUsage
 from wakeful.launch.chat.spending import cost_of
@@ -84,6 +85,29 @@ def test_a_key_goes_to_its_hosts_only(host: str, url: str, allowed: bool):
     else:
         with pytest.raises(InvalidArgument, match="the key 'k' may not be sent to"):
             keys.headers("k", URL(url))
+
+
+@pytest.mark.parametrize("fields", [{"apiKey": "my-key"}, {"api_key": "MY_KEY"}, {"key": "My_Key"}])
+def test_the_name_of_a_key_is_read_in_each_spelling(fields: dict[str, str]):
+    assert read_target({**GOOD, **fields}) == {**GOOD, "key": "my-key"}
+
+
+def test_a_key_is_named_once():
+    with pytest.raises(InvalidArgument, match="key: it is given as apiKey too; give one of the two"):
+        read_target({**GOOD, "key": "a", "apiKey": "b"})
+
+
+@pytest.mark.parametrize("secret", ["sk-abc-123", "gsk-0123456789-0123456789"])
+def test_an_api_key_in_place_of_its_name_is_not_shown(secret: str):
+    with pytest.raises(InvalidArgument, match="an API key itself is never part of a job") as error:
+        ChatKeys({}, {}).check(secret, URL("https://a.example"))
+    assert secret not in error.value.message
+
+
+def test_short_keys_are_not_masked_in_answers():
+    assert (
+        ChatKeys({"local": "ollama", "openai": SECRET}, {}).redact(f"ollama has {SECRET}") == "ollama has ***"
+    )
 
 
 def test_a_key_without_hosts_needs_tls():
