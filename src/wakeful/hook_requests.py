@@ -6,6 +6,7 @@ declares JSON as a form. So the body decides, and the content type only where th
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Final
 from urllib.parse import parse_qsl
@@ -17,6 +18,12 @@ from wakeful.signals import NotJson, load_json
 _FORM: Final = "application/x-www-form-urlencoded"
 _JSON_TYPE: Final = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _CHARSET: Final = re.compile(r';\s*charset\s*=\s*"?([^\s";]+)', re.IGNORECASE)
+#: The charsets of text that senders use. Others of Python are not for text of the web, and `punycode` takes
+#: minutes for a body of the largest size.
+_CHARSETS: Final = re.compile(
+    r"utf-(8|8-sig|(16|32)(-[bl]e)?)|ascii|iso8859-\d+|cp(125\d|437|850|874|932|949)|koi8-[rtu]|mac-roman"
+    r"|shift_jis|euc_(jp|kr)|iso2022_(jp|kr)|gb(k|2312|18030)|big5|tis-620"
+)
 #: The most fields of a form.
 _MAX_FIELDS: Final = 1_000
 
@@ -51,6 +58,8 @@ def _decoded(content_type: str, body: bytes) -> str:
     found = _CHARSET.search(content_type)
     charset = found[1] if found else "utf-8"
     try:
+        if not _CHARSETS.fullmatch(codecs.lookup(charset).name):
+            raise LookupError(charset)
         return body.decode(charset)
     except LookupError:
         raise InvalidArgument(f"the charset {shown(charset)} is unknown; send the body in UTF-8") from None

@@ -33,6 +33,7 @@ _FORM = "application/x-www-form-urlencoded"
         (_FORM, b"the build is done", "the build is done"),
         ("text/plain", b"a=1", "a=1"),
         ("text/plain; charset=iso-8859-1", b"gr\xfcn", "grün"),
+        ("text/plain; charset=windows-1252", b"5 \x80", "5 €"),
         ('text/plain; charset="UTF-8"', "grün".encode(), "grün"),
         ("application/xml", b"<a/>", "<a/>"),
         ("text/plain", b"NaN", "NaN"),
@@ -53,6 +54,8 @@ def test_a_body_that_is_declared_as_json_must_be_json(body: bytes) -> None:
     [
         ("image/png", b"\x89PNG\xff", "send JSON, a form or text, and binary data as base64"),
         ("text/plain; charset=klingon", b"a", "'klingon' is unknown; send the body in UTF-8"),
+        ("text/plain; charset=punycode", b"a", "'punycode' is unknown; send the body in UTF-8"),
+        ("text/plain; charset=unicode_escape", b"a", "'unicode_escape' is unknown"),
         (_FORM, b"&".join(b"a%d=1" % number for number in range(1_001)), "more than 1000 fields"),
     ],
 )
