@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.support.waiting import eventually, over, runs_of
+from tests.support.waiting import eventually, over, runs_of, soon
 from wakeful import Agent, Context, Function, Launch, Permanent, Run, SetState, Signal, Wakeful, on
 from wakeful.outcome import Succeeded
 
@@ -216,3 +216,52 @@ async def test_what_a_handler_returns_takes_effect_only_if_it_is_verified(new_ap
             states.append((run.state, run.reason, (await app.agents.state("reporter", "default"))["count"]))
     assert states == [("failed", "unverified", 0), ("succeeded", None, 1)]
     assert len(work.checks) == 2
+
+
+async def test_a_check_that_a_shutdown_interrupts_is_made_by_the_next_process(new_app: NewApp):
+    began = asyncio.Event()
+    first, second = new_app(), new_app()
+    work = Work(first)
+
+    @first.function("slow-check")
+    async def hang() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    @second.function("slow-check")
+    async def confirm() -> bool:
+        return True
+
+    verify = {"kind": "function", "name": "slow-check", "timeout": "10m"}
+    async with first:
+        await first.jobs.create("report", target=Function("work"), verify=verify, **ONCE)
+        run = await first.jobs.run("report")
+        async with asyncio.timeout(60):
+            await began.wait()
+    async with second:
+        ended = await over(second, run.id)
+    assert (ended.state, ended.attempt, ended.output, work.launches) == ("succeeded", 1, "done", 1)
+
+
+@on_one_store
+async def test_the_state_of_a_precheck_is_kept_when_the_run_is_verified(new_app: NewApp):
+    app = new_app()
+    Work(app)
+    seen: list[object] = []
+
+    @app.function("watch")
+    async def watch(run: Launch) -> dict[str, Any]:
+        seen.append(run.state)
+        return {"run": len(seen) == 1, "state": len(seen)}
+
+    async with app:
+        await app.jobs.create(
+            "report", schedule="every 1s", start_at=soon(), target=Function("work"), verify="manual",
+            precheck={"kind": "function", "name": "watch"}, overlap_policy="queue",
+        )  # fmt: skip
+        (run,) = await eventually(lambda: runs_of(app, "report"))
+        await verifying(app, run.id)
+        assert seen == [None]
+        await app.runs.verify(run.id)
+        await eventually(lambda: len(seen) >= 2)
+    assert seen[1] == 1
