@@ -1,81 +1,38 @@
-"""Scheduling and cron of an agent gateway: one-time, interval and cron jobs.
+"""Scheduling and cron of an agent gateway: one-time, interval and cron jobs, and the turns that they trigger.
 
-In the order of its documentation: schedules, creating a job, fields, managing jobs over a WebSocket and from
-the command line, job states, retries, examples, and the table of common issues.
+In the order of its documentation: schedules, creating a job, fields, examples, the adaptive throttle and
+`/stop`, evolution. Managing jobs, their states and retries, and the table of common issues are in
+`test_gateway_jobs.py`, lanes and session queues in `test_gateway_queues.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import QUICK, SELDOM, NewApp
 from tests.support.api_client import ApiClient, served
-from tests.support.command_line import Completed, Machine
+from tests.support.chat_endpoint import ChatStandIn, chat_endpoint
+from tests.support.chat_jobs import MODEL, settings
+from tests.support.evolving_agent import EvolvingAgent, evolving_agent
+from tests.support.gateway import AGENT, HEALTH, STANDUP, create, ended, jobs, now_ms
+from tests.support.movable_clock import store_with
 from tests.support.receiver import Receiver, serving
-from tests.support.rpc_client import Caller, Refused, calling
-from tests.support.waiting import PATIENCE, eventually
+from tests.support.rpc_client import Caller, calling
+from tests.support.run_months import HOUR, MINUTE, SECOND, timing_out
+from tests.support.waiting import eventually
+from wakeful import Chat, Wakeful
+from wakeful.service.admin.evolution_jobs import EvolutionJobs
+from wakeful.service.admin.evolution_starter import EvolutionStarter
 from wakeful.settings import Settings
-
-AGENT = "3f2a1b4c-0000-0000-0000-000000000000"
-STANDUP: dict[str, Any] = {
-    "name": "daily-standup-summary",
-    "schedule": {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Asia/Ho_Chi_Minh"},
-    "message": "Summarize yesterday's GitHub activity and post a standup update.",
-    "deliver": True,
-    "channel": "telegram",
-    "to": "123456789",
-    "agentId": AGENT,
-}
-HEALTH: dict[str, Any] = {
-    "name": "check-server-health",
-    "schedule": {"kind": "every", "everyMs": 300_000},
-    "message": "Check if the API server is responding and alert me if it's down.",
-}
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-async def gateway(operator: ApiClient, receiver: Receiver) -> AsyncIterator[Caller]:
-    """Connect to the WebSocket of a gateway whose agents are woken by webhook."""
-    target = {"kind": "webhook", "url": receiver.url}
-    for agent in ("default", AGENT):
-        reply = await operator("PUT", f"/agents/{agent}", {"target": target})
-        assert reply.status in (200, 201), reply.body
-    async with calling(operator) as call:
-        yield call
-
-
-async def create(gateway: Caller, **fields: object) -> dict[str, Any]:
-    return dict((await gateway("cron.create", **fields))["job"])
-
-
-async def jobs(gateway: Caller) -> dict[str, dict[str, Any]]:
-    found = (await gateway("cron.list", includeDisabled=True))["jobs"]
-    return {job["name"]: job for job in found}
-
-
-async def ended(gateway: Caller, job: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the first run of a job to finish and return it."""
-
-    async def look() -> list[dict[str, Any]]:
-        runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
-        return [run for run in runs if run["state"] in ("succeeded", "failed")]
-
-    return dict((await eventually(look))[-1])
-
 
 # --- the three kinds of schedules ------------------------------------------------------------------------
 
@@ -202,160 +159,6 @@ async def test_a_job_can_wake_the_heartbeat_after_its_run(
     assert [json.loads(body)["job"] for body in receiver.bodies] == ["check-server-health", "heartbeat"]
 
 
-# --- managing jobs ---------------------------------------------------------------------------------------
-
-
-async def test_the_documented_examples_of_managing_jobs(gateway: Caller):
-    job = await create(gateway, **STANDUP)
-
-    async def ask(method: str, params: dict[str, Any]) -> Any:
-        return (await gateway.say({"method": method, "params": {"jobId": job["id"], **params}}))["result"]
-
-    paused = (await ask("cron.toggle", {"enabled": False}))["job"]
-    assert (paused["enabled"], paused["nextRunAtMs"]) == (False, None)
-    patch = {"schedule": {"kind": "cron", "expr": "0 10 * * *"}}
-    updated = (await ask("cron.update", {"patch": patch}))["job"]
-    assert updated["schedule"] == {"kind": "cron", "expr": "0 10 * * *", "tz": "Asia/Ho_Chi_Minh"}
-    assert (updated["message"], updated["enabled"]) == (STANDUP["message"], False), "all else is as it was"
-    run = (await ask("cron.run", {"mode": "force"}))["run"]
-    assert (run["trigger"], run["jobId"]) == ("user", job["id"])
-    await ended(gateway, job)
-    (shown,) = (await ask("cron.runs", {"limit": 20, "offset": 0}))["runs"]
-    assert (shown["id"], shown["state"]) == (run["id"], "succeeded")
-    assert (await ask("cron.runs", {"limit": 20, "offset": 1}))["runs"] == []
-
-
-async def test_the_documented_methods(gateway: Caller):
-    active = await create(gateway, **HEALTH)
-    paused = await create(gateway, **STANDUP, enabled=False)
-    assert [job["id"] for job in (await gateway("cron.list"))["jobs"]] == [active["id"]]
-    assert {job["id"] for job in (await gateway("cron.list", includeDisabled=True))["jobs"]} == {
-        active["id"], paused["id"]
-    }  # fmt: skip
-    status = await gateway("cron.status")
-    assert (status["running"], status["activeJobs"]) == (True, 1)
-    assert (await gateway("cron.run", jobId=active["id"], mode="due"))["ran"] is False, "it is not due"
-    await gateway("cron.delete", jobId=active["id"])
-    assert list(await jobs(gateway)) == ["daily-standup-summary"]
-
-
-async def test_the_command_line_lists_toggles_and_deletes(
-    operator: ApiClient, gateway: Caller, tmp_path: Path
-):
-    await create(gateway, **HEALTH)
-    await create(gateway, **{**STANDUP, "agentId": "default"}, enabled=False)
-    machine = Machine(tmp_path, operator.url)
-
-    async def wakeful(*arguments: str) -> Completed:
-        said = await asyncio.to_thread(machine.wakeful, *arguments, WAKEFUL_KEY=operator.key or "")
-        assert said.code == 0, said
-        return said
-
-    assert "check-server-health" in (listed := await wakeful("list")).out
-    assert "daily-standup-summary" not in listed.out, "only those that are active"
-    assert "daily-standup-summary" in (await wakeful("list", "--all")).out
-    (shown,) = (await wakeful("list", "--json")).json["jobs"]
-    assert shown["name"] == "check-server-health"
-    await wakeful("toggle", "check-server-health", "false")
-    assert (await jobs(gateway))["check-server-health"]["enabled"] is False
-    await wakeful("toggle", "check-server-health", "true")
-    assert (await jobs(gateway))["check-server-health"]["enabled"] is True
-    await wakeful("delete", "check-server-health")
-    assert list(await jobs(gateway)) == ["daily-standup-summary"]
-
-
-# --- job states ------------------------------------------------------------------------------------------
-
-
-async def test_an_active_job_has_a_next_run_and_a_paused_one_has_none(gateway: Caller):
-    job = await create(gateway, **HEALTH)
-    assert job["nextRunAtMs"] is not None
-    paused = (await gateway("cron.toggle", jobId=job["id"], enabled=False))["job"]
-    assert paused["nextRunAtMs"] is None
-    resumed = (await gateway("cron.toggle", jobId=job["id"], enabled=True))["job"]
-    assert resumed["nextRunAtMs"] > now_ms()
-
-
-async def test_a_job_with_a_failed_run_stays_enabled_and_runs_at_its_next_tick(
-    gateway: Caller, receiver: Receiver
-):
-    receiver.answers(500)
-    job = await create(gateway, **{**HEALTH, "schedule": {"kind": "every", "everyMs": 1_000}}, maxAttempts=1)
-    assert (job["lastStatus"], job["lastError"]) == (None, None)
-    assert (await ended(gateway, job))["state"] == "failed"
-    failed = (await jobs(gateway))["check-server-health"]
-    assert (failed["enabled"], failed["lastStatus"]) == (True, "error")
-    assert "500" in failed["lastError"]
-    receiver.answers(200)
-
-    async def well() -> bool:
-        return bool((await jobs(gateway))["check-server-health"]["lastStatus"] == "ok")
-
-    await eventually(well)
-
-
-async def test_a_failed_at_job_is_disabled_and_has_a_dead_letter(
-    gateway: Caller, operator: ApiClient, receiver: Receiver
-):
-    receiver.answers(500)
-    schedule = {"kind": "at", "atMs": now_ms() + 5_000}
-    job = await create(gateway, name="reminder", schedule=schedule, message="x", maxAttempts=1)
-    run = await ended(gateway, job)
-    assert run["state"] == "failed"
-    left = (await jobs(gateway))["reminder"]
-    assert (left["enabled"], left["nextRunAtMs"], left["lastStatus"]) == (False, None, "error")
-    (letter,) = (await operator("GET", "/dead-letters")).body["deadLetters"]
-    assert letter["id"] == run["id"]
-
-
-async def test_a_tick_is_skipped_while_the_job_is_running(gateway: Caller, receiver: Receiver):
-    done = asyncio.Event()
-
-    async def slow(request: Any) -> Any:
-        await done.wait()
-        return await Receiver.ok(request)
-
-    receiver.answer = slow
-    job = await create(gateway, **{**HEALTH, "schedule": {"kind": "every", "everyMs": 1_000}})
-
-    async def skipped() -> bool:
-        runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
-        return any(run["state"] == "skipped" for run in runs)
-
-    await eventually(skipped)
-    assert len(receiver.requests) == 1, "the next tick came while it ran, and says so"
-    done.set()
-    assert (await ended(gateway, job))["state"] == "succeeded"
-
-
-# --- retries ---------------------------------------------------------------------------------------------
-
-
-async def test_a_failed_run_is_retried_with_exponential_backoff_and_jitter(
-    gateway: Caller, operator: ApiClient, receiver: Receiver
-):
-    receiver.answers(500)
-    backoff = {"baseMs": 100, "maxMs": 300}
-    job = await create(gateway, name="flaky", schedule=SELDOM, message="x", maxAttempts=4, backoff=backoff)
-    await gateway("cron.run", jobId=job["id"], mode="force")
-    run = await ended(gateway, job)
-    assert (run["state"], run["attempt"]) == ("failed", 4), "the first try and three retries"
-    attempts = (await operator("GET", f"/runs/{run['id']}")).body["attempts"]
-    delays = (0.1, 0.2, 0.3)  # min(base × 2^attempt, max), ± 25 %
-    for (earlier, later), delay in zip(pairwise(attempts), delays, strict=True):
-        ended_at, started_at = (
-            datetime.fromisoformat(at).timestamp() for at in (earlier["finishedAt"], later["startedAt"])
-        )
-        assert 0.75 * delay - 0.002 <= started_at - ended_at < PATIENCE
-    assert len(receiver.requests) == 4
-
-
-async def test_the_defaults_of_retries(gateway: Caller):
-    job = await create(gateway, **HEALTH)
-    assert job["backoff"] == {"baseMs": 2_000, "maxMs": 30_000}
-    assert job["maxAttempts"] == 5
-
-
 # --- examples --------------------------------------------------------------------------------------------
 
 EXAMPLES: list[dict[str, Any]] = [
@@ -427,76 +230,303 @@ async def test_the_response_of_the_agent_is_delivered_to_the_chat_of_the_job(
     assert told == ([] if answer == "NO_REPLY" else [("123456789", answer)])
 
 
-# --- common issues ---------------------------------------------------------------------------------------
+# --- turns of a model ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        pytest.param(
-            {"schedule": {"kind": "at", "atMs": 1_741_564_200_000}},
-            "atMs 1741564200000 is in the past; it is now ",
-            id="a job that would never run",
-        ),
-        pytest.param(
-            {"schedule": {"kind": "cron", "expr": "0 9 * *"}},
-            "'0 9 * *' has 4 fields; an expression has 5 (minute hour day-of-month month day-of-week)",
-            id="invalid cron expression",
-        ),
-        pytest.param(
-            {"schedule": {"kind": "cron", "expr": "0 9 * * *", "tz": "Hanoi"}},
-            "unknown time zone 'Hanoi'; give an IANA name such as 'Europe/Berlin' or 'UTC'",
-            id="invalid timezone",
-        ),
-        pytest.param(
-            {"message": ""},
-            "message: it is empty; give it some text",
-            id="the agent gets no message",
-        ),
-        pytest.param(
-            {"name": "Daily Report"},
-            "'Daily Report' is not a slug; use lowercase letters, digits and inner hyphens",
-            id="name validation error",
-        ),
-    ],
-)
-async def test_a_common_mistake_is_rejected_with_a_helpful_error(
-    gateway: Caller, fields: dict[str, Any], sentence: str
+@dataclass
+class ChatGateway:
+    """A gateway whose agent is a model, and the Telegram chats that it delivers to."""
+
+    call: Caller
+    operator: ApiClient
+    model: ChatStandIn
+    chats: Receiver
+
+    async def agent(self, **queue: object) -> None:
+        target = Chat(self.model.url, MODEL, key="test").to_json()
+        reply = await self.operator("PUT", "/agents/default", {"target": target, "queue": queue})
+        assert reply.status == 200, reply.body
+
+    async def say(self, text: str, **fields: object) -> dict[str, Any]:
+        reply = await self.operator("POST", "/agents/default/messages", {"message": text, **fields})
+        assert reply.status == 202, reply.body
+        return dict(reply.body)
+
+    async def turn(self, text: str, **fields: object) -> dict[str, Any]:
+        """Send a message and wait for the end of its turn."""
+        return await self.over((await self.say(text, **fields))["runId"])
+
+    async def over(self, run_id: str) -> dict[str, Any]:
+        async def look() -> dict[str, Any] | None:
+            run = (await self.operator("GET", f"/runs/{run_id}")).body
+            return run if run["state"] in ("succeeded", "failed", "cancelled") else None
+
+        return dict(await eventually(look) or {})
+
+    async def forced(self, name: str) -> dict[str, Any]:
+        """Run a job and wait for its end."""
+        job = (await jobs(self.call))[name]
+        return await self.over((await self.call("cron.run", jobId=job["id"], mode="force"))["run"]["id"])
+
+    async def session(self, name: str = "main") -> dict[str, Any]:
+        reply = await self.operator("GET", f"/agents/default/sessions/{name}")
+        assert reply.status == 200, reply.body
+        return dict(reply.body)
+
+    async def asked(self, number: int) -> None:
+        """Wait until the model has got so many requests."""
+        await eventually(lambda: len(self.model.requests) == number)
+
+    def results(self, number: int) -> list[str]:
+        """Return what the tool answered, in a request to the model."""
+        messages = self.model.requests[number]["messages"]
+        return [each["content"] for each in messages if each["role"] == "tool"]
+
+
+@pytest.fixture
+async def chat(new_app: NewApp) -> AsyncIterator[ChatGateway]:
+    async with chat_endpoint() as model, serving(Receiver()) as chats:
+        given = settings(channels={"telegram": f"ntfy://127.0.0.1:{chats.port}/{{to}}"})
+        async with (
+            new_app(settings=given, grace=0.1) as app,
+            served(app) as operator,
+            calling(operator) as call,
+        ):
+            gateway = ChatGateway(call, operator, model, chats)
+            await gateway.agent(debounceMs=0)
+            yield gateway
+
+
+async def test_a_stateless_job_runs_without_history(chat: ChatGateway):
+    for name, fields in (
+        ("plain", {}),
+        ("stateless", {"stateless": True}),
+        ("log", {"continuity": "session"}),
+    ):
+        job = await create(chat.call, name=name, schedule=SELDOM, message=f"Continue the {name}.", **fields)
+        assert job["stateless"] is (name == "stateless"), "false by default"
+        for answer in ("one", "two", "three"):
+            chat.model.say(answer)
+            assert (await chat.forced(name))["output"] == answer
+    plain, stateless, log = (chat.model.texts(number) for number in (2, 5, 8))
+    assert plain[1:] == [("assistant", "two"), ("user", "Continue the plain.")], "its previous answer"
+    assert stateless == [("user", "Continue the stateless.")]
+    asked = ("user", "Continue the log.")
+    assert log == [asked, ("assistant", "one"), asked, ("assistant", "two"), asked]
+
+
+TELEGRAM: dict[str, Any] = {"session": "telegram:123456789", "channel": "telegram", "to": "123456789"}
+
+
+async def test_a_job_that_is_created_from_a_channel_delivers_there_by_default(chat: ChatGateway):
+    silent = {**EXAMPLES[1], "deliver": False}
+    chat.model.call(("cron", {"action": "add", "job": HEALTH}), ("cron", {"action": "add", "job": silent}))
+    chat.model.say("I check it every five minutes.")
+    assert (await chat.turn("Watch the API server.", **TELEGRAM))["state"] == "succeeded"
+    made = await jobs(chat.call)
+    told, quiet = made[HEALTH["name"]], made[silent["name"]]
+    assert (told["deliver"], told["channel"], told["to"]) == (True, "telegram", "123456789"), "from context"
+    assert (quiet["deliver"], quiet["channel"], quiet["to"]) == (False, None, None)
+    assert told["origin"] == quiet["origin"] == TELEGRAM
+    elsewhere = await create(chat.call, name="elsewhere", schedule=SELDOM, message="x")
+    assert (elsewhere["deliver"], elsewhere["origin"]) == (False, None), "not from a channel"
+
+    chat.model.say("The API server is down.")
+    chat.model.say("It returns 200.")
+    runs = [await chat.forced(job["name"]) for job in (told, quiet)]
+    await eventually(lambda: chat.chats.bodies)
+
+    async def delivered() -> list[str] | None:
+        found = [(await chat.operator("GET", f"/runs/{run['id']}")).body["delivery"] for run in runs]
+        return None if "pending" in found else found
+
+    assert await eventually(delivered) == ["delivered", "not_requested"]
+    (message,) = map(json.loads, chat.chats.bodies)
+    assert (message["topic"], message["message"]) == ("123456789", "The API server is down.")
+    # Both runs were outside the conversation, which has their answers for the next turn.
+    assert chat.model.texts(2) == [("user", HEALTH["message"])]
+    await chat.turn("And now?", **TELEGRAM)
+    answers = [text for role, text in chat.model.texts() if role == "assistant"]
+    assert answers[0] == "I check it every five minutes."
+    assert "The API server is down." in answers[1]
+    assert "It returns 200." in answers[-1]
+
+
+async def test_a_scheduled_turn_makes_no_recurring_job(chat: ChatGateway):
+    """The text of a job says: remind me every Monday. Each of its runs obeys it."""
+
+    def add(name: str, schedule: object) -> tuple[str, object]:
+        return "cron", {"action": "add", "job": {"name": name, "schedule": schedule, "message": "Remind me."}}
+
+    for number in range(2):
+        chat.model.call(
+            add(f"monday-{number}", {"kind": "cron", "expr": "0 9 * * 1"}),
+            add(f"weekly-{number}", {"kind": "every", "everyMs": 604_800_000}),
+            add(f"once-{number}", "in 2 hours"),
+            ("cron", {"action": "update", "jobId": f"once-{number}", "job": {"schedule": "0 9 * * 1"}}),
+        )
+        chat.model.say("Done.")
+    schedule = {"kind": "every", "everyMs": 1_000}
+    job = await create(
+        chat.call, name="inbox", schedule=schedule, message="Remind me every Monday.", maxRuns=2
+    )
+
+    async def both() -> bool:
+        runs = (await chat.call("cron.runs", jobId=job["id"]))["runs"]
+        return [(run["state"], run["trigger"]) for run in runs] == [("succeeded", "schedule")] * 2
+
+    await eventually(both)
+    made = await jobs(chat.call)
+    assert made.keys() == {"inbox", "once-0", "once-1"}
+    assert {made[name]["schedule"]["kind"] for name in ("once-0", "once-1")} == {"at"}
+    for number in (1, 3):
+        monday, weekly, once, update = chat.results(number)
+        assert all("one-time jobs" in refused for refused in (monday, weekly, update))
+        assert once.startswith("Added")
+    # In a conversation, a person is there to ask for it.
+    chat.model.call(add("monday", {"kind": "cron", "expr": "0 9 * * 1"}))
+    await chat.turn("Remind me every Monday.")
+    assert (await jobs(chat.call))["monday"]["schedule"]["expr"] == "0 9 * * 1"
+
+
+async def test_a_scheduled_turn_may_remove_the_job_it_is_running_in(chat: ChatGateway):
+    chat.model.call(("cron", {"action": "remove", "jobId": "watch"}))
+    chat.model.say("The build is green; I stopped watching.")
+    schedule = {"kind": "every", "everyMs": 1_000}
+    await create(chat.call, name="watch", schedule=schedule, message="Stop when the build is green.")
+
+    async def gone() -> bool:
+        return await jobs(chat.call) == {}
+
+    await eventually(gone)
+    await chat.asked(2)
+    (run,) = (await chat.operator("GET", "/agents/default/runs")).body["runs"]
+    done = await chat.over(run["id"])
+    assert (done["state"], done["trigger"]) == ("succeeded", "schedule")
+    assert done["output"] == "The build is green; I stopped watching."
+
+
+# --- sessions of a model ---------------------------------------------------------------------------------
+
+
+async def test_above_60_percent_of_its_context_window_a_conversation_has_one_turn_at_a_time(
+    chat: ChatGateway,
 ):
-    with pytest.raises(Refused) as refused:
-        await create(gateway, **{**HEALTH, **fields})
-    assert refused.value.code == "invalid-argument"
-    assert sentence in refused.value.message
-    assert await jobs(gateway) == {}
+    await chat.agent(debounceMs=0, turns=2)
+    release = asyncio.Event()
+    for _ in range(2):
+        chat.model.hang(release)
+    first, second = await chat.say("one"), await chat.say("two")
+    await chat.asked(2)
+    assert len((await chat.session())["turns"]) == 2, "both at once"
+    release.set()
+    for receipt in (first, second):
+        await chat.over(receipt["runId"])
+    chat.model.say("Long.", usage={"prompt_tokens": 4_400, "completion_tokens": 480, "total_tokens": 4_880})
+    await chat.turn("three")
+
+    release = asyncio.Event()
+    chat.model.hang(release)
+    running, waiting = await chat.say("four"), await chat.say("five")
+    assert (running["state"], waiting["state"]) == ("started", "waiting")
+    await chat.asked(4)
+    now = await chat.session()
+    assert (now["context"], len(now["turns"]), now["messages"]) == (0.61, 1, 1)
+    release.set()
+    await chat.asked(5)
+    assert chat.model.texts()[-3:] == [("user", "four"), ("assistant", "late"), ("user", "five")]
 
 
-async def test_a_name_is_unique_per_agent(gateway: Caller):
-    await create(gateway, **HEALTH)
-    with pytest.raises(Refused) as refused:
-        await create(gateway, **HEALTH)
-    assert refused.value.code == "already-exists"
-    assert "'check-server-health'" in refused.value.message
-    assert (await create(gateway, **HEALTH, agentId=AGENT))["agentId"] == AGENT
+async def test_an_interruption_starts_the_new_message_immediately(chat: ChatGateway):
+    chat.model.hang(asyncio.Event())
+    novel = await chat.say("Write a novel.")
+    await chat.asked(1)
+    await chat.agent(debounceMs=60_000, mode="interrupt")
+    chat.model.say("A poem.")
+    poem = await chat.say("No, a poem.")
+    assert (poem["state"], poem["stopped"]) == ("started", [novel["runId"]]), "without the debounce"
+    stopped, done = await chat.over(novel["runId"]), await chat.over(poem["runId"])
+    assert (stopped["state"], stopped["reason"]) == ("cancelled", "interrupted")
+    assert (done["state"], done["output"]) == ("succeeded", "A poem.")
 
 
-async def test_a_manual_run_appears_in_the_run_log(gateway: Caller):
-    job = await create(gateway, **HEALTH)
-    assert (await gateway("cron.runs", jobId=job["id"]))["runs"] == []
-    await gateway("cron.run", jobId=job["id"], mode="force")
-    assert len((await gateway("cron.runs", jobId=job["id"]))["runs"]) == 1
+async def test_stop_cancels_the_oldest_turn_of_a_conversation_at_once(chat: ChatGateway):
+    await chat.agent(debounceMs=0, turns=2)
+    release = asyncio.Event()
+    for _ in range(2):
+        chat.model.hang(release)
+    oldest, other = await chat.say("one"), await chat.say("two")
+    await chat.asked(2)
+    await chat.agent(debounceMs=60_000, turns=2)
+    order = await chat.say("/stop")
+    assert (order["state"], order["stopped"]) == ("stopped", [oldest["runId"]])
+    assert (await chat.over(oldest["runId"]))["state"] == "cancelled"
+    release.set()
+    assert (await chat.over(other["runId"]))["state"] == "succeeded"
+    history = [(entry["role"], entry["content"]) for entry in (await chat.session())["history"]]
+    assert sorted(history) == [("assistant", "late"), ("user", "two")], "no answer, no entry"
 
 
-async def test_two_schedulers_on_one_database_do_not_run_a_tick_twice(new_app: NewApp, receiver: Receiver):
-    async with new_app() as one, new_app(), served(one) as operator, calling(operator) as gateway:
-        target = {"kind": "webhook", "url": receiver.url}
-        schedule = {"kind": "every", "everyMs": 1_000}
-        job = await create(gateway, name="tick", schedule=schedule, target=target, maxRuns=3)
+# --- evolution -------------------------------------------------------------------------------------------
 
-        async def all_over() -> bool:
-            runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
-            return [run["state"] for run in runs] == ["succeeded"] * 3
 
-        await eventually(all_over)
-        runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
-        assert len({run["scheduledAtMs"] for run in runs}) == 3
-        assert len(receiver.requests) == 3
+async def test_evolution_is_enabled_for_an_agent(operator: ApiClient, gateway: Caller):
+    for agent, enabled in ((AGENT, True), ("default", False)):
+        reply = await operator("PUT", f"/agents/{agent}", {"evolution_metrics": enabled})
+        assert reply.status == 200, reply.body
+    before, found = now_ms(), await jobs(gateway)
+    assert {name: job["agentId"] for name, job in found.items()} == {
+        "wakeful-analysis": AGENT, "wakeful-evaluation": AGENT
+    }  # fmt: skip
+    analysis, evaluation = found["wakeful-analysis"], found["wakeful-evaluation"]
+    assert (analysis["schedule"]["everyMs"], evaluation["schedule"]["everyMs"]) == (
+        24 * HOUR, 7 * 24 * HOUR
+    )  # fmt: skip
+    assert analysis["nextRunAtMs"] <= before + MINUTE, "the first one a minute later"
+    assert analysis["timeoutMs"] == evaluation["timeoutMs"] == 5 * MINUTE
+
+
+async def test_suggestions_are_analyzed_daily_evaluated_weekly_and_rolled_back(database: str):
+    async with evolving_agent(database) as ada:
+        await ada.add(schedule=SELDOM, timeout="30s")
+        await ada.spend(timing_out("work", HOUR, 30 * SECOND, lambda _: 50 * SECOND))
+        clock = ada.clock
+    app = Wakeful(store=store_with(database, clock), secret_key="a key for tests", config=QUICK)
+    async with app, served(app) as operator:
+        ada = EvolvingAgent(app, clock)
+
+        async def ran(task: str, times: int) -> None:
+            async def look() -> bool:
+                reply = await operator("GET", f"/agents/ada/jobs/wakeful-{task}/runs", state="succeeded")
+                return len(reply.body["runs"]) == times
+
+            await eventually(look)
+
+        async def suggestion() -> dict[str, Any]:
+            (found,) = (await operator("GET", "/suggestions", agent="ada")).body["suggestions"]
+            return dict(found)
+
+        # A minute after the start
+        starter = EvolutionStarter(app.store, EvolutionJobs(app.store))
+        await starter.step()
+        clock.advance(timedelta(minutes=1))
+        await starter.step()
+        await ran("analysis", 1)
+        found = await suggestion()
+        assert found["summary"].endswith(" runs ended at the timeout of 30 seconds; allow 1 minute.")
+        assert (found["status"], found["change"]) == ("open", {"timeoutMs": MINUTE})
+        await ran("evaluation", 1)  # missed before the start; there was nothing to evaluate
+        assert (await ada.job()).version == 1, "a person decides"
+        assert (await operator("POST", f"/suggestions/{found['id']}/apply")).status == 200
+        assert json.loads((await ada.job()).policy)["timeoutMs"] == MINUTE
+
+        # Every 24 hours
+        clock.advance(timedelta(days=1))
+        await ran("analysis", 2)
+
+        # Every 7 days. The runs still end at the timeout, which takes twice as long now.
+        await ada.spend(timing_out("work", HOUR, MINUTE, lambda _: HOUR), days=7)
+        await ran("evaluation", 2)
+        judged = await suggestion()
+        assert (judged["status"], judged["evaluation"]["verdict"]) == ("rolled_back", "worse")
+        assert json.loads((await ada.job()).policy)["timeoutMs"] == 30 * SECOND
