@@ -36,7 +36,6 @@ from wakeful.document.evolution import OTHER_NAMES
 from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.self_scheduling import FIELDS as BOUNDS
-from wakeful.document.self_scheduling import REQUIRED
 from wakeful.document.structures import MAX_DESCRIPTION
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
@@ -239,7 +238,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 "description": "Where its keys may have output delivered, besides its own channel.",
             },
             "approval": {
-                "enum": [REQUIRED, "none", None],
+                **or_null(ref("Approval")),
                 "description": "`required`: the jobs that it makes wait until a person enables them.",
             },
             "selfScheduling": or_null(_SELF_SCHEDULING),

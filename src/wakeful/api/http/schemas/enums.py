@@ -8,6 +8,7 @@ from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
 from wakeful.conversations import HistoryRole
 from wakeful.document.evolution import OFF, SUGGEST
 from wakeful.document.fields import DECLARED
+from wakeful.document.self_scheduling import REQUIRED
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
 from wakeful.incident_rules import INCIDENT_STATES
@@ -38,6 +39,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "SuggestionStatus": one_of(*SUGGESTION_STATUSES),
     "SuggestionRule": one_of(*RULES),
     "EvolutionMode": one_of(OFF, SUGGEST),
+    "Approval": one_of(REQUIRED, "none"),
     "InstanceStatus": one_of(*get_args(InstanceStatus)),
     "ScheduleOrigin": one_of(*get_args(ScheduleOrigin)),
     "QueueMode": one_of(*get_args(Mode)),

@@ -39,7 +39,7 @@ from wakeful.calendars import MAX_ENTRIES
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
 from wakeful.document.kinds import milliseconds
 from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
-from wakeful.document.verification import LONGEST_NAME, MAX_NAMES
+from wakeful.document.verification import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs.job_selection import MAX_JOBS
@@ -103,7 +103,7 @@ _REQUEST: Final[dict[str, Schema]] = {
                     {"kind": "http", "url": "https://example.com/report.html", "newerThanMs": 60_000}
                 ],
             },
-            {"type": "string", "enum": ["manual"]},
+            {"type": "string", "const": MANUAL},
         ],
     },
     "evidence": {
