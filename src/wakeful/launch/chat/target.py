@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, get_args
 
 from yarl import URL
 
+from wakeful.document.fields import MAX_URL
 from wakeful.errors import InvalidArgument
 from wakeful.job import Continuity, Json, check_slug
+from wakeful.json_value import shown
 
 FIELDS: Final = (
     "url", "model", "system", "key", "temperature", "maxTokens", "contextWindow", "continuity", "maxSteps",
@@ -27,6 +30,7 @@ MAX_STEPS: Final = 50
 _MIN_WINDOW: Final = 512
 _MAX_TOKENS: Final = 10_000_000
 _MAX_MODEL: Final = 256
+_UNPRINTABLE: Final = re.compile(r"[\x00-\x20\x7f]")
 _COMPLETIONS: Final = "/chat/completions"
 
 
@@ -93,6 +97,10 @@ def completions_url(value: Json) -> URL:
     example = "such as 'https://api.openai.com/v1'"
     if not isinstance(value, str):
         _refuse(f"a chat needs the url of an endpoint, {example}")
+    if len(value) > MAX_URL:
+        _refuse(f"the url has {len(value)} characters; at most {MAX_URL}")
+    if _UNPRINTABLE.search(value):
+        _refuse(f"{shown(value)} has a space or a control character in it; write a url {example}")
     try:
         url = URL(value)
         valid = url.scheme in ("http", "https") and bool(url.raw_host) and bool(url.port)

@@ -7,7 +7,7 @@ other value with `***` is refused, so that no credential is lost or sent to anot
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -118,8 +118,21 @@ def _host_alone(url: str) -> str:
 
 
 def _has_mask(value: object) -> bool:
-    if isinstance(value, str):
-        return MASK in value
+    """Return whether a value that is masked when it is read has the mask. Other text may contain `***`."""
     if isinstance(value, Mapping):
-        return any(_has_mask(each) for each in value.values())
+        return any(_field_has_mask(str(name), each) for name, each in value.items())
     return isinstance(value, list | tuple) and any(_has_mask(each) for each in value)
+
+
+def _field_has_mask(name: str, value: object) -> bool:
+    if name in _OBJECTS and isinstance(value, Mapping):
+        return any(isinstance(each, str) and MASK in each for each in value.values())
+    if name in _ADDRESSES:
+        return any(isinstance(each, str) and MASK in each for each in _items(value))
+    if isinstance(value, str):
+        return MASK in value and _CREDENTIAL.search(name) is not None
+    return _has_mask(value)
+
+
+def _items(value: object) -> Iterable[object]:
+    return value if isinstance(value, list | tuple) else (value,)
