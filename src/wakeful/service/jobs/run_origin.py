@@ -28,6 +28,7 @@ from wakeful.self_scheduling import (
     charge_for,
     check_added,
     check_depth,
+    check_outside,
     check_repeatable,
     run_not_running,
     starts,
@@ -136,6 +137,8 @@ class AgentCall:
 
     def check_trigger_url(self, job: JobRecord, context: JobContext) -> None:
         """Raise PermissionDenied if the call may not give the job a trigger URL, which can fire it often."""
+        if self.run is None:
+            check_outside(self._bounds, self._agent)
         check_repeatable(self._bounds, self.run, f"trigger URL of job '{job.name}'")
         if context.approval:
             raise PermissionDenied(
@@ -154,7 +157,13 @@ class AgentCall:
         return [_run_at(run, self.depth) for run in runs] if self.unattended else runs
 
     def sent(self, message: SessionMessage) -> SessionMessage:
-        """Return a message that the call sends; its turn is as bounded as the run that sends it."""
+        """Return a message that the call sends; its turn is as bounded as the run that sends it.
+
+        If keys of the agent may make no jobs outside a run, a message outside a run is not a person's either:
+        else its turn could make them.
+        """
+        if self.run is None and not self._bounds.outside_runs:
+            return message._replace(trigger="chain")
         if not self.unattended:
             return message._replace(trigger="agent" if self._principal.role == "agent" else "user")
         self._start(message.id)

@@ -397,8 +397,24 @@ async def test_without_the_header_a_key_acts_outside_a_run_unless_that_is_forbid
         assert "x-wakeful-run-id" in tried.body["detail"]
     assert (await ada("POST", f"{JOBS}/weekly/pause")).status == 200
     assert refused(await ada("POST", f"{JOBS}/weekly/resume"))[0] == 403
+    assert refused(await ada("POST", f"{JOBS}/weekly/hook"))[0] == 403
     await run.made("once", ONCE)
     assert (await ask("POST", JOBS, {"name": "by-admin", **WEEKLY})).status == 201
+
+
+@on_one_store
+async def test_a_message_outside_a_run_does_not_lift_the_bounds_where_that_is_forbidden(
+    ask: ApiClient, ada: ApiClient
+):
+    bounds = {"selfScheduling": {"outsideRuns": False}, "queue": {"debounceMs": 0}}
+    assert (await ask("PUT", "/agents/ada", bounds)).status == 200
+    assert (await ada("POST", "/agents/ada/messages", {"message": "make a weekly job"})).status == 202
+    claim = {"worker": "w", "agents": ["ada"], "limit": 1, "waitMs": 20_000}
+    (turn,) = (await ask("POST", "/runs/claim", claim)).body["runs"]
+    assert (turn["trigger"], turn["session"]) == ("chain", "main")
+    run = InRun(ada, turn["id"])
+    assert refused(await run.add("weekly", WEEKLY)) == (403, "permission-denied")
+    await run.made("once", ONCE)
 
 
 # --- catch-up --------------------------------------------------------------------------------------------
