@@ -19,6 +19,8 @@ from wakeful.json_value import Json, compact, json_text, shown
 MAX_BYTES: Final = 16 * 1024
 #: Why a job is disabled whose precheck returned `once`.
 ONCE: Final = "once"
+#: The field of a context with the run that a follow-up run comes after.
+_UPSTREAM: Final = "upstream"
 
 
 class Answer(NamedTuple):
@@ -153,6 +155,18 @@ def merged_context(old: str | None, new: str | None) -> str | None:
     if not isinstance(before, dict):
         return new
     return compact({**before, **(after if isinstance(after, dict) else {"precheck": after})})
+
+
+def context_before(context: str | None) -> str | None:
+    """Return the context that a run had before its precheck: the run that it follows (`after.output`).
+
+    >>> context_before('{"upstream":{"job":"a"},"price":90}'), context_before('{"price":90}')
+    ('{"upstream":{"job":"a"}}', None)
+    """
+    value: Json = None if context is None else json.loads(context)
+    if not isinstance(value, dict) or _UPSTREAM not in value:
+        return None
+    return compact({_UPSTREAM: value[_UPSTREAM]})
 
 
 def with_context(payload: str | None, context: str) -> str:

@@ -604,6 +604,30 @@ async def test_a_run_whose_executor_disconnects_during_the_precheck_is_due_again
     assert (claimed.id, claimed.context) == (run.id, {"was": None, "now": 100})
 
 
+@on_one_store
+async def test_a_forced_run_stays_forced_if_its_executor_disconnects(new_app: NewApp):
+    app = new_app()
+    market = Market(app)
+
+    async def hang(run: Launch) -> None:
+        await asyncio.Event().wait()
+
+    market.answer = hang
+    async with app:
+        await given(app, target={"kind": "pull"}, overlap_policy="allow")
+        forced = await app.jobs.run("watch")
+        await fired(app)
+        claiming = asyncio.create_task(app.runs.claim("laptop", limit=2))
+        await eventually(lambda: market.states)
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        assert (await app.runs.get(forced.id)).state == "retrying"
+        market.answer = lambda run: {"run": False, "reason": "no change"}
+        (claimed,) = await app.runs.claim("laptop", limit=2, wait_ms=60_000)
+    assert claimed.id == forced.id
+
+
 async def test_an_executor_that_lost_its_run_writes_no_state(new_app: NewApp):
     app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=100, lease_ms=1_000))
     market = Market(app)
@@ -687,3 +711,24 @@ async def test_a_replay_carries_the_output_of_the_run_before(new_app: NewApp):
         assert (await over(app, replay.id)).state == "succeeded"
     assert market.contexts[0] is not None
     assert market.contexts == [market.contexts[0]] * 2
+
+
+async def test_a_replay_is_checked_again_and_carries_nothing_of_the_first_check(new_app: NewApp):
+    app = new_app()
+    market = Market(app)
+    market.wake = _fails_until(2)
+    market.answer = lambda run: {"run": True, "context": {"price": market.price, "first": len(market.states)}}
+    app.function("extract")(lambda: "12 rows")
+    async with app:
+        await app.jobs.create("extract", schedule=SELDOM, target=Function("extract"))
+        after: Mapping[str, str | bool] = {"job": "extract", "output": True}
+        await app.jobs.create("load", after=after, target=Function("wake"), max_attempts=1, precheck=PRICE)
+        await app.jobs.run("extract")
+        (failed,) = await eventually(app.runs.dead_letters)
+        market.answer = lambda run: {"run": True, "context": {"price": 90}}
+        replay = await app.runs.replay(failed.id)
+        assert (await over(app, replay.id)).state == "succeeded"
+        assert len(market.states) == 2
+    first, second = market.contexts
+    assert isinstance(first, dict)
+    assert second == {"upstream": first["upstream"], "price": 90}

@@ -85,8 +85,7 @@ class Claims:
         try:
             return await asyncio.gather(*(self._prepare_or_fail(*each, claim) for each in claimed))
         except asyncio.CancelledError:
-            gone = Failed("its executor disconnected during the claim", reason=PRECHECK_FAILED, counted=False)
-            await self._end(worker, [self._finished(run, gone) for run in runs])
+            await self._end(worker, [self._finished(run, _disconnected(run)) for run in runs])
             raise
         finally:
             renewing.cancel()
@@ -176,6 +175,13 @@ class Claims:
             failed_attempts=run.failed_attempts,
             checked=None if launch is None or launch.watch is None else launch.watch.checked,
         )  # fmt: skip
+
+
+def _disconnected(run: TakenRun) -> Failed:
+    """Return the outcome of a run whose claim was not answered. A forced run stays one without a precheck."""
+    checked = needs_precheck(run.trigger, run.reason)
+    error = "its executor disconnected during the claim"
+    return Failed(error, reason=PRECHECK_FAILED if checked else "disconnected", counted=False)
 
 
 class _Claim(NamedTuple):

@@ -15,6 +15,7 @@ from wakeful.job import JobRecord, Work
 from wakeful.launch.precheck import DUE
 from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import DEFAULT_POLICY, Overlap
+from wakeful.prechecks import context_before
 from wakeful.run import NewRun, RunDetails, TriggerName
 from wakeful.run_factory import (
     claim_timeout_ms,
@@ -134,7 +135,8 @@ def backfill_runs(
 def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
     """Return a new run of a dead letter: same key, next attempt, and the present lane of its job.
 
-    A signal goes to the same instance again, behind those that wait.
+    A signal goes to the same instance again, behind those that wait. The precheck of the job runs again, so
+    what it found for the old run is left out.
     """
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms if old.is_pull else None
@@ -172,15 +174,18 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         claim_timeout_ms=claim_ms,
         requires=requirement.name,
         requires_version=requirement.version,
-        details=_details(old),
+        details=_details(old, checked_again=work is not None and work.precheck is not None),
     )
     if work is not None and (old.instance is None or work.instance is None):  # by the present target
         return signal_of_job(run, work, job_signal(old.job_name))
     return run if old.instance is None else sent_to_instance(run, old.instance, old.signal or JOB_SIGNAL)
 
 
-def _details(old: RunView) -> RunDetails | None:
-    details = RunDetails(old.session, old.depth, old.context)
+def _details(old: RunView, *, checked_again: bool) -> RunDetails | None:
+    """Return the details of a replay."""
+    stale = checked_again and old.precheck is not None
+    context = context_before(old.context) if stale else old.context
+    details = RunDetails(old.session, old.depth, context)
     return None if details == RunDetails() else details
 
 
