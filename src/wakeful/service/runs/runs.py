@@ -236,6 +236,8 @@ class RunService:
         policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
         work = work_from_text(row.work) if row else NO_WORK
         _check_completable(run, work, attempt)
+        if evidence is None and run.evidence is not None:
+            evidence = ""  # that of an earlier attempt does not count for this one
         outcome = (
             judge_success(
                 work, Succeeded(truncate(output) if output is not None else None, usage, evidence=evidence)

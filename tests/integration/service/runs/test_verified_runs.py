@@ -115,6 +115,17 @@ async def test_evidence_that_is_not_a_small_object_is_refused_and_the_run_stays_
     assert (done.body["state"], done.body["evidence"]) == ("succeeded", {"external_id": 7})
 
 
+async def test_evidence_of_a_failed_attempt_is_not_that_of_the_next(ask: ApiClient):
+    run_id = await waiting(ask, backoff={"base": "1ms", "max": "1ms"})
+    await claim(ask)
+    failed = {"attempt": 1, "status": "failed", "evidence": {"external_id": 1}}
+    first = await ask("POST", f"/runs/{run_id}/complete", failed)
+    assert (first.body["state"], first.body["evidence"]) == ("retrying", {"external_id": 1})
+    await eventually(lambda: claim(ask))
+    done = await ask("POST", f"/runs/{run_id}/complete", {**DONE, "attempt": 2})
+    assert (done.body["state"], done.body["evidence"]) == ("succeeded", None)
+
+
 async def test_a_success_without_its_evidence_is_a_failed_attempt(ask: ApiClient):
     run_id = await waiting(ask, evidence=["external_id", "result_url"], maxAttempts=1)
     await claim(ask)
