@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from tests.store.test_sessions import KEY, begin_due, say
 from tests.support.databases import Database
 from tests.support.factories import (
@@ -28,6 +30,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun
 from wakeful.store.sessions import SessionKey
+from wakeful.store.sql import history
 
 
 def entry(
@@ -240,6 +243,19 @@ async def test_entries_and_sessions_are_pruned_with_age(store: Store, clock: Fal
     assert await store.session(KEY) is not None, "an answer keeps it, as a message does"
     await store.prune_sessions(NOW + 6 * DAY)
     assert (await store.session(KEY), await contents(store)) == (None, [])
+
+
+async def test_a_session_is_pruned_with_its_history_or_not_at_all(
+    store: Store, clock: FalseClock, monkeypatch: pytest.MonkeyPatch
+):
+    await succeed(store, entry("old"))
+    clock.ms = NOW + 2 * DAY
+    with monkeypatch.context() as patched:
+        patched.setattr(history, "PRUNE_HISTORY", "DELETE FROM no_such_table WHERE at < $1")
+        with pytest.raises(Exception, match="no_such_table"):
+            await store.prune_sessions(NOW + DAY)
+    await succeed(store, entry("new", at_ms=NOW + 2 * DAY))
+    assert await contents(store) == ["old", "new"]
 
 
 async def test_the_history_of_a_deleted_agent_is_deleted_and_stays_so(store: Store):

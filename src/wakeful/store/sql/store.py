@@ -31,6 +31,7 @@ from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, Sessio
 from wakeful.store.sql import budgets, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.driver import Session
 from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
@@ -249,8 +250,12 @@ class SqlStore(
         return await self._record(recorded, delete, key, now_ms, judge)
 
     async def prune_sessions(self, before_ms: int) -> None:
-        await self._driver.write(self._shared(queries.prune_sessions), before_ms)
-        await self._driver.write(self._shared(history.prune), before_ms)
+        async def prune(session: Session) -> None:
+            # In one transaction: a session that is added again starts with number 1.
+            await queries.prune_sessions(session, before_ms)
+            await history.prune(session, before_ms)
+
+        await self._driver.write(self._shared(prune))
 
     # --- deliveries -------------------------------------------------------------------------------
 
