@@ -14,6 +14,7 @@ from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import NO_WORK, Json, Work
+from wakeful.launch.chat.prompt import with_prompt
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
 from wakeful.launch.precheck import PrecheckedLauncher, RecordCheck, needs_precheck
 from wakeful.launch.pull import check_pull
@@ -188,7 +189,7 @@ def build_launch(
     signal = isinstance(run, TakenRun) and run.instance_id is not None
     launch = (SignalLaunch if signal else Launch)(
         run.id, run.job_name, run.job_id, run.workspace, run.agent,
-        payload if payload is not None or work.message is None else _message_payload(work.message),
+        payload if work.message is None else _with_message(work.message, payload, run.trigger, work.target),
         run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, work.target or {},
         policy.timeout_ms, work.stateless,
         None
@@ -263,6 +264,15 @@ def _missing(kind: str) -> _FixedOutcome:
     return _FixedOutcome(
         kind, Failed(f"no launcher for '{kind}' in this process", reason="not_registered", counted=False)
     )
+
+
+def _with_message(
+    message: str, payload: str | None, trigger: str, target: Mapping[str, Json] | None
+) -> str | None:
+    """Return what a run of a job with a message carries. Only `chat` combines it with a payload."""
+    if payload is None:
+        return _message_payload(message)
+    return with_prompt(message, payload, trigger) if target and target.get("kind") == "chat" else payload
 
 
 @bounded_cache(4 * MB, lambda payload, message: text_size(message, payload or ""))
