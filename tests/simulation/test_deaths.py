@@ -160,6 +160,33 @@ async def test_a_claim_whose_answer_is_lost_is_given_back_and_not_held_for_ever(
 
 
 @simulated()
+async def test_a_lost_claim_is_released_though_the_outcome_of_the_attempt_before_seems_unwritten(
+    world: World,
+):
+    job = await world.create("job", MINUTELY, body=_fails_once(set()), backoff={"baseMs": 1, "maxMs": 1})
+    replica = await world.start()
+    real, seen = CrashingStore._call, set[str]()
+
+    async def call(name: str, *rest: object) -> object:
+        if name == "finish" and "finish" in seen and "release" not in seen:
+            raise Unavailable("finish: no connection")
+        answer = await real(replica.store, name, *rest)
+        if name in ("finish", "take") and answer and name not in seen:
+            seen.add(name)
+            raise Unavailable(f"{name}: no answer")
+        if name == "release":
+            seen.add(name)
+        return answer
+
+    replica.store._call = call  # type: ignore[method-assign, assignment]
+    await world.sleep(80)
+    assert seen == {"finish", "take", "release"}
+    (run,) = world.recorded(job)
+    assert (run.state, run.attempt) == ("succeeded", 3)
+    world.journal.slow = True
+
+
+@simulated()
 async def test_a_stopped_worker_releases_its_runs_immediately(world: World):
     job = await world.create("job", MINUTELY, RETRY, body=hung)
     first = await world.start()

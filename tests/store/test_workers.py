@@ -205,11 +205,21 @@ async def test_release_with_keep_releases_only_the_other_runs_of_the_worker(stor
     _, told = await given_held(store, "w1")
     _, untold = await given_held(store, "w1", name="other")
     await store.beat("w1", NOW, [told.id])
-    assert await store.release("w1", NOW + SECOND, [told.id]) == 1
+    assert await store.release("w1", NOW + SECOND, [(told.id, 1)]) == 1
     assert (await look(store, told)).state == "running"
     assert ((seen := await look(store, untold)).state, seen.due_ms) == ("retrying", NOW + SECOND)
     assert await store.rescue(NOW, NOW, 10, _nobody, alone) == [], "it is still alive"
     assert await store.release("w1", NOW + SECOND, []) == 1
+
+
+async def test_release_with_keep_releases_another_attempt_of_a_kept_run(store: Store) -> None:
+    _, run = await given_held(store, "w1")
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW)], alone)
+    (again,) = await store.take(NOW, "w1", {"cron": 1})
+    assert (again.id, again.attempt) == (run.id, 2)
+    assert await store.release("w1", NOW, [(run.id, 2)]) == 0
+    assert await store.release("w1", NOW, [(run.id, 1)]) == 1
+    assert (await look(store, run)).state == "retrying"
 
 
 async def test_a_released_run_is_taken_again_with_the_next_attempt(store: Store) -> None:

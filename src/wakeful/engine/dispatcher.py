@@ -59,7 +59,8 @@ class Dispatcher(Loop):
         """Release runs claimed for us whose claim response was lost."""
         # So that nothing is claimed meanwhile. While claims are uncertain, no outcome takes another run.
         async with self._worker.taking, self._worker.reserve_slots():
-            known = list(self._worker.in_flight)
+            # By attempt: the outcome of an earlier one may still have to be written, or be refused.
+            known = [(run_id, run.launch.attempt) for run_id, run in self._worker.in_flight.items()]
             released = await self._store.release(self._worker_name, self.clock.now_ms(), known)
             self._worker.claims_uncertain = False
         if released:

@@ -327,11 +327,12 @@ class Store(
         """
         ...
 
-    async def release(self, worker: str, now_ms: int, keep: Sequence[str] | None = None) -> int:
+    async def release(self, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None = None) -> int:
         """Delete the worker and retry at once the runs that it holds. Returns how many.
 
-        With `keep` the worker stays, and so do these runs: it releases runs whose claim was committed while
-        the response was lost. The attempts go into `attempts` with the error `released`. Topic: `runs`.
+        With `keep` the worker stays, and so do these attempts (run id and attempt): it releases runs whose
+        claim was committed while the response was lost. The attempts go into `attempts` with the error
+        `released`. Topic: `runs`.
         """
         ...
 

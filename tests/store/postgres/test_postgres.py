@@ -246,7 +246,7 @@ async def test_live_runs_matches_runs_after_random_operations(
                 run = dice.choice(live)
                 await store.cancel_run(run.id, NOW, "enough", running=run.state == "running")
             case 6:
-                await store.release("w2", NOW, keep=[run.id for run in live[:2]])
+                await store.release("w2", NOW, keep=[(run.id, run.attempt) for run in live[:2]])
             case 7:
                 await store.rescue(NOW + DAY, NOW + 1, 3, end, rules(follow))
             case 8:

@@ -151,12 +151,13 @@ async def rescue(
 
 
 async def release(
-    db: Db, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
+    db: Db, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None
 ) -> int:
     """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
     instances = await lock_held_by(db, worker)
-    held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker, instances) if run_id not in kept]
+    found = await db.fetch(sql.HELD_BY, worker, instances)
+    held = [run_id for run_id, attempt in found if (run_id, attempt) not in kept]
     await release_runs(db, events, now_ms, held)
     await expose(db, events, now_ms, instances)
     if keep is None:

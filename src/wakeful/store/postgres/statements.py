@@ -428,7 +428,7 @@ DELETE_DEAD_WORKERS: Final = """
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = $1"
 #: live_runs_held; the runs' primary key for what is found. Of signal runs those whose instance is locked
 HELD_BY: Final = """
-    SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
+    SELECT r.id::text, r.attempt FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE coalesce(l.state, '') = 'running' AND l.worker = $1 AND NOT l.is_pull
         AND (l.instance_id IS NULL OR l.instance_id = ANY($2::uuid[]))
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END

@@ -120,7 +120,12 @@ class Leases(Protocol[C]):
     ) -> tuple[set[str], list[TakenRun]]: ...
 
     async def release(
-        self, db: C, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
+        self,
+        db: C,
+        events: TransactionEvents,
+        worker: str,
+        now_ms: int,
+        keep: Sequence[tuple[str, int]] | None,
     ) -> int: ...
 
     async def prune(

@@ -161,7 +161,7 @@ class SqlStore(
             rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences
         )
 
-    async def release(self, worker: str, now_ms: int, keep: Sequence[str] | None = None) -> int:
+    async def release(self, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None = None) -> int:
         return await self._driver.write(self._operations.leases.release, worker, now_ms, keep)
 
     async def prune(self, before_ms: int, limit: int) -> int:

@@ -150,11 +150,15 @@ async def rescue(
 
 
 async def release(
-    db: sqlite3.Connection, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    worker: str,
+    now_ms: int,
+    keep: Sequence[tuple[str, int]] | None,
 ) -> int:
     """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
-    found = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
+    found = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[:2] not in kept]
     held = [row[:-1] for row in found]
     release_runs(db, events, now_ms, held, {row[-1] for row in found if row[-1] is not None})
     if keep is None:
