@@ -32,7 +32,8 @@ from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
 
 PREFIX: Final = "hook_"
-#: How many requests with unknown tokens a process looks up in a minute.
+#: How many requests with unknown tokens a process looks up in a minute, per address: one sender of wrong
+#: requests does not stop the others.
 UNKNOWN_PER_MINUTE: Final = 600
 
 _TOKEN: Final = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
@@ -82,7 +83,7 @@ class JobHooks:
         self._editor = editor
         self._per_minute = dependencies.hooks_per_minute
         self._requests = RateLimiter[str](self._per_minute)
-        self._unknown = RateLimiter[None](UNKNOWN_PER_MINUTE)
+        self._unknown = RateLimiter[str | None](UNKNOWN_PER_MINUTE)
         #: hashes of tokens that were valid lately: unknown ones do not use up their lookups
         self._seen: set[bytes] = set()
         #: called with each run that a request has created
@@ -121,7 +122,7 @@ class JobHooks:
         row = await self._editor.find(principal, "read", workspace, agent, name)
         found = await self._store.hooks_of_job(row.id)
         if not found:
-            raise _no_hook(row.name)
+            raise _no_hook(row)
         return Hook(found[0], found[1] if len(found) > 1 else None)
 
     async def exists(self, job_id: str) -> bool:
@@ -136,7 +137,7 @@ class JobHooks:
         check_version(row, version)
         entry = principal.entry(workspace, "job.delete-hook", f"{agent}/{row.name}")
         if not await self._store.delete_hooks(row.id, [entry]):
-            raise _no_hook(row.name)
+            raise _no_hook(row)
 
     # --- senders -----------------------------------------------------------------------------------
 
@@ -145,13 +146,13 @@ class JobHooks:
         if _TOKEN.fullmatch(token) is None:
             raise _unknown()
         hashed, now_ms = _hash(token), self._store.clock.now_ms()
-        if hashed not in self._seen and (wait_s := self._unknown.wait_s(None, now_ms)):
+        if hashed not in self._seen and (wait_s := self._unknown.wait_s(address, now_ms)):
             raise RateLimited("too many requests with unknown trigger URLs; try again later", wait_s)
         hook = await self._store.hook(hashed)
         job = None if hook is None else await self._store.job_by_id(hook.job_id)
         if hook is None or job is None:
             self._seen.discard(hashed)
-            self._unknown.take(None, now_ms)
+            self._unknown.take(address, now_ms)
             raise _unknown()
         if len(self._seen) >= _MOST:
             self._seen.clear()
@@ -216,8 +217,10 @@ def _unknown() -> NotFound:
     )
 
 
-def _no_hook(name: str) -> NotFound:
-    return NotFound(f"job '{name}' has no trigger URL; create one with 'wakeful hook {name}'")
+def _no_hook(job: JobRow) -> NotFound:
+    return NotFound(
+        f"job '{job.name}' has no trigger URL; create one with 'wakeful hook {job.agent}/{job.name}'"
+    )
 
 
 def _not_enabled(job: JobRow) -> FailedPrecondition:

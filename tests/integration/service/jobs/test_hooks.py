@@ -203,7 +203,7 @@ async def test_a_deleted_url_stops_at_once_and_the_old_one_too(ask: ApiClient):
     assert [(await send()).status for send in (first, second)] == [404, 404]
     missing = [await ask(method, f"{JOBS}/deploy/hook") for method in ("DELETE", "GET")]
     assert [each.code for each in missing] == ["not-found"] * 2
-    assert "has no trigger URL; create one" in missing[0].body["detail"]
+    assert "has no trigger URL; create one with 'wakeful hook " in missing[0].body["detail"]
     assert (await ask("GET", f"{JOBS}/deploy")).body["hook"] is False
     third = await _new_url(ask)
     assert (await third()).status == 202
@@ -300,12 +300,14 @@ async def test_unknown_urls_are_not_found_and_then_limited(ask: ApiClient):
     hooks = ask.app.services.jobs.hooks
     now_ms = ask.app.services.now_ms()
     for _ in range(UNKNOWN_PER_MINUTE):
-        hooks._unknown.take(None, now_ms)
+        hooks._unknown.take("127.0.0.1", now_ms)
     limited = await unknown()
     assert (limited.status, limited.code) == (429, "resource-exhausted")
     assert int(limited.headers["retry-after"]) >= 1
-    # A URL that worked lately is not affected.
+    # A URL that worked lately is not affected, nor are other addresses.
     assert (await known()).status == 202
+    with pytest.raises(NotFound, match="no such trigger URL"):
+        await hooks.authenticate("hook_" + "y" * 43, "192.0.2.7")
 
 
 @pytest.fixture
