@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
             return
         if not rotate and (await s.out.wait_for(jobs.get(slug))).get("hook"):
             found = await s.out.wait_for(jobs.get_hook(slug))
-            s.out.show(found, *_known(slug, found))
+            s.out.show(found, *_known(name, found))
             return
         created = await s.out.wait_for(jobs.create_hook(slug))
         s.out.show(created, *new_hook(created))

@@ -40,8 +40,12 @@ def check_change(principal: Principal, job: JobRecord | JobRow) -> None:
 
 
 def check_removal(principal: Principal, job: JobRow, running: Iterable[RunView]) -> None:
-    """Raise PermissionDenied if an agent's key deletes it, unless in a run that the agent did not start."""
-    if all(run.trigger == AGENT_TRIGGER for run in running):
+    """Raise PermissionDenied if an agent's key deletes it, unless in a run that the agent did not start.
+
+    If the call names its run (`x-wakeful-run-id`), that must be a run of the job.
+    """
+    own = (run for run in running if principal.run_id in (None, run.id))
+    if all(run.trigger == AGENT_TRIGGER for run in own):
         check_change(principal, job)
 
 

@@ -184,7 +184,7 @@ class AgentCall:
         if enables and (context.approval or old.disabled_reason == APPROVAL):
             raise PermissionDenied(
                 f"job '{old.name}': agent '{old.agent}' needs approval, so only a person can enable its "
-                f"jobs; ask an admin (wakeful resume {old.name})"
+                f"jobs; ask an admin (wakeful resume {old.agent}/{old.name})"
             )
 
 

@@ -101,7 +101,7 @@ def waits_for_approval(job: JobRow) -> tuple[str, ...]:
         return ()
     return (
         f"job '{job.name}' waits for approval: agent '{job.agent}' needs it for the jobs that it makes, and "
-        f"a person enables them (wakeful resume {job.name})",
+        f"a person enables them (wakeful resume {job.agent}/{job.name})",
     )
 
 

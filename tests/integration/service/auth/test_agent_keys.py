@@ -114,7 +114,9 @@ async def test_an_agent_key_can_delete_a_job_of_an_admin_while_executing_its_run
     await ask("POST", f"{ADMINS}/run")
     (claimed,) = (await ada("POST", "/runs/claim", {"worker": "w", "waitMs": 5_000})).body["runs"]
     assert claimed["trigger"] == "user"
-    assert (await ada("DELETE", ADMINS)).status == 204
+    other = {"x-wakeful-run-id": "0190a0b0-0000-7000-8000-000000000000"}
+    assert (await ada("DELETE", ADMINS, headers=other)).status == 403, "the call is made in another run"
+    assert (await ada("DELETE", ADMINS, headers={"x-wakeful-run-id": claimed["id"]})).status == 204
 
 
 @on_one_store

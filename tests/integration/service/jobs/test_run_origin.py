@@ -439,7 +439,7 @@ async def test_jobs_of_an_agent_that_needs_approval_wait_for_a_person(ask: ApiCl
     made = await ada("POST", JOBS, {"name": "weekly", **WEEKLY})
     assert (made.status, made.body["enabled"], made.body["disabledReason"]) == (201, False, "approval")
     assert made.body["nextAt"] is None
-    assert any("waits for approval" in warning for warning in made.body["warnings"])
+    assert any("(wakeful resume ada/" in warning for warning in made.body["warnings"])
     tried = [
         await ada("POST", f"{JOBS}/weekly/resume"),
         await ada("PATCH", f"{JOBS}/weekly", {"enabled": True}),
