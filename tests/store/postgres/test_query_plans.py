@@ -343,6 +343,8 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "NEXT_DELIVERY": [],
         "PRUNE_TURNS": [FIRST_ID],
         "PRUNE_SESSIONS": [NOW],
+        "TIMINGS": ["ws-5"],
+        "TIMINGS_OF_AGENT": ["ws-5", "agent-5"],
     }
     statements = _statements()
     for name, values in given.items():

@@ -108,6 +108,12 @@ def _load(db: sqlite3.Connection) -> None:
     )
     db.execute(
         f"""
+        INSERT INTO agents (workspace, name, active, description, version, created_at, updated_at, evolution)
+        SELECT DISTINCT workspace, agent, 1, '', 1, {NOW}, {NOW}, iif(agent = 'agent-7', 'suggest', NULL)
+        FROM jobs"""
+    )
+    db.execute(
+        f"""
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS // 10})
         INSERT INTO keys SELECT 'key-' || i, 'ws-' || (i % 10), '', 'agent', 'agent-1',
             CAST('hash-' || i AS BLOB), {NOW}, 'key:1', NULL, NULL, NULL FROM n"""
