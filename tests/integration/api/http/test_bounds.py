@@ -99,7 +99,8 @@ async def test_a_body_value_at_a_bound_is_accepted_and_one_beyond_is_rejected(as
 @on_one_store
 async def test_a_query_parameter_at_a_bound_is_accepted_and_one_beyond_is_rejected(ask: ApiClient):
     await ask("PUT", f"{JOBS}/digest", {"schedule": SELDOM})
-    known = {"workspace": "default", "agent": "default", "name": "digest"}
+    await ask("POST", "/agents/default/messages", {"message": "hello", "session": "main"})
+    known = {"workspace": "default", "agent": "default", "name": "digest", "session": "main"}
     checked = 0
     for operation in OPERATIONS:
         if operation.method != "GET" or operation.about["operationId"] == "streamEvents":
