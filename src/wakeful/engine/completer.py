@@ -147,20 +147,24 @@ class Completer(Loop):
     def _requeue(self, one: Finished, error: Exception) -> None:
         """Retry this outcome after the others, at last without its output. Raises the error."""
         self._fault_counts[one.run_id] += 1
-        if self._fault_counts[one.run_id] >= _MAX_FAULTS and one.reason != _REASON:
+        if self._fault_counts[one.run_id] >= _MAX_FAULTS and (one.reason != _REASON or _has_texts(one)):
             self._drop_output(one, error)
         self._finished.append(self._finished.pop(0))
         raise error
 
     def _drop_output(self, one: Finished, error: Exception) -> None:
-        """Replace the first outcome by one without output. Raises the error if it has none already.
+        """Replace the first outcome by one without output. Raises the error if there is nothing to drop.
 
-        A signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
+        What it adds to histories, and its evidence, are dropped if it cannot be written without output. A
+        signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
         """
         log.error(
             "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt,
             worker=self.worker_name, exc_info=error,
         )  # fmt: skip
+        if one.reason == _REASON and _has_texts(one):
+            self._finished[0] = one._replace(history=(), evidence=None)
+            return
         if one.reason == _REASON:
             self._finished.append(self._finished.pop(0))
             raise error
@@ -170,3 +174,8 @@ class Completer(Loop):
             return
         message = f"{_UNSTORABLE} ({type(error).__name__})"
         self._finished[0] = one._replace(output=None, usage=None, error=message, reason=_REASON)
+
+
+def _has_texts(outcome: Finished) -> bool:
+    """Whether an outcome has texts besides its output."""
+    return bool(outcome.history or outcome.evidence)

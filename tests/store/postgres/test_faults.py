@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from tests.support.factories import alone, asked, ended, given_job, held, look
+from tests.support.factories import NOW, alone, asked, ended, given_job, held, look
 from wakeful.clock import SystemClock
+from wakeful.conversations import HistoryAppend
 from wakeful.engine.completer import Completer
 from wakeful.errors import DatabaseFault, Unstorable
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
+from wakeful.store.sessions import SessionKey
 
 
 async def _fail(url: str, code: str, times: int, when: str = "true") -> None:
@@ -98,6 +100,18 @@ async def test_a_rejected_value_is_dropped_without_a_retry(store: PostgresStore,
     await _write(store, [outcome for _, outcome in held_runs])
     seen = [await look(store, run) for run, _ in held_runs]
     assert [(run.output, run.reason) for run in seen] == [("one", None), (None, "unstorable")]
+
+
+async def test_a_history_that_cannot_be_written_is_dropped(store: PostgresStore) -> None:
+    (good, one), (bad, two) = await _held(store, "one", "two")
+    said = HistoryAppend("default", "default", "main", "assistant", "hello", good.id, NOW)
+    one, two = one._replace(history=(said,)), two._replace(history=(said._replace(run_id="no id"),))
+    assert sorted(await _write(store, [one, two])) == sorted([good.id, bad.id])
+    seen = await look(store, bad)
+    assert (seen.state, seen.reason) == ("succeeded", "unstorable")
+    assert [entry.run_id for entry in await store.history(SessionKey("default", "default", "main"))] == [
+        good.id
+    ]
 
 
 async def test_faults_and_rejected_values_raise_different_errors(store: PostgresStore, url: str) -> None:
