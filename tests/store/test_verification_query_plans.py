@@ -24,6 +24,7 @@ CASES: dict[str, list[object]] = {
     "TAKE": [ONE, "w2", NOW],
     "VERIFIED": [[ONE]],
     "HELD": [ONE, 1],
+    "LOCK": [ONE],
     "POSTPONE": [ONE, "w2", 1, NOW, 0],
     "RESTORE_WORKER": [ONE, None],
     "RESTORE_ATTEMPT": [ONE, 1, None],

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 
 from tests.store.postgres.saying import say
+from tests.store.test_verifications import given_reported
 from tests.support.factories import (
     DAY,
     NOW,
@@ -206,3 +207,29 @@ async def test_waiting_too_long_for_a_lock_fails_with_unavailable(
     await transaction.rollback()
     await connection.close()
     assert (await store.plan(NOW, 10, fire)).claimed == 1
+
+
+async def test_a_stop_waits_for_the_verification_before_it_locks_the_run(
+    store: PostgresStore, other: PostgresStore, url: str
+) -> None:
+    run = await given_reported(store)
+
+    async def hold(db: Db, _: TransactionEvents) -> None:
+        await db.execute("SELECT FROM verifications WHERE run_id = $1 FOR UPDATE", run.id)
+
+    watcher = await asyncpg.connect(url)
+    waiting = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    async with _in_the_middle(other, hold):
+        stopping = asyncio.create_task(store.cancel_run(run.id, NOW, "stopped", running=True))
+        while not await watcher.fetchval(waiting):
+            await asyncio.sleep(0.01)
+        free = await watcher.fetchval(
+            "SELECT count(*) FROM (SELECT FROM wakeful.runs WHERE id = $1 FOR UPDATE SKIP LOCKED) r", run.id
+        )
+    await watcher.close()
+    assert free == 1, "the check that ends meanwhile can lock the run"
+    stopped = await stopping
+    assert stopped is not None
+    assert (stopped.state, await store.verification(run.id)) == ("cancelled", None)

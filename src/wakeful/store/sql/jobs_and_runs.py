@@ -145,9 +145,12 @@ class SqlJobsAndRuns(SqlBase[D]):
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
     ) -> RunView | None:
         async def cancel(db: D, events: TransactionEvents) -> RunView | None:
+            session = self._driver.session(db)
+            if running:
+                await verifications.lock(session, run_id)
             run = await self._operations.runs.cancel_run(db, events, run_id, now_ms, reason, running)
             if run is not None and run.worker == VERIFYING:
-                await verifications.delete(self._driver.session(db), run_id)
+                await verifications.delete(session, run_id)
             return run
 
         return await self._record(Recorded(entries), cancel)

@@ -37,6 +37,8 @@ HELD: Final = """
     SELECT v.worker, v.tries, v.reported_by FROM verifications v WHERE v.run_id = $1 AND v.attempt = $2
     FOR UPDATE"""
 #: the primary key
+LOCK: Final = "SELECT v.run_id::text FROM verifications v WHERE v.run_id = $1 FOR UPDATE"
+#: the primary key
 DELETE: Final = "DELETE FROM verifications WHERE run_id = $1"
 #: the primary key
 POSTPONE: Final = """
@@ -112,6 +114,12 @@ async def held_by(
     if row is None or (held is not None and (row[0], row[1]) != held):
         return None
     return (row[2],)
+
+
+async def lock(session: Session, run_id: str) -> None:
+    """Lock the verification of a run, if there is one: before the run, as `finish_verification` does."""
+    if is_id(run_id):
+        await session.row(LOCK, run_id)
 
 
 async def end(session: Session, finished: Finished, reported_by: str | None) -> None:
