@@ -40,6 +40,8 @@ from wakeful.settings import PREFIX, Settings
 WORKER_PORT: Final = 9254
 #: Seconds for requests in progress when the server stops.
 GRACE: Final = 5.0
+#: Seconds for RPC connections to close by themselves.
+_RPC_GRACE: Final = 1.0
 #: Seconds between two checks of whether they have ended.
 _POLL: Final = 0.01
 #: Seconds that an idle connection is kept: longer than proxies keep theirs.
@@ -158,7 +160,7 @@ class Listening:
         self._connections = cast(Connections, app.state.connections)
         self._socket = _bound(settings.host, settings.port)
         self._address = self._socket.getsockname()
-        self._server = _Server(self._config, self._socket, connection_limit(settings))
+        self._server = _Server(self._config, self._socket, connection_limit(settings), self._connections)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -201,8 +203,11 @@ class Listening:
 class _Server(uvicorn.Server):
     """Uvicorn without its signal handling and accept loop, and with events for the start and the end."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, limit: int | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket, limit: int | None, rpc: Connections
+    ) -> None:
         super().__init__(config)
+        self._rpc = rpc
         self._listener = listener
         self._limit = limit
         self._acceptor: Acceptor | None = None
@@ -245,6 +250,9 @@ class _Server(uvicorn.Server):
         assert acceptor is not None
         await acceptor.close()
         try:
+            with contextlib.suppress(TimeoutError):  # they send a reason, Uvicorn does not
+                async with asyncio.timeout(_RPC_GRACE):
+                    await self._rpc.closed()
             for connection in list(self.server_state.connections):
                 connection.shutdown()
             await self._requests_ended()
