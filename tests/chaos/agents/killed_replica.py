@@ -40,7 +40,7 @@ from wakeful.store.changelog import TransactionEvents
 #: outcome is written; in the transaction, after the run is written and before the directives are; after all
 #: is written and before the commit; after the commit and before the next handler starts.
 STAGES = ("taken", "handler", "returned", "halfway", "written", "committed")
-#: The signal whose first attempt is killed.
+#: The signal whose attempt is killed: the first that starts. A busy machine may lose an earlier claim.
 FATAL = 2
 SINK = "sink"
 RELAY = "relay"
@@ -151,7 +151,7 @@ class Sink(Agent):
 
 
 class Death:
-    """Kills the process at one stage of the first attempt of the fatal signal."""
+    """Kills the process at one stage of the first attempt of the fatal signal that it starts."""
 
     def __init__(self, stage: str) -> None:
         self._stage = stage
@@ -162,7 +162,7 @@ class Death:
         start = AgentLauncher.start
 
         async def start_or_die(launcher: AgentLauncher, run: Launch) -> Outcome:
-            if run.signal == "work" and f'"number":{FATAL}' in str(run.payload_text) and run.attempt == 1:
+            if run.signal == "work" and f'"number":{FATAL}' in str(run.payload_text):
                 self._run = run.id
                 self._reach("taken")
             return await start(launcher, run)

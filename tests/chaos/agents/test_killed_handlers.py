@@ -196,7 +196,7 @@ async def check(app: Wakeful, stage: str, fatal: str) -> None:
     assert [published[run.id] for run in runs if run.signal == "work"] == [1, 1, 1], stage
     assert len(await runs_of(app, SINK, stage)) == 3, stage
     (killed,) = [run for run in runs if run.id == fatal]
-    assert (killed.attempt > 1) is (stage != "committed"), stage
+    assert killed.attempt > 1 or stage == "committed", stage
 
     jobs = await app.store.schedules(instance_id("default", stage, INSTANCE))
     assert [job.schedule_id for job in jobs] == ["job-3"], stage
