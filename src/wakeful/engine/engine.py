@@ -125,6 +125,7 @@ class Engine:
             consequences,
             metrics.record_finished,
             metrics.record_verification,
+            max_sleep_ms=2 * config.heartbeat_ms,
             lease_ms=config.lease_ms,
         )
         self._worker.on_slot_free = self._dispatcher.wake

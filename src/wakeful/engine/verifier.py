@@ -38,8 +38,6 @@ from wakeful.verification import WAIT_MS, Verdict, conclude_verified, outcome_of
 
 #: The most checks at once.
 MAX_CONCURRENT: Final = 32
-#: The longest sleep without a notification.
-_MAX_SLEEP_MS: Final = 10_000
 #: Seconds that checks have to end when the process stops.
 _GRACE_S: Final = 2.0
 #: The pause after a result could not be written.
@@ -72,9 +70,10 @@ class Verifier(Loop):
         on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
         on_checked: Callable[[str], None],
         *,
+        max_sleep_ms: int,
         lease_ms: int,
     ) -> None:
-        super().__init__(clock, _MAX_SLEEP_MS)
+        super().__init__(clock, max_sleep_ms)
         self._worker_name = worker_name
         self._store = store
         self._launchers = launchers
