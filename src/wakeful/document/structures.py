@@ -55,8 +55,10 @@ def read_labels(value: object) -> dict[str, str]:
 def read_chain(value: object) -> Chain:
     """Return the job to wait for, from its name or from an object that also has the result.
 
-    >>> read_chain("extract"), read_chain({"job": "extract", "on": "failed"})
-    (Chain(job='extract', on='succeeded'), Chain(job='extract', on='failed'))
+    >>> read_chain("extract")
+    Chain(job='extract', on='succeeded', output=False)
+    >>> read_chain({"job": "extract", "on": "failed", "output": True})
+    Chain(job='extract', on='failed', output=True)
     """
     values = {"job": value} if isinstance(value, str) else value
     if not isinstance(values, Mapping):
