@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wakeful.document import Defaults, policy_to_text, read_definition, timing_to_text
+from wakeful.errors import InvalidSchedule
 from wakeful.peaks import (
     MANY,
     MINUTE_MS,
@@ -90,7 +91,10 @@ def test_intervals_start_in_the_minutes_of_their_ticks(
         fields["endAt"] = START + end * 3_600_000
     anchor_ms = anchor * MINUTE_MS if start is None else START + start * 3_600_000
     phase = anchor_ms % every_ms // MINUTE_MS
-    count = _count({"kind": "every", "everyMs": every_ms}, 1, phase, **fields)
+    try:
+        count = _count({"kind": "every", "everyMs": every_ms}, 1, phase, **fields)
+    except InvalidSchedule:
+        return  # it ends before its first tick
     found = _starts(compute_week([count], NOW))
     scanned = _scanned({"kind": "every", "everyMs": every_ms}, phase * MINUTE_MS, **fields)
     assert found == dict(scanned)
