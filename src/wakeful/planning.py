@@ -310,7 +310,8 @@ class _JobPlanner:
             left = min(left, job.policy.max_runs - self.run_count)
         number = 0
         while self.cursor is not None and self.cursor <= last and not self._exhausted:
-            fire = begin + (end - begin) * number // max(1, left)
+            # Ticks that a budget skips do not count as runs, so there may be more than `left`.
+            fire = begin + (end - begin) * min(number, left) // max(1, left)
             if self._full:
                 self.spread = Spread(fire, end)
                 return

@@ -399,6 +399,16 @@ def test_spread_counts_only_the_runs_left_under_max_runs():
     assert [verdict.fire_ms - now for verdict in back.verdicts] == [0, 15_000, 30_000, 45_000]
 
 
+def test_ticks_that_a_budget_skips_do_not_move_a_spread_beyond_its_window():
+    now = minute(500.5)
+    job = JobState("j1", MINUTELY, Policy(catchup="spread", max_runs=4), minute(1))
+    skipped = decide(job, Facts(blocked="budget"), now, Limits(lookahead_ms=60_000, max_catchup=100))
+    assert {verdict.reason for verdict in skipped.verdicts} == {"budget"}
+    assert max(verdict.fire_ms for verdict in skipped.verdicts) <= now + 60_000
+    assert skipped.spread is not None
+    assert skipped.spread.from_ms <= skipped.spread.until_ms
+
+
 def test_a_complete_spread_leaves_no_state_for_the_next_pass():
     assert plan(minute(60.5), catchup="spread").spread is None
     job = JobState("j1", MINUTELY, Policy(), minute(1), spread=planning.Spread(T0, T0 + MINUTE))
