@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import count
 from random import Random
 from threading import Lock
 from typing import Final
@@ -14,6 +15,7 @@ os.register_at_fork(after_in_child=_RANDOM.seed)
 _VARIANT: Final = 2 << 62
 _LOCK: Final = Lock()
 _last_ms, _count, _prefix = 0, 0, ""
+_NUMBERS: Final = count()
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -48,6 +50,19 @@ def new_id(now_ms: int) -> str:
             _prefix = f"{_last_ms >> 16:08x}-{_last_ms & 0xFFFF:04x}-7"
         else:
             _count += 1
-        count, prefix = _count, _prefix
+        number, prefix = _count, _prefix
+    return _written(prefix, number)
+
+
+def id_at(ms: int) -> str:
+    """Return a new id whose time is exactly `ms`, also if the clock was set back since the last id.
+
+    >>> new_id(1_900_000_000_000) > id_at(1_800_000_000_000) >= first_id(1_800_000_000_000)
+    True
+    """
+    return _written(f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7", next(_NUMBERS) & 0xFFF)
+
+
+def _written(prefix: str, number: int) -> str:
     tail = f"{_VARIANT | _RANDOM.getrandbits(62):x}"
-    return f"{prefix}{count:03x}-{tail[:4]}-{tail[4:]}"
+    return f"{prefix}{number:03x}-{tail[:4]}-{tail[4:]}"

@@ -15,7 +15,7 @@ from wakeful.document.sessions import session_name
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.ids import new_id
+from wakeful.ids import id_at
 from wakeful.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED
 from wakeful.job import Work
 from wakeful.service.admin.budgets import Budgets
@@ -98,7 +98,7 @@ class MessageService:
         now_ms = self._store.clock.now_ms()
         call = await self._origins.call(principal, workspace, agent)
         body = _body(document.get("message"))
-        message = SessionMessage(new_id(now_ms), body, principal.actor, "user", now_ms)
+        message = SessionMessage(id_at(now_ms), body, principal.actor, "user", now_ms)
         if call is not None and command_in(body) is None:
             message = call.sent(message)
         _check_size(session, message, self._longest)
