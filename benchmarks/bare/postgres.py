@@ -32,7 +32,7 @@ async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
             )
             for job in facts
         ]  # fmt: skip
-        await db.execute(sql.INSERT_RUNS, runs, now_ms)
+        await db.execute(sql.INSERT_RUNS, [run[:-1] for run in runs], now_ms)
         later, once = sql.numbers([now_ms + HOUR_MS] * len(claimed)), sql.numbers([1] * len(claimed))
         await db.execute(sql.ADVANCE, ",".join([job[0] for job in claimed]), later, later, once)
 

@@ -64,7 +64,7 @@ async def postgres_floor(
         now_ms = time.time_ns() // 1_000_000
         counts = Counter(each.run.instance_id for each in many)
         await db.execute(_NUMBER, list(counts), list(counts.values()))
-        await db.fetchval(INSERT_SIGNALS, [each.run for each in many], now_ms, numbers(range(len(many))))
+        await db.fetchval(INSERT_SIGNALS, [each.run[:-1] for each in many], now_ms, numbers(range(len(many))))
         await db.execute(_ADD_IDS, *map(list, zip(*map(id_row, many), strict=True)))
 
     async def end_and_take(db: Any, tell: object, chosen: list[str]) -> None:

@@ -110,7 +110,9 @@ def _sqlite(path: str, names: Sequence[str], signals: int, insert: int, batch: i
         db.execute("BEGIN IMMEDIATE")
         counts = Counter(each.run.instance_id for each in many)
         db.executemany(_NUMBER, [(count, key) for key, count in counts.items()])
-        db.executemany(lite.INSERT_SIGNALS, [(*run, 0, None, now_ms, n) for n, (run, *_) in enumerate(many)])
+        db.executemany(
+            lite.INSERT_SIGNALS, [(*run[:-1], 0, None, now_ms, n) for n, (run, *_) in enumerate(many)]
+        )
         db.executemany(_ADD_ID, [id_row(each) for each in many])
         db.execute("COMMIT")
     done = 0
