@@ -13,7 +13,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from wakeful.capabilities import function_requirement
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
@@ -38,6 +38,9 @@ _OF_VERIFY: Final = ("output", "evidence")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 log = get_logger("wakeful.launch.function")
+
+
+_T = TypeVar("_T")
 
 
 class _Registered(NamedTuple):
@@ -142,20 +145,7 @@ class FunctionLauncher:
         found = self._functions.get(name) if isinstance(name, str) else None
         if found is None:
             return self._not_registered(name)
-        function, awaited, takes_run = found
-        try:
-            if not awaited:
-                return result_of_value(await self._in_thread(function, takes_run, run))
-            return result_of_value(await (function(run) if takes_run else function()))
-        except Permanent as error:
-            return Failed(truncate(error.message), permanent=True)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return _failed(run, name, error)
-        except (Exception, SystemExit) as error:
-            return _failed(run, name, error)
+        return await self._check(run, str(name), found, result_of_value)
 
     async def verify(self, run: VerifyLaunch, verify: Mapping[str, Json]) -> Verdict | Failed:
         """Call the function of a verification and return its verdict. It gets `output` and `evidence` too."""
@@ -163,13 +153,20 @@ class FunctionLauncher:
         found = self._functions.get(name) if isinstance(name, str) else None
         if found is None:
             return self._not_registered(name)
+        given = {each: getattr(run, each) for each in _OF_VERIFY if each in _parameters(found.function)}
+        if given:
+            found = found._replace(function=partial(found.function, **given))
+        return await self._check(run, str(name), found, verdict_of_value)
+
+    async def _check(
+        self, run: Launch, name: str, found: _Registered, read: Callable[[object], _T]
+    ) -> _T | Failed:
+        """Call the function of a precheck or verification, and read what it returns."""
         function, awaited, takes_run = found
-        given = {each: getattr(run, each) for each in _OF_VERIFY if each in _parameters(function)}
-        function = partial(function, **given) if given else function
         try:
             if not awaited:
-                return verdict_of_value(await self._in_thread(function, takes_run, run))
-            return verdict_of_value(await (function(run) if takes_run else function()))
+                return read(await self._in_thread(function, takes_run, run))
+            return read(await (function(run) if takes_run else function()))
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True)
         except asyncio.CancelledError as error:
