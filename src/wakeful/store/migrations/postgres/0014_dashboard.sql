@@ -1,0 +1,67 @@
+-- compatible: adds tables and indexes that code of schema 13 does not use.
+--
+-- Sign-in sessions of the dashboard, revisions of jobs, and counts of finished runs.
+
+-- Sign-in sessions, by the SHA-256 of their token. They end with their key.
+CREATE TABLE web_sessions (
+    hash       bytea       NOT NULL PRIMARY KEY,
+    key_id     text        COLLATE "C" NOT NULL,
+    created_at timestamptz NOT NULL,
+    seen_at    timestamptz NOT NULL,  -- the last request, to the minute
+    expires_at timestamptz NOT NULL,
+    address    text
+);
+CREATE INDEX web_sessions_of_key ON web_sessions (key_id);
+CREATE INDEX web_sessions_expires ON web_sessions (expires_at);
+
+-- One-time links to sign in, by the SHA-256 of their token.
+CREATE TABLE sign_in_links (
+    hash       bytea       NOT NULL PRIMARY KEY,
+    key_id     text        COLLATE "C" NOT NULL,
+    created_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL
+);
+CREATE INDEX sign_in_links_expires ON sign_in_links (expires_at);
+
+-- Failed sign-ins by client address: when its allowance is full again.
+CREATE TABLE sign_in_limits (
+    address text        COLLATE "C" NOT NULL PRIMARY KEY,
+    full_at timestamptz NOT NULL
+);
+CREATE INDEX sign_in_limits_full ON sign_in_limits (full_at);
+
+-- What a job was before each change of its definition.
+CREATE TABLE job_revisions (
+    job_id      uuid        NOT NULL,
+    version     integer     NOT NULL,  -- of the job before the change
+    document    text        NOT NULL,  -- its fields before the change, without secrets
+    replaced_at timestamptz NOT NULL,
+    replaced_by text        NOT NULL,  -- role and actor of the change
+    PRIMARY KEY (job_id, version)
+);
+
+-- Finished runs by hour (UTC, counted from 1970).
+CREATE TABLE run_counts (
+    workspace text    COLLATE "C" NOT NULL,
+    hour      integer NOT NULL,
+    agent     text    COLLATE "C" NOT NULL,
+    state     text    COLLATE "C" NOT NULL,
+    runs      bigint  NOT NULL,
+    PRIMARY KEY (workspace, hour, agent, state)
+) WITH (fillfactor = 50);
+-- Finished runs of a job by day (UTC, counted from 1970).
+CREATE TABLE job_run_counts (
+    job_id      uuid    NOT NULL,
+    day         integer NOT NULL,
+    state       text    COLLATE "C" NOT NULL,
+    runs        bigint  NOT NULL,
+    duration_ms bigint  NOT NULL,  -- of all these runs
+    PRIMARY KEY (job_id, day, state)
+) WITH (fillfactor = 70);
+-- How far the counts are. One row.
+CREATE TABLE run_counts_position (
+    id       integer NOT NULL PRIMARY KEY CHECK (id = 1),
+    position bigint  NOT NULL
+);
+
+CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);

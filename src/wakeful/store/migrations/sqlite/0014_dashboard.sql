@@ -1,0 +1,67 @@
+-- compatible: adds tables and indexes that code of schema 13 does not use.
+--
+-- Sign-in sessions of the dashboard, revisions of jobs, and counts of finished runs.
+
+-- Sign-in sessions, by the SHA-256 of their token. They end with their key.
+CREATE TABLE web_sessions (
+    hash       BLOB    NOT NULL PRIMARY KEY,
+    key_id     TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    seen_at    INTEGER NOT NULL,  -- the last request, to the minute
+    expires_at INTEGER NOT NULL,
+    address    TEXT
+) WITHOUT ROWID;
+CREATE INDEX web_sessions_of_key ON web_sessions (key_id);
+CREATE INDEX web_sessions_expires ON web_sessions (expires_at);
+
+-- One-time links to sign in, by the SHA-256 of their token.
+CREATE TABLE sign_in_links (
+    hash       BLOB    NOT NULL PRIMARY KEY,
+    key_id     TEXT    NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX sign_in_links_expires ON sign_in_links (expires_at);
+
+-- Failed sign-ins by client address: when its allowance is full again.
+CREATE TABLE sign_in_limits (
+    address TEXT    NOT NULL PRIMARY KEY,
+    full_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX sign_in_limits_full ON sign_in_limits (full_at);
+
+-- What a job was before each change of its definition.
+CREATE TABLE job_revisions (
+    job_id      TEXT    NOT NULL,
+    version     INTEGER NOT NULL,  -- of the job before the change
+    document    TEXT    NOT NULL,  -- its fields before the change, without secrets
+    replaced_at INTEGER NOT NULL,
+    replaced_by TEXT    NOT NULL,  -- role and actor of the change
+    PRIMARY KEY (job_id, version)
+) WITHOUT ROWID;
+
+-- Finished runs by hour (UTC, counted from 1970).
+CREATE TABLE run_counts (
+    workspace TEXT    NOT NULL,
+    hour      INTEGER NOT NULL,
+    agent     TEXT    NOT NULL,
+    state     TEXT    NOT NULL,
+    runs      INTEGER NOT NULL,
+    PRIMARY KEY (workspace, hour, agent, state)
+) WITHOUT ROWID;
+-- Finished runs of a job by day (UTC, counted from 1970).
+CREATE TABLE job_run_counts (
+    job_id      TEXT    NOT NULL,
+    day         INTEGER NOT NULL,
+    state       TEXT    NOT NULL,
+    runs        INTEGER NOT NULL,
+    duration_ms INTEGER NOT NULL,  -- of all these runs
+    PRIMARY KEY (job_id, day, state)
+) WITHOUT ROWID;
+-- How far the counts are. One row.
+CREATE TABLE run_counts_position (
+    id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    position INTEGER NOT NULL
+);
+
+CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
