@@ -1,0 +1,1 @@
+"""The web dashboard: pages over the service layer, served at `/`."""

@@ -1,0 +1,1 @@
+"""One module per page, or per group of pages that belong together."""
