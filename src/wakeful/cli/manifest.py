@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
-from wakeful.cli.job_text import DEFINITION
 from wakeful.cli.show.diff import JobChange
-from wakeful.cli.yaml_text import YamlLines, load_yaml
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
+from wakeful.document.editable import DEFINITION
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Definition, Json, check_slug
+from wakeful.yaml_text import YamlLines, load_yaml
 
 LABEL: Final = "managed-by"
 _KEYS: Final = ("name", "agent", "jobs")

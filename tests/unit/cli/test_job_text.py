@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.cli.job_text import editable, job_patch, job_text, read_job_text
-from wakeful.cli.yaml_text import dump_yaml, load_yaml
+from wakeful.cli.job_text import job_patch, job_text, read_job_text
+from wakeful.document.editable import editable
+from wakeful.yaml_text import dump_yaml, load_yaml
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))
 _JSON = st.recursive(

@@ -16,7 +16,7 @@ from wakeful.cli.exit_codes import OK
 from wakeful.cli.output import print_error
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.diff import field_lines
-from wakeful.cli.show.jobs import default_fields, secret, status, ticks
+from wakeful.cli.show.jobs import secret, status, ticks
 from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape
 from wakeful.document.values import camel
@@ -90,7 +90,8 @@ class ConcurrentEdit(FailedPrecondition):
 
 
 async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
-    from wakeful.cli.job_text import editable, job_text, read_job_text
+    from wakeful.cli.job_text import job_text, read_job_text
+    from wakeful.document.editable import default_fields, editable
     from wakeful.service.auth.masking import masked_document
 
     editor = find_editor()

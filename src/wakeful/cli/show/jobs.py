@@ -41,6 +41,8 @@ def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Ta
 def job_page(job: JobShape, now_ms: int) -> Table:
     """Return a page with the fields of a job that differ from the defaults."""
     rest = cast(Mapping[str, object], job)
+    from wakeful.document.editable import default_fields  # not needed by every command
+
     defaults = default_fields()
     others = {
         name: compact(value)
@@ -151,12 +153,3 @@ def target(job: JobShape) -> str:
 def _ago(text: str | None, now_ms: int) -> str:
     ms = instant(text)
     return "" if ms is None else relative(ms, now_ms)
-
-
-def default_fields() -> dict[str, Json]:
-    """Return the fields of a minimal job: values equal to these are not shown."""
-    from wakeful.document import Defaults, read_definition, write_definition
-
-    return write_definition(
-        read_definition({"name": "a", "schedule": "every 1h"}, now_ms=0, defaults=Defaults())
-    )

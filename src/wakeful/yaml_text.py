@@ -1,4 +1,4 @@
-"""YAML as the command line reads and writes it: YAML 1.2 words, no duplicate keys, lines of values."""
+"""YAML as jobs are read and written in it: YAML 1.2 words, no duplicate keys, lines of values."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
 
 
-#: Characters that YAML reads as something else unless they are escaped, such as other line breaks.
+#: Characters that YAML reads as something else unless they are escaped, such as other line breaks, and those
+#: that change the direction of text.
 _ODD: Final = re.compile(
-    "[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+    "[^\n\x20-\x7e\xa0-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff"
+    "\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
 
 
