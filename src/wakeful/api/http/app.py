@@ -37,6 +37,7 @@ from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import named
 from wakeful.api.http.telemetry import NO_TELEMETRY
 from wakeful.api.rpc import socket
+from wakeful.dashboard import routes as dashboard
 from wakeful.document.values import camel
 from wakeful.service.services import Services
 
@@ -90,7 +91,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         _add_routes(app, part.router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
-    for router in (socket.router, docs_router, oauth.router):
+    for router in (socket.router, docs_router, oauth.router, *dashboard.routers()):
         _add_routes(app, router)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)

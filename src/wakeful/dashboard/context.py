@@ -1,0 +1,156 @@
+"""The request of a page: the caller, the workspace, and how a page is rendered.
+
+A page is a GET route of `page_router()` that takes a `PageDep`. It reads services and returns
+`page.render(...)`. Errors of the services become HTML pages; a request without a session goes to `/sign-in`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.responses import RedirectResponse, Response
+
+from wakeful.api.http.dependencies import current_principal, services_of
+from wakeful.api.http.problems import status_of
+from wakeful.dashboard.render import render_page
+from wakeful.errors import Unauthenticated, WakefulError
+from wakeful.service.auth.access import MAY, Action, Principal
+from wakeful.service.services import Services
+
+#: The cookie with the theme; without it, the browser decides.
+THEME: Final = "wakeful_theme"
+THEMES: Final = ("light", "dark")
+#: The header that asks for one region of a page.
+REGION: Final = "x-wakeful-region"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A request for a page of a workspace."""
+
+    request: Request
+    services: Services
+    principal: Principal
+    workspace: str
+    #: the current time of the database
+    now_ms: int
+    #: the token that unsafe requests of this session send
+    csrf: str = field(default="", repr=False)
+
+    @property
+    def theme(self) -> str | None:
+        """The theme that the user chose; None: that of the browser."""
+        chosen = self.request.cookies.get(THEME)
+        return chosen if chosen in THEMES else None
+
+    @property
+    def region(self) -> str | None:
+        """The region that the browser asks for; None: the whole page."""
+        return self.request.headers.get(REGION)
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query parameters that are not empty."""
+        return {key: value for key, value in self.request.query_params.items() if value}
+
+    def may(self, action: Action) -> bool:
+        """Return whether the role of the caller allows the action. The services check it again."""
+        if action == "operate" and self.principal.workspace is not None:
+            return False
+        return self.principal.role in MAY[action]
+
+    def url(self, *parts: str, **query: object) -> str:
+        """Return the address of a page of the workspace: `page.url("runs", run_id)`."""
+        return _address("/workspaces", self.workspace, parts, query)
+
+    def api(self, *parts: str, **query: object) -> str:
+        """Return the address of a path of the API in the workspace: `page.api("runs", run_id, "stop")`."""
+        return _address("/api/workspaces", self.workspace, parts, query)
+
+    def here(self, **query: object) -> str:
+        """Return the address of this page with these query parameters changed; None removes one."""
+        changed = {**self.query, **query}
+        given = {key: str(value) for key, value in changed.items() if value is not None and value != ""}
+        return self.request.url.path + (f"?{urlencode(given)}" if given else "")
+
+    def render(
+        self, template: str, *, title: str, active: str = "", status: int = 200, **values: Any
+    ) -> Response:
+        """Return the page. `active` is the entry of the navigation that it belongs to."""
+        return render_page(self, template, {"title": title, "active": active, **values}, status)
+
+
+def _address(root: str, workspace: str, parts: tuple[str, ...], query: dict[str, object]) -> str:
+    path = "/".join(quote(part, safe="") for part in (workspace, *parts))
+    given = {key: str(value) for key, value in query.items() if value is not None and value != ""}
+    slash = "" if parts else "/"
+    return f"{root}/{path}{slash}" + (f"?{urlencode(given)}" if given else "")
+
+
+async def _page(request: Request, workspace: str) -> Page:
+    services = services_of(request)
+    principal = await current_principal(request)
+    await services.accounts.authorize(principal, "read", workspace)
+    csrf = str(getattr(request.state, "csrf", ""))
+    return Page(request, services, principal, workspace, services.now_ms(), csrf)
+
+
+#: The request of a page.
+PageDep = Annotated[Page, Depends(_page)]
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are HTML pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, with the errors of the services as pages."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Unauthenticated as error:
+                return _sign_in(request, error)
+            except WakefulError as error:
+                return error_page(status_of(error), error.message)
+            except RequestValidationError:
+                return error_page(
+                    422, "a parameter of this address is not valid; open the page from the menu"
+                )
+
+        return handled
+
+
+def page_router() -> APIRouter:
+    """Return a router for pages of a workspace."""
+    return APIRouter(prefix="/workspaces/{workspace}", route_class=PageRoute, include_in_schema=False)
+
+
+def _sign_in(request: Request, error: Unauthenticated) -> Response:
+    """Send the browser to the sign-in page; a region gets the status, so that its page reloads."""
+    if request.headers.get(REGION):
+        return Response(error.message, 401, media_type="text/plain")
+    back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/sign-in?{urlencode({'next': back})}", 303)
+
+
+def error_page(status: int, message: str) -> Response:
+    """Return an error as a page."""
+    return render_page(
+        None, "error.html", {"title": _TITLES.get(status, "Error"), "message": message}, status
+    )
+
+
+_TITLES: Final = {
+    403: "Not allowed",
+    404: "Not found",
+    422: "Not valid",
+    429: "Too many requests",
+    503: "Unavailable",
+}

@@ -1,0 +1,201 @@
+"""Values as text for people: durations, numbers, money, instants, states. Pure; used as Jinja filters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
+
+#: The word for each state of a run.
+STATES: Final[Mapping[str, str]] = {
+    "pending": "Pending",
+    "running": "Running",
+    "verifying": "Verifying",
+    "retrying": "Retrying",
+    "succeeded": "Succeeded",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+    "skipped": "Skipped",
+    "missed": "Missed",
+    "active": "Active",
+    "paused": "Paused",
+    "disabled": "Disabled",
+    "open": "Open",
+    "acknowledged": "Acknowledged",
+    "closed": "Closed",
+}
+
+
+def duration(ms: float | None) -> str:
+    """Return a duration with at most two units.
+
+    >>> duration(0), duration(850), duration(1_500), duration(61_000), duration(90_061_000), duration(None)
+    ('0 ms', '850 ms', '1.5 s', '1 m 1 s', '1 d 1 h', '–')
+    """
+    if ms is None:
+        return "–"
+    if ms < 0:
+        return f"-{duration(-ms)}"
+    if ms < 1_000:
+        return f"{round(ms)} ms"
+    if ms < 60_000:
+        return f"{ms / 1_000:.1f}".removesuffix(".0") + " s"
+    rest = round(ms)
+    parts: list[str] = []
+    for unit, size in _UNITS:
+        amount, rest = divmod(rest, size)
+        if amount or parts:
+            parts.append(f"{amount} {unit}" if amount else "")
+        if len(parts) == 2:
+            break
+    return " ".join(filter(None, parts))
+
+
+def number(value: float | None) -> str:
+    """Return a number with separators.
+
+    >>> number(1234567), number(0.25), number(None)
+    ('1,234,567', '0.25', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def count(value: int, limit: int | None = None) -> str:
+    """Return a count; one that reached the limit of its query has a plus sign.
+
+    >>> count(12), count(1_000, 1_000)
+    ('12', '1,000+')
+    """
+    return f"{value:,}+" if limit is not None and value >= limit else f"{value:,}"
+
+
+def money(value: float | None) -> str:
+    """Return a cost in dollars.
+
+    >>> money(0), money(0.0042), money(12.5), money(1234.5), money(None)
+    ('$0.00', '$0.0042', '$12.50', '$1,234.50', '–')
+    """
+    if value is None:
+        return "–"
+    if 0 < value < 0.01:
+        return f"${value:.4f}".rstrip("0") if value >= 0.0001 else "<$0.0001"
+    return f"${value:,.2f}"
+
+
+def percent(value: float | None) -> str:
+    """Return a ratio as a percentage.
+
+    >>> percent(0.123), percent(1), percent(0.0004), percent(None)
+    ('12.3 %', '100 %', '<0.1 %', '–')
+    """
+    if value is None:
+        return "–"
+    if 0 < value < 0.001:
+        return "<0.1 %"
+    return f"{value * 100:.1f}".removesuffix(".0") + " %"
+
+
+def at(ms: int | None, tz: str | None = None) -> str:
+    """Return an instant to the second, in a zone.
+
+    >>> at(0), at(0, "Europe/Berlin")
+    ('1970-01-01 00:00:00 UTC', '1970-01-01 01:00:00 CET')
+    """
+    if ms is None:
+        return "–"
+    return f"{local(ms, tz):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def iso(ms: int) -> str:
+    """Return an instant in ISO 8601, in UTC, with milliseconds.
+
+    >>> iso(1)
+    '1970-01-01T00:00:00.001Z'
+    """
+    return f"{local(ms):%Y-%m-%dT%H:%M:%S}.{ms % 1_000:03d}Z"
+
+
+def local(ms: int, tz: str | None = None) -> datetime:
+    """Return an instant in a zone."""
+    return (_EPOCH + timedelta(milliseconds=ms)).astimezone(ZoneInfo(tz or "UTC"))
+
+
+def relative(ms: int | None, now_ms: int) -> str:
+    """Return how far an instant is away.
+
+    >>> relative(61_000, 0), relative(0, 7_200_000), relative(0, 500)
+    ('in 1 m', '2 h ago', 'now')
+    """
+    if ms is None:
+        return "–"
+    away = abs(ms - now_ms)
+    if away < 1_000:
+        return "now"
+    for unit, size in _UNITS:
+        if away >= size:
+            text = f"{away // size} {unit}"
+            return f"in {text}" if ms > now_ms else f"{text} ago"
+    return "now"
+
+
+def state_word(state: str) -> str:
+    """Return the word for a state."""
+    return STATES.get(state, state.replace("_", " ").capitalize())
+
+
+def pretty(value: object) -> str:
+    """Return JSON with indentation; text that is JSON is indented too, and other text stays as it is."""
+    if isinstance(value, str):
+        try:
+            return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
+        except ValueError:
+            return value
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def shorten(text: str | None, length: int = 120) -> str:
+    """Return the first line of a text, cut at a length."""
+    if not text:
+        return ""
+    line, _, rest = text.partition("\n")
+    return line[: length - 1] + "…" if len(line) > length or (rest and len(line) >= length) else line
+
+
+def short_id(value: str) -> str:
+    """Return the end of an id, which differs between ids of the same time."""
+    return value[-8:]
+
+
+def safe_link(url: object) -> str | None:
+    """Return the address if a link may lead there: only http and https.
+
+    >>> safe_link("javascript:alert(1)"), safe_link("https://example.com/a")
+    (None, 'https://example.com/a')
+    """
+    text = url if isinstance(url, str) else ""
+    return text if text.lower().startswith(("http://", "https://")) else None
+
+
+#: The filters of the templates.
+FILTERS: Final[Mapping[str, Callable[..., object]]] = {
+    "duration": duration,
+    "number": number,
+    "bounded_count": count,
+    "money": money,
+    "percent": percent,
+    "at": at,
+    "iso": iso,
+    "relative": relative,
+    "state_word": state_word,
+    "pretty": pretty,
+    "shorten": shorten,
+    "short_id": short_id,
+    "safe_link": safe_link,
+}

@@ -1,0 +1,68 @@
+"""Render templates: the Jinja environment, the security headers, and single regions of a page.
+
+A region is a block of a template, `{% block region_NAME %}`. If the browser asks for one, only that block is
+rendered. All values are escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse, Response
+
+from wakeful.dashboard import charts, formats
+from wakeful.dashboard.assets import asset_url
+from wakeful.package_version import package_version
+
+if TYPE_CHECKING:
+    from wakeful.dashboard.context import Page
+
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+#: The headers of every page.
+HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "vary": "x-wakeful-region",
+}
+
+
+@cache
+def environment() -> Environment:
+    """Return the Jinja environment."""
+    made = Environment(
+        loader=PackageLoader("wakeful.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(formats.FILTERS)
+    made.globals.update(asset=asset_url, charts=charts, version=package_version())
+    # A global, not an import of each template: a region is rendered without the rest of its template.
+    made.globals["ui"] = made.get_template("macros.html").module
+    return made
+
+
+def render_page(page: Page | None, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
+    """Return a page, or the region that the browser asks for. `page` is None without a session."""
+    found = environment().get_template(template)
+    given = {"page": page, **values}
+    region = page.region if page is not None else None
+    if region is None:
+        return HTMLResponse(found.render(given), status, HEADERS)
+    block = found.blocks.get(f"region_{region}")
+    if block is None:
+        return Response("no such region", 404, HEADERS, media_type="text/plain")
+    return HTMLResponse("".join(block(found.new_context(given))), status, HEADERS)

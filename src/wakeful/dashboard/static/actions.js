@@ -1,0 +1,78 @@
+// Buttons that call the API ([data-action]), buttons that copy ([data-copy]), and menus.
+
+import { request } from "./api.js";
+import { confirmDialog, toast } from "./dialogs.js";
+
+export function startActions() {
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-action], [data-copy]");
+    if (button && !button.disabled) {
+      event.preventDefault();
+      if ("copy" in button.dataset) copy(button);
+      else run(button);
+    }
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (!menu.contains(event.target) || event.target.closest(".menu-items .button")) menu.open = false;
+    }
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  });
+  const waiting = sessionStorage.getItem("toast");
+  if (waiting) {
+    sessionStorage.removeItem("toast");
+    toast(waiting);
+  }
+}
+
+// Call the API as a button says, and do what it names afterwards.
+export async function run(button) {
+  const { method = "POST", path, body, confirm, done = "reload" } = button.dataset;
+  if (confirm && !(await confirmDialog(confirm, { danger: button.classList.contains("danger") }))) return null;
+  button.setAttribute("aria-busy", "true");
+  try {
+    const result = await request(method, path, body === undefined ? undefined : JSON.parse(body));
+    button.dispatchEvent(new CustomEvent("wakeful:done", { bubbles: true, detail: result }));
+    finish(done);
+    return result;
+  } catch (error) {
+    toast(error.message, { kind: "error" });
+    return null;
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+}
+
+// reload, goto:URL, toast:TEXT, or nothing.
+export function finish(done) {
+  const [what, ...rest] = done.split(":");
+  const text = rest.join(":");
+  if (what === "reload") location.reload();
+  else if (what === "goto") location.assign(text);
+  else if (what === "toast") toast(text);
+}
+
+// Show a text after the next page has loaded.
+export function toastLater(text) {
+  sessionStorage.setItem("toast", text);
+}
+
+async function copy(button) {
+  const source = button.closest(".code")?.querySelector("pre") ?? document.getElementById(button.dataset.copy);
+  const text = source.value ?? source.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    toast("Copied");
+  } catch {
+    // Without HTTPS the clipboard is not available: select the text instead.
+    const range = document.createRange();
+    range.selectNodeContents(source);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    toast("Selected: press Ctrl-C to copy");
+  }
+}

@@ -1,0 +1,22 @@
+// The entry of every page: shared behaviour, then the modules that the page names with data-module.
+
+import { startActions } from "./actions.js";
+import { startLive } from "./live.js";
+import { startShell } from "./shell.js";
+import { startTimes } from "./time.js";
+
+startShell();
+startTimes();
+startActions();
+startLive();
+loadModules(document);
+document.addEventListener("wakeful:replaced", (event) => loadModules(event.target));
+
+// An element with data-module="name" is given to the default export of name.js.
+export async function loadModules(root) {
+  for (const element of root.querySelectorAll("[data-module]:not([data-loaded])")) {
+    element.dataset.loaded = "";
+    const module = await import(`./${element.dataset.module}.js`);
+    module.default(element);
+  }
+}

@@ -1,0 +1,38 @@
+// The frame of every page: menu on a phone, theme, sign-out, and form filters.
+
+import { request } from "./api.js";
+
+export function startShell() {
+  const button = document.querySelector("[data-menu]");
+  const navigation = document.getElementById("navigation");
+  const show = (open) => {
+    navigation?.classList.toggle("open", open);
+    button?.setAttribute("aria-expanded", String(open));
+  };
+  button?.addEventListener("click", () => show(!navigation.classList.contains("open")));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && navigation?.classList.contains("open")) {
+      show(false);
+      button.focus();
+    }
+  });
+  document.querySelector("[data-theme-toggle]")?.addEventListener("click", toggleTheme);
+  document.querySelector("[data-sign-out]")?.addEventListener("click", signOut);
+  // Filters apply when a control changes; without JavaScript their form has a button.
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest("form[data-auto]");
+    if (form && event.target.matches("select, input[type=checkbox], input[type=date]")) form.requestSubmit();
+  });
+}
+
+export function toggleTheme() {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  document.cookie = `wakeful_theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
+}
+
+export async function signOut() {
+  await request("POST", "/sign-out").catch(() => {});
+  location.assign("/sign-in");
+}

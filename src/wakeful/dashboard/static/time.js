@@ -1,0 +1,36 @@
+// Relative times that stay correct, and absolute times in the zone of the viewer.
+
+const UNITS = [["d", 86400000], ["h", 3600000], ["m", 60000], ["s", 1000]];
+export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+const absolute = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export function relative(ms, now = Date.now()) {
+  const away = Math.abs(ms - now);
+  for (const [unit, size] of UNITS) {
+    if (away >= size) {
+      const text = `${Math.floor(away / size)} ${unit}`;
+      return ms > now ? `in ${text}` : `${text} ago`;
+    }
+  }
+  return "now";
+}
+
+export function startTimes() {
+  update(document);
+  setInterval(() => update(document), 1000);
+  document.addEventListener("wakeful:replaced", (event) => update(event.target));
+}
+
+function update(root) {
+  if (document.hidden) return;
+  for (const item of root.querySelectorAll("time[data-ms]")) {
+    const ms = Number(item.dataset.ms);
+    const text = relative(ms);
+    if (item.textContent !== text) item.textContent = text;
+    if (!item.dataset.zoned) {
+      item.dataset.zoned = "1";
+      const given = item.title;
+      item.title = `${absolute.format(ms)} (${zone})${given ? `\n${given}` : ""}`;
+    }
+  }
+}
