@@ -36,6 +36,7 @@ from wakeful.model import (
     MessageReceipt,
     OverlapPolicy,
     Page,
+    Revision,
     Run,
     SessionInfo,
     Trigger,
@@ -165,6 +166,20 @@ class JobsApi(Protocol):
 
     async def rotate_secret(self, name: str) -> Job:
         """Create a new webhook secret. For a day, deliveries are signed with both."""
+        ...
+
+    async def revisions(self, name: str) -> builtins.list[Revision]:
+        """Return the changes of the definition of a job, newest first; the last one is its creation.
+
+        At most 50. Values of credentials are not kept.
+        """
+        ...
+
+    async def restore(self, name: str, revision: int) -> Job:
+        """Give a job the fields of an earlier revision. That is an edit: its pause and its secret stay.
+
+        FailedPrecondition: the fields had credentials, which are not kept.
+        """
         ...
 
     async def create_hook(self, name: str) -> Hook:

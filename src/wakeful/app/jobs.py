@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
 from wakeful.json_value import Json
-from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Run
-from wakeful.model.from_json import bulk_result_from_json, hook_from_json
+from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
+from wakeful.model.from_json import bulk_result_from_json, hook_from_json, revision_from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
@@ -19,7 +19,12 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
-from wakeful.service.serializers import serialize_bulk_result, serialize_hook, serialize_week
+from wakeful.service.serializers import (
+    serialize_bulk_result,
+    serialize_hook,
+    serialize_revision,
+    serialize_week,
+)
 from wakeful.service.services import Services
 from wakeful.target import Target
 
@@ -161,6 +166,14 @@ class Jobs(JobsApi):
 
     async def rotate_secret(self, name: str) -> Job:
         return job_from_saved(await self._service.rotate_secret(LOCAL, *self._where, name))
+
+    async def revisions(self, name: str) -> builtins.list[Revision]:
+        found = await self._service.revisions.list(LOCAL, *self._where, name)
+        return [revision_from_json(serialize_revision(each)) for each in found]
+
+    async def restore(self, name: str, revision: int) -> Job:
+        saved = await self._service.revisions.restore(LOCAL, *self._where, name, revision)
+        return log_warnings(job_from_saved(saved))
 
     async def create_hook(self, name: str) -> Hook:
         hook = await self._service.hooks.create(LOCAL, *self._where, name)

@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 from wakeful.client.fields import document
 from wakeful.client.rest.jobs import RestJobs
 from wakeful.json_value import Json
-from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Run
-from wakeful.model.from_json import bulk_result_from_json, hook_from_json, job_from_json, run_from_json
+from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
+from wakeful.model.from_json import (
+    bulk_result_from_json,
+    hook_from_json,
+    job_from_json,
+    revision_from_json,
+    run_from_json,
+)
 from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
@@ -101,6 +107,12 @@ class Jobs(JobsApi):
 
     async def rotate_secret(self, name: str) -> Job:
         return job_from_json(await self._rest.rotate_secret(name))
+
+    async def revisions(self, name: str) -> builtins.list[Revision]:
+        return [revision_from_json(each) for each in await self._rest.revisions(name)]
+
+    async def restore(self, name: str, revision: int) -> Job:
+        return log_warnings(job_from_json(await self._rest.restore(name, revision)))
 
     async def create_hook(self, name: str) -> Hook:
         return hook_from_json(await self._rest.create_hook(name))

@@ -43,6 +43,8 @@ class Jobs(_Part[jobs.Jobs]):
     resume = blocking(jobs.Jobs.resume)
     delete = blocking(jobs.Jobs.delete)
     rotate_secret = blocking(jobs.Jobs.rotate_secret)
+    revisions = blocking(jobs.Jobs.revisions)
+    restore = blocking(jobs.Jobs.restore)
     create_hook = blocking(jobs.Jobs.create_hook)
     get_hook = blocking(jobs.Jobs.get_hook)
     delete_hook = blocking(jobs.Jobs.delete_hook)

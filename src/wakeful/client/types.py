@@ -77,6 +77,25 @@ class HookShape(TypedDict):
     token: NotRequired[str]
 
 
+class FieldChangeShape(TypedDict):
+    """A changed field of a job."""
+
+    field: str
+    before: Json
+    after: Json
+    #: only credentials changed, which are not kept
+    hidden: bool
+
+
+class RevisionShape(TypedDict):
+    """A change of the definition of a job, or its creation."""
+
+    revision: int
+    at: str
+    by: str | None
+    changes: list[FieldChangeShape]
+
+
 class BusyScheduleShape(TypedDict):
     """A schedule that ticks in a minute, and its number of jobs."""
 

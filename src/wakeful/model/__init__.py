@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wakeful.model.instance import InstanceInfo
     from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
     from wakeful.model.page import Page
+    from wakeful.model.revision import FieldChange, Revision
     from wakeful.model.run import Attempt, HeartbeatResult, Run
     from wakeful.model.suggestion import Suggestion
 
@@ -39,6 +40,7 @@ __all__ = [
     "CatchupPolicy",
     "DeliveryState",
     "Event",
+    "FieldChange",
     "HeartbeatResult",
     "HistoryEntry",
     "Hook",
@@ -53,6 +55,7 @@ __all__ = [
     "OverlapPolicy",
     "Page",
     "Quota",
+    "Revision",
     "Run",
     "RunState",
     "SessionInfo",
@@ -83,6 +86,7 @@ if not TYPE_CHECKING:
             "wakeful.model.instance": ["InstanceInfo"],
             "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
             "wakeful.model.page": ["Page"],
+            "wakeful.model.revision": ["FieldChange", "Revision"],
             "wakeful.model.run": ["Attempt", "HeartbeatResult", "Run"],
             "wakeful.model.suggestion": ["Suggestion"],
         },

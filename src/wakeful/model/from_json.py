@@ -27,6 +27,7 @@ from wakeful.model.hook import Hook
 from wakeful.model.incident import Incident
 from wakeful.model.instance import InstanceInfo
 from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
+from wakeful.model.revision import FieldChange, Revision
 from wakeful.model.run import Attempt, HeartbeatResult, Run
 from wakeful.model.suggestion import Suggestion
 from wakeful.policy import Backoff
@@ -136,6 +137,8 @@ run_from_json: Final = _Parser(
     },
 )
 hook_from_json: Final = _Parser(Hook, convert={"created_at": _at, "previous_until": _optional(_at)})
+field_change_from_json: Final = _Parser(FieldChange)
+revision_from_json: Final = _Parser(Revision, convert={"at": _at, "changes": _all(field_change_from_json)})
 job_from_json: Final = _Parser(
     Job,
     {"agent": "agentId", **{field.option: field.name for field in DECLARED}},

@@ -23,6 +23,7 @@ from wakeful.service.jobs.bulk_pauses import BulkResult
 from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
+from wakeful.service.jobs.revision_rules import Revision
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
 from wakeful.store.quotas import QuotaRow
@@ -117,6 +118,20 @@ def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) ->
     """Return a saved job, with its secret if it is new, and with warnings if there are any."""
     content = serialize_job(principal, saved.job, now_ms, ticks=5)
     return _with_news(content, saved.secret, saved.warnings)
+
+
+def serialize_revision(revision: Revision) -> JsonObject:
+    """Return a revision of a job: what it changed, when, and who made it."""
+    changes: list[Json] = [
+        {"field": each.field, "before": each.before, "after": each.after, "hidden": each.hidden}
+        for each in revision.changes
+    ]
+    return {
+        "revision": revision.version,
+        "at": instant(revision.at_ms),
+        "by": revision.by or None,
+        "changes": changes,
+    }
 
 
 def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:

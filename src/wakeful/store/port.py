@@ -23,7 +23,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   `hooks`.
 - `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
   over, and its `due_at` is NULL until it is its turn.
-- `suggestions`: the module of that name.
+- `suggestions`: the module of that name. `job_revisions`: `revisions`.
 - `verifications`: the module of this name.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
@@ -69,6 +69,7 @@ from wakeful.store.incidents import IncidentStore
 from wakeful.store.instances import InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.quotas import QuotaStore
+from wakeful.store.revisions import RevisionStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
@@ -114,6 +115,7 @@ class Store(
     InstanceStore,
     SuggestionStore,
     JobStore,
+    RevisionStore,
     RunStore,
     VerificationStore,
     Protocol,

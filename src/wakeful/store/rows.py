@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from wakeful.errors import IncompatibleSchema
 from wakeful.run import NewRun
+from wakeful.store.revisions import NewRevision
 
 #: The worker of a run that was reported as done and is not verified yet (`store.verifications`).
 VERIFYING: Final = "verifying"
@@ -382,6 +383,8 @@ class JobChange(NamedTuple):
     #: with `withdraw`: whether the changed job has this tick too. Then a run that was recorded ahead of its
     #: instant is not withdrawn; it starts with the changed job
     keeps: Callable[[int], bool] | None = None
+    #: what is recorded of the job before the change, if its definition changes; by `change_job` only
+    revision: NewRevision | None = None
 
     def withdrawn(self, tick_ms: int) -> str | None:
         """Return the reason to withdraw a recorded tick that has not started; None: it stays."""

@@ -214,6 +214,31 @@ def test_a_trigger_url_is_created_shown_replaced_and_deleted(machine: Machine):
     assert machine.wakeful("hook", "hokked").code == 3
 
 
+def test_the_history_of_a_job_is_shown_and_a_revision_restored(machine: Machine):
+    machine.wakeful("add", "report", "-s", "0 7 * * *", "--target", '{"kind": "echo"}')
+    machine.wakeful("edit", "report", "--schedule", "0 8 * * *")
+    shown = machine.wakeful("history", "report").out
+    assert "created" in shown
+    assert '"expr":"0 7 * * *"' in shown
+    assert "admin:" in shown
+    assert [
+        each["revision"] for each in machine.wakeful("history", "report", "--json").json["revisions"]
+    ] == [
+        2,
+        1,
+    ]
+    restored = machine.wakeful("history", "report", "--restore", "1")
+    assert (restored.code, restored.out.strip()) == (
+        0,
+        "report has the fields of revision 1 (revision 3 now)",
+    )
+    assert machine.wakeful("show", "report", "--json").json["schedule"]["expr"] == "0 7 * * *"
+    missing = machine.wakeful("history", "report", "--restore", "9")
+    assert missing.code == 3
+    assert "has no revision 9" in missing.err
+    machine.wakeful("delete", "report")
+
+
 def test_a_key_is_created_used_and_revoked(machine: Machine):
     key = machine.wakeful("keys", "create", "ci", "--json").json
     assert (key["role"], key["key"][:3]) == ("member", "wk_")

@@ -1,10 +1,11 @@
-"""Actions on one job over HTTP: pause, resume, skip a tick, run, rotate its secret, backfill."""
+"""Actions on one job over HTTP: pause, resume, skip a tick, run, rotate its secret, backfill, restore."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, Document, OptionalDocument
@@ -16,6 +17,7 @@ from wakeful.api.http.runs import created_run
 from wakeful.job import JobRecord
 from wakeful.service.serializers import (
     serialize_job,
+    serialize_revision,
     serialize_run,
     serialize_saved_job,
     serialize_skipped_tick,
@@ -126,6 +128,32 @@ async def backfill_job(
         partial(about.perform, backfill),
         lambda count: JsonResponse({"count": count}),
     )
+
+
+@router.get("/revisions", summary="List the revisions of a job", responses=responses({200: "Revisions"}))
+async def list_revisions(about: JobRequestDep) -> Response:
+    """The changes of its definition, newest first: who changed which fields, and when. At most 50.
+
+    The first one is the present state, the last one the creation, unless there were more. Values of
+    credentials are not kept.
+    """
+    found = await about.services.jobs.revisions.list(*about.job)
+    return JsonResponse({"revisions": [serialize_revision(each) for each in found]})
+
+
+@router.post(
+    "/revisions/{revision}/restore",
+    summary="Restore a revision of a job",
+    responses=responses({200: "SavedJob"}, 409, 412, headers=("ETag",)),
+)
+async def restore_revision(
+    about: JobRequestDep, revision: Annotated[int, Path(ge=1, le=2**31 - 1)]
+) -> Response:
+    """Give the job the fields of an earlier revision. That is an edit: its pause and its secret stay."""
+    restore = partial(about.services.jobs.revisions.restore, *about.job, revision)
+    saved = await about.perform(restore)
+    content = serialize_saved_job(about.principal, saved, about.services.now_ms())
+    return about.job_response(content, saved.row.version)
 
 
 def _job(about: JobRequest, job: JobRecord) -> Response:

@@ -32,6 +32,7 @@ MODULES: Final = (
     "edit",
     "pause",
     "hook",
+    "history",
     "run",
     "runs",
     "tail",

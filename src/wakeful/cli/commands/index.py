@@ -58,6 +58,12 @@ COMMANDS: Final = (
         "Jobs",
         "Create the trigger URL of a job: a POST to it runs the job, with the body as payload.",
     ),
+    Entry(
+        "history",
+        "history",
+        "Jobs",
+        "Show who changed which fields of a job, and when; or restore an earlier revision.",
+    ),
     Entry("run", "run", "Runs", "Run jobs now, regardless of their schedule."),
     Entry(
         "backfill", "run", "Runs", "Run a job for each tick of its schedule between two times in the past."

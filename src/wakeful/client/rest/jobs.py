@@ -8,7 +8,15 @@ from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.fields import label_texts
-from wakeful.client.types import BulkShape, HookShape, JobShape, PeaksShape, RunShape, SkippedShape
+from wakeful.client.types import (
+    BulkShape,
+    HookShape,
+    JobShape,
+    PeaksShape,
+    RevisionShape,
+    RunShape,
+    SkippedShape,
+)
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -158,6 +166,15 @@ class RestJobs:
     async def rotate_secret(self, name: str) -> JobShape:
         """Create a new webhook secret."""
         return await self._job("POST", name, "rotate-secret")
+
+    async def revisions(self, name: str) -> builtins.list[RevisionShape]:
+        """Return the changes of the definition of a job, newest first."""
+        found = await self._connection.request("GET", self._path(name, "revisions"))
+        return cast(dict[str, builtins.list[RevisionShape]], found)["revisions"]
+
+    async def restore(self, name: str, revision: int) -> JobShape:
+        """Give a job the fields of an earlier revision."""
+        return await self._job("POST", name, "revisions", str(revision), "restore")
 
     async def create_hook(self, name: str) -> HookShape:
         """Give a job a new trigger URL."""

@@ -71,7 +71,7 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
 
     Raise InvalidArgument if a field with `***` differs from what was read.
     """
-    given = {field: document[field] for field in FIELDS if _has_mask(document.get(field))}
+    given = {field: document[field] for field in FIELDS if has_mask(document.get(field))}
     if not given:
         return document
     shown, kept = ({}, {}) if old is None else (masked_job(old), write_definition(old))
@@ -117,11 +117,11 @@ def _host_alone(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{MASK}"
 
 
-def _has_mask(value: object) -> bool:
+def has_mask(value: object) -> bool:
     """Return whether a value that is masked when it is read has the mask. Other text may contain `***`."""
     if isinstance(value, Mapping):
         return any(_field_has_mask(str(name), each) for name, each in value.items())
-    return isinstance(value, list | tuple) and any(_has_mask(each) for each in value)
+    return isinstance(value, list | tuple) and any(has_mask(each) for each in value)
 
 
 def _field_has_mask(name: str, value: object) -> bool:
@@ -131,7 +131,7 @@ def _field_has_mask(name: str, value: object) -> bool:
         return any(isinstance(each, str) and MASK in each for each in _items(value))
     if isinstance(value, str):
         return MASK in value and _CREDENTIAL.search(name) is not None
-    return _has_mask(value)
+    return has_mask(value)
 
 
 def _items(value: object) -> Iterable[object]:

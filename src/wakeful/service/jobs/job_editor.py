@@ -29,6 +29,7 @@ from wakeful.service.auth.ownership import check_change, check_removal, is_admin
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
+from wakeful.service.jobs.revision_rules import new_revision
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted, waits_for_approval
 from wakeful.start_rules import BudgetOwner
@@ -247,7 +248,8 @@ class JobEditor:
                 changed_to = changed_to._replace(
                     secret=self._keyring.seal(new_secrets[0]), old_secret=None, old_secret_until_ms=None
                 )
-            change = JobChange(changed_to, move=moved(old, job))
+            revision = None if same else new_revision(old.definition, job.definition, principal.creator)
+            change = JobChange(changed_to, move=moved(old, job), revision=revision)
             if definition.timing != old.definition.timing:
                 return change._replace(
                     withdraw="edited", runs=missed_runs(row, now_ms, "edited"), keeps=job.has_tick

@@ -32,6 +32,7 @@ from wakeful.service.jobs.job_editor import (
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
 from wakeful.service.jobs.pauses import JobPauses
+from wakeful.service.jobs.revisions import JobRevisions
 from wakeful.service.jobs.run_origin import AgentCall
 from wakeful.service.jobs.save_warnings import waits_for_approval
 from wakeful.service.jobs.triggers import JobTriggers
@@ -70,6 +71,7 @@ class JobService:
         self.trigger = self.triggers.trigger
         self.backfill = self.triggers.backfill
         self.hooks = JobHooks(dependencies, self._editor)
+        self.revisions = JobRevisions(dependencies, self._editor)
 
     @property
     def _clock(self) -> Clock:

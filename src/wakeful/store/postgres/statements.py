@@ -454,11 +454,12 @@ DELETE_RUNS: Final = """
     tried AS (DELETE FROM attempts WHERE run_id = ANY($1::uuid[])),
     sent AS (DELETE FROM deliveries WHERE run_id = ANY($1::uuid[]))
     SELECT count(*) FROM gone"""
-#: the primary keys of jobs and cursors, and runs_of_job once for each
+#: the primary keys of jobs, revisions and cursors, and runs_of_job once for each
 DELETE_JOBS_WITHOUT_RUNS: Final = """
     WITH gone AS (
         DELETE FROM jobs j WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NOT NULL
-        AND NOT EXISTS (SELECT FROM runs r WHERE r.job_id = j.id) RETURNING j.id)
+        AND NOT EXISTS (SELECT FROM runs r WHERE r.job_id = j.id) RETURNING j.id),
+    revised AS (DELETE FROM job_revisions WHERE job_id = ANY(ARRAY(SELECT id FROM gone)))
     DELETE FROM cursors WHERE job_id = ANY(ARRAY(SELECT id FROM gone))"""
 
 # --- jobs -----------------------------------------------------------------------------------------------

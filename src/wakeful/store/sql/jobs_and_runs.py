@@ -15,6 +15,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
 from wakeful.store.quotas import Allowance
+from wakeful.store.revisions import NewRevision, RevisionRow
 from wakeful.store.rows import (
     VERIFYING,
     AttemptView,
@@ -25,7 +26,7 @@ from wakeful.store.rows import (
     RunFilter,
     RunView,
 )
-from wakeful.store.sql import calling_runs, prechecks, suggestions, verifications
+from wakeful.store.sql import calling_runs, prechecks, revisions, suggestions, verifications
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -77,9 +78,19 @@ class SqlJobsAndRuns(SqlBase[D]):
         async def write(db: D, events: TransactionEvents) -> tuple[JobRow | None, bool]:
             session = self._driver.session(db)
             locked = None if suggestion is None else await suggestions.lock(session, suggestion)
+            revision: NewRevision | None = None
+
+            def decide(old: JobRow) -> JobChange | None:
+                nonlocal revision
+                decided = change(old)
+                revision = None if decided is None else decided.revision
+                return decided
+
             row, changed = await self._operations.jobs.change_job(
-                db, events, self.clock, job_id, change, agent
+                db, events, self.clock, job_id, decide, agent
             )
+            if row is not None and revision is not None:
+                await revisions.add(session, row.id, row.version - 1, revision, row.updated_ms)
             if suggestion is not None and locked is not None and row is not None:
                 await suggestions.decide(session, suggestion, locked, row)
                 changed = True
@@ -114,6 +125,9 @@ class SqlJobsAndRuns(SqlBase[D]):
     ) -> bool:
         delete = self._operations.jobs.delete_job
         return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, due_runs)
+
+    async def revisions(self, job_id: str) -> list[RevisionRow]:
+        return await self._read(revisions.revisions, job_id)
 
     async def precheck_state(self, job_id: str) -> str | None:
         return await self._read(prechecks.state, job_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from wakeful.consequences import Withdrawal
 from wakeful.store.sqlite import statements as sql
@@ -46,6 +46,13 @@ def delete_job(db: sqlite3.Connection, events: TransactionEvents, job_id: str, n
         return False
     events.changed(db.execute(sql.JOB_NAMES, (job_id,)))
     return True
+
+
+def delete_without_runs(db: sqlite3.Connection, job_ids: Iterable[str]) -> None:
+    """Delete those of these jobs that are marked as deleted and have no runs, with their revisions."""
+    rows = [(job_id,) for job_id in job_ids]
+    db.executemany(sql.DELETE_JOB_WITHOUT_RUNS, rows)
+    db.executemany(sql.DELETE_REVISIONS_WITHOUT_JOB, rows)
 
 
 def _announce(events: TransactionEvents, cancelled: Sequence[tuple[str, str]]) -> None:

@@ -22,7 +22,7 @@ from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.accounts import add_agents, check_agent
 from wakeful.store.sqlite.ahead import settle_ahead
 from wakeful.store.sqlite.cancellation import delete_job as mark_deleted
-from wakeful.store.sqlite.cancellation import withdraw
+from wakeful.store.sqlite.cancellation import delete_without_runs, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.quotas import charge
@@ -183,7 +183,7 @@ async def delete_job(
         return False
     withdraw(db, events, Withdrawal(job_id, now_ms, reason, manual=True), max(now_ms, clock.now_ms()))
     await close_of_jobs(SqliteSession(db), events, [job_id], now_ms, JOB_DELETED)
-    db.execute(sql.DELETE_JOB_WITHOUT_RUNS, (job_id,))
+    delete_without_runs(db, [job_id])
     return True
 
 

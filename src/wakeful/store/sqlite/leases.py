@@ -16,6 +16,7 @@ from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.cancellation import delete_without_runs
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
@@ -175,5 +176,5 @@ async def prune(
     db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])
     db.executemany(sql.DELETE_DELIVERY, [(run_id,) for _, run_id, _ in old])
     jobs = {job_id for _, _, job_id in old if job_id is not None}
-    db.executemany(sql.DELETE_JOB_WITHOUT_RUNS, [(job_id,) for job_id in jobs])
+    delete_without_runs(db, jobs)
     return len(old), after_id

@@ -318,6 +318,9 @@ DELETE_DELIVERY: Final = "DELETE FROM deliveries WHERE run_id = ?"
 DELETE_JOB_WITHOUT_RUNS: Final = """
     DELETE FROM jobs WHERE id = ?1 AND deleted_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_of_job WHERE job_id = ?1)"""
+#: the primary keys of revisions and jobs
+DELETE_REVISIONS_WITHOUT_JOB: Final = """
+    DELETE FROM job_revisions WHERE job_id = ?1 AND NOT EXISTS (SELECT 1 FROM jobs WHERE id = ?1)"""
 
 # --- jobs -----------------------------------------------------------------------------------------------
 

@@ -313,6 +313,33 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         about="A new trigger URL of a job.",
     ),
+    "Revisions": response(
+        {
+            "revisions": list_of(
+                response(
+                    {
+                        "revision": {**WHOLE, "description": "The `revision` of the job after the change."},
+                        "at": INSTANT,
+                        "by": {**or_null(TEXT), "description": "Who made it, such as `admin:key:1f`."},
+                        "changes": list_of(
+                            response(
+                                {
+                                    "field": TEXT,
+                                    "before": ANY,
+                                    "after": ANY,
+                                    "hidden": {
+                                        **BOOLEAN,
+                                        "description": "Only credentials changed, which are not kept.",
+                                    },
+                                }
+                            )
+                        ),
+                    }
+                )
+            )
+        },
+        about="The changes of the definition of a job, newest first.",
+    ),
     "HookRun": response(
         {"id": ID, "job": SLUG, "state": ref("RunState"), "trigger": ref("Trigger")},
         about="The run that a request to a trigger URL has started.",

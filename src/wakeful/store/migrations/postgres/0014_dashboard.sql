@@ -34,7 +34,8 @@ CREATE INDEX sign_in_limits_full ON sign_in_limits (full_at);
 CREATE TABLE job_revisions (
     job_id      uuid        NOT NULL,
     version     integer     NOT NULL,  -- of the job before the change
-    document    text        NOT NULL,  -- its fields before the change, without secrets
+    document    text        NOT NULL,  -- its fields before the change, without credentials
+    fields      text        NOT NULL,  -- the names of the changed fields, a JSON array
     replaced_at timestamptz NOT NULL,
     replaced_by text        NOT NULL,  -- role and actor of the change
     PRIMARY KEY (job_id, version)

@@ -34,7 +34,8 @@ CREATE INDEX sign_in_limits_full ON sign_in_limits (full_at);
 CREATE TABLE job_revisions (
     job_id      TEXT    NOT NULL,
     version     INTEGER NOT NULL,  -- of the job before the change
-    document    TEXT    NOT NULL,  -- its fields before the change, without secrets
+    document    TEXT    NOT NULL,  -- its fields before the change, without credentials
+    fields      TEXT    NOT NULL,  -- the names of the changed fields, a JSON array
     replaced_at INTEGER NOT NULL,
     replaced_by TEXT    NOT NULL,  -- role and actor of the change
     PRIMARY KEY (job_id, version)
