@@ -92,7 +92,12 @@ class Settings:
     quota_instances_per_agent: int = 0
     #: requests that the trigger URL of a job takes per minute and process; 0: unlimited
     hooks_per_minute: int = 60
-    #: the address at which others reach the server, for trigger URLs; None: that of the request
+    #: hours without a request after which a sign-in session ends, and hours after which it ends in any case
+    session_idle_hours: int = 12
+    session_max_hours: int = 168
+    #: failed sign-ins per minute and client address; 0: unlimited
+    failed_sign_ins_per_minute: int = 10
+    #: the address at which others reach the server, for trigger URLs and sign-in; None: that of the request
     public_url: str | None = None
     #: the port of `worker`, for health and metrics; None: 9254, or a free port if that is in use
     worker_port: int | None = None
@@ -143,10 +148,18 @@ _MINIMUM: Final = {
     "lane_team": 1,
     "lane_cron": 1,
     "retention_days": 1,
+    "session_idle_hours": 1,
+    "session_max_hours": 1,
     "ping_ms": 100,
 }
 #: the maximum of numbers
-_MAXIMUM: Final = {"port": 65_535, "worker_port": 65_535, "metrics_agents": 1_000}
+_MAXIMUM: Final = {
+    "port": 65_535,
+    "worker_port": 65_535,
+    "metrics_agents": 1_000,
+    "session_idle_hours": 8_760,
+    "session_max_hours": 8_760,
+}
 
 
 _active: Settings | None = None

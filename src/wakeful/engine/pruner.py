@@ -22,7 +22,7 @@ log = get_logger("wakeful.pruner")
 
 class Pruner(Loop):
     """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
-    usage, changes.
+    sign-in sessions, usage, changes.
 
     The changelog is pruned every `log_every_ms`, everything else every hour.
     """
@@ -45,6 +45,7 @@ class Pruner(Loop):
             await self._store.prune_suggestions(now_ms - self._retention_ms)
             await self._store.prune_sessions(now_ms - self._retention_ms)
             await self._store.prune_hooks(now_ms)
+            await self._store.prune_web_sessions(now_ms)
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)

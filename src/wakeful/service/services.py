@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from wakeful.document import Defaults
+from wakeful.duration import HOUR
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
@@ -37,6 +38,8 @@ from wakeful.service.auth.connection_limits import ConnectionLimits
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.origins import Origins
+from wakeful.service.auth.sign_in_limits import SignInLimits
+from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_editor import JobDependencies
@@ -130,6 +133,15 @@ class Services:
         self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)
         self.workspaces = WorkspaceService(store, accounts, self.budgets, alert_jobs)
         self.keys = KeyService(store, accounts, tokens(settings))
+        self.web_sessions = WebSessions(
+            store,
+            accounts,
+            self.keys,
+            SignInLimits(store, settings.failed_sign_ins_per_minute),
+            idle_ms=settings.session_idle_hours * HOUR,
+            max_ms=settings.session_max_hours * HOUR,
+        )
+        self.keys.on_revoked = self.web_sessions.forget_key
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
         self.audit = AuditService(store, accounts)
@@ -148,7 +160,7 @@ class Services:
         self.runs.on_completed = self._completed
         self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
-        #: the address of the server in trigger URLs; None: that of the request
+        #: the address of the server in trigger URLs and sign-in links; None: that of the request
         self.public_url = settings.public_url
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
@@ -177,6 +189,8 @@ class Services:
     async def close(self) -> None:
         """End what runs in the background. The store is closed after it."""
         await self._weeks.close()
+        await self.web_sessions.close()
+        await self.keys.close()
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

@@ -25,6 +25,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   over, and its `due_at` is NULL until it is its turn.
 - `suggestions`: the module of that name. `job_revisions`: `revisions`.
 - `verifications`: the module of this name.
+- `web_sessions`, `sign_in_links`, `sign_in_limits`: `web_sessions`.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
 Calls are set-based: a call costs a fixed number of statements, however many rows it concerns. Every call is
@@ -75,6 +76,7 @@ from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
 from wakeful.store.suggestions import SuggestionStore
 from wakeful.store.verifications import VerificationStore
+from wakeful.store.web_sessions import WebSessionStore
 from wakeful.store.workflows import WorkflowStore
 
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
@@ -118,6 +120,7 @@ class Store(
     RevisionStore,
     RunStore,
     VerificationStore,
+    WebSessionStore,
     Protocol,
 ):
     """A database of Wakeful.

@@ -10,6 +10,7 @@ from fastapi.security import HTTPBearer
 
 from wakeful.api.http.declared import check_fields, check_query, declares_body, refuse_unknown
 from wakeful.api.http.problems import Malformed
+from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
 from wakeful.service.services import Services
@@ -34,16 +35,48 @@ async def _services(request: Request) -> Services:
 
 
 async def current_principal(request: Request) -> Principal:
-    """Return the principal of the bearer token, or raise Unauthenticated."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("no credentials: send the header 'Authorization: Bearer wk_…' with an API key")
-    address = request.client.host if request.client else None
-    principal = await services_of(request).keys.authenticate(
-        token.strip(), address, request.headers.get(RUN_ID)
-    )
+    """Return the principal of the bearer token, else of the sign-in session, or raise Unauthenticated."""
+    bearer = bearer_of(request)
+    if bearer is None:
+        principal = await _session_principal(request)
+    else:
+        principal = await services_of(request).keys.authenticate(
+            bearer, address_of(request), request.headers.get(RUN_ID)
+        )
     request.state.actor = principal.actor
     return principal
+
+
+async def bearer_principal(request: Request) -> Principal:
+    """Return the principal of the bearer token; a sign-in session is not enough."""
+    if bearer_of(request) is None:
+        raise _no_credentials()
+    return await current_principal(request)
+
+
+async def _session_principal(request: Request) -> Principal:
+    token = session_token(request)
+    if token is None:
+        raise _no_credentials()
+    principal = await services_of(request).web_sessions.authenticate(token, address_of(request))
+    if request.method not in SAFE_METHODS:
+        check_change(request, token, request.headers.get(CSRF))
+    return principal
+
+
+def bearer_of(request: Request) -> str | None:
+    """Return the bearer token; None: there is none."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def address_of(request: Request) -> str | None:
+    """Return the address of the client."""
+    return request.client.host if request.client else None
+
+
+def _no_credentials() -> Unauthenticated:
+    return Unauthenticated("no credentials: send the header 'Authorization: Bearer wk_…' with an API key")
 
 
 async def check_declared(

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.declared import refuse_unknown
-from wakeful.api.http.dependencies import current_principal, services_of
+from wakeful.api.http.dependencies import bearer_principal, services_of
 from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.mcp.local import LocalScheduler
 from wakeful.api.mcp.port import Scheduler
@@ -52,7 +52,7 @@ class Mcp:
         """Authenticate and handle a request."""
         scope["route"] = self.route  # the name in logs and metrics
         request = Request(scope, receive)
-        principal = await current_principal(request)
+        principal = await bearer_principal(request)
         if self._manager is None:
             raise Unavailable("the server is starting or stopping; try again in a moment")
         query = request.query_params

@@ -6,10 +6,9 @@ A key is 32 random bytes, returned once and stored as a hash. A token is a JWT w
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, Protocol
@@ -20,6 +19,7 @@ from wakeful.ids import new_id
 from wakeful.job import check_slug
 from wakeful.service.auth.access import ROLES, Principal, Role, permit
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.background_writes import BackgroundWrites
 from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
 from wakeful.settings import API_KEY
 from wakeful.store.accounts import KeyRow
@@ -54,7 +54,9 @@ class KeyService:
         self._tokens = tokens
         self._known: dict[bytes, tuple[int, KeyRow]] = {}
         self._touched: dict[str, int] = {}
-        self._touching: set[asyncio.Task[None]] = set()
+        self._writes = BackgroundWrites()
+        #: called with the id of a key that was revoked in this process
+        self.on_revoked: Callable[[str], None] = _ignore
 
     # --- authentication ------------------------------------------------------------------------------
 
@@ -72,17 +74,17 @@ class KeyService:
         if not bearer:
             raise Unauthenticated("no credentials: send 'Authorization: Bearer wk_…'")
         if API_KEY.fullmatch(bearer):
-            row = await self._key(hashlib.sha256(bearer.encode()).digest())
-            return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
+            return principal_of(await self.key(bearer), address)
         if self._tokens is not None and bearer.count(".") == 2:
             principal = await self._tokens.principal(bearer)
             return Principal(principal.actor, principal.role, principal.workspace, principal.agent, address)
-        if bearer.startswith(PREFIX):
-            raise Unauthenticated("this key is not complete or not valid; copy all of it, as it was created")
-        raise Unauthenticated("this is not an API key; a key begins with wk_")
+        raise _not_a_key(bearer)
 
-    async def _key(self, hash: bytes) -> KeyRow:
-        now_ms = self._store.clock.now_ms()
+    async def key(self, text: str) -> KeyRow:
+        """Return the row of a valid key, or raise Unauthenticated."""
+        if not API_KEY.fullmatch(text):
+            raise _not_a_key(text)
+        hash, now_ms = hashlib.sha256(text.encode()).digest(), self._store.clock.now_ms()
         known = self._known.get(hash)
         if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
             row = await self._store.key_by_hash(hash)
@@ -92,32 +94,22 @@ class KeyService:
                 self._known.clear()
             self._known[hash] = known = now_ms, row
         row = known[1]
-        if row.revoked_ms is not None:
-            raise Unauthenticated("this key was revoked; get another one")
-        if row.expires_ms is not None and row.expires_ms <= now_ms:
-            raise Unauthenticated("this key has expired; get another one")
-        self._touch(row, now_ms)
+        check_key(row, now_ms)
+        self.touch(row, now_ms)
         return row
 
-    def _touch(self, row: KeyRow, now_ms: int) -> None:
+    def touch(self, row: KeyRow, now_ms: int) -> None:
+        """Record that a key was used, at most once a minute."""
         if now_ms - self._touched.get(row.id, 0) < _TOUCH_MS:
             return
         if len(self._touched) >= _MOST:
             self._touched.clear()
         self._touched[row.id] = now_ms
-        task = asyncio.get_running_loop().create_task(self._store.touch_keys([(row.id, now_ms)]))
-        self._touching.add(task)
-        task.add_done_callback(self._touch_done)
-
-    def _touch_done(self, task: asyncio.Task[None]) -> None:
-        self._touching.discard(task)
-        if not task.cancelled():
-            task.exception()  # the time of last use is best effort
+        self._writes.start(self._store.touch_keys([(row.id, now_ms)]))
 
     async def close(self) -> None:
         """Wait for pending writes of the time of last use."""
-        if self._touching:
-            await asyncio.wait(self._touching)
+        await self._writes.close()
 
     # --- keys ----------------------------------------------------------------------------------------
 
@@ -198,6 +190,7 @@ class KeyService:
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")
         self._known.pop(mine[0].hash, None)
+        self.on_revoked(key_id)
 
     async def first_key(self) -> str | None:
         """Create the first key of the installation, an admin's for all workspaces; None if a key exists."""
@@ -206,6 +199,29 @@ class KeyService:
     async def apply_admin_key(self, text: str) -> Literal["valid", "revoked"]:
         """Create the key of `WAKEFUL_ADMIN_KEY` if it is missing and was not revoked."""
         return await apply_admin_key(self._store, text)
+
+
+def check_key(row: KeyRow, now_ms: int) -> None:
+    """Raise Unauthenticated for a key that was revoked or has expired."""
+    if row.revoked_ms is not None:
+        raise Unauthenticated("this key was revoked; get another one")
+    if row.expires_ms is not None and row.expires_ms <= now_ms:
+        raise Unauthenticated("this key has expired; get another one")
+
+
+def principal_of(row: KeyRow, address: str | None) -> Principal:
+    """Return the principal of a key."""
+    return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
+
+
+def _not_a_key(text: str) -> Unauthenticated:
+    if text.startswith(PREFIX):
+        return Unauthenticated("this key is not complete or not valid; copy all of it, as it was created")
+    return Unauthenticated("this is not an API key; a key begins with wk_")
+
+
+def _ignore(key_id: str) -> None:
+    pass
 
 
 def _role(value: object) -> Role:

@@ -1,12 +1,16 @@
-"""Limits how often something may happen, per key, in this process.
+"""Limits how often something may happen, per key.
 
-A key may use up the amount of a whole minute at once; then it recovers evenly.
+A key may use up the amount of a whole minute at once; then it recovers evenly. For each key it is enough to
+keep when its allowance is full again (`Rate`): in this process (`RateLimiter`), or in the database.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from wakeful.errors import ResourceExhausted
 
 K = TypeVar("K", bound=Hashable)
 
@@ -15,10 +19,45 @@ _MINUTE_MS: Final = 60_000
 _CLEAN_AT: Final = 10_000
 
 
-class RateLimiter(Generic[K]):
-    """Allows `per_minute` per key; 0 allows everything.
+class RateLimited(ResourceExhausted):
+    """There are too many requests."""
 
-    For each key it keeps when its allowance is full again. So an idle key needs no memory.
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How often something may happen in a minute; 0 is no limit.
+
+    >>> Rate(2).wait_s(0, 1_000), Rate(2).wait_s(61_000, 1_000)
+    (0, 30)
+    """
+
+    per_minute: int
+
+    def wait_s(self, full_ms: float, now_ms: int) -> int:
+        """Return after how many seconds it may happen again; 0: now. `full_ms` is what `counted` returned."""
+        if not self.per_minute:
+            return 0
+        wait_ms = _after(full_ms, now_ms) + _MINUTE_MS / self.per_minute - (now_ms + _MINUTE_MS)
+        return max(0, int(-(-wait_ms // 1_000)))
+
+    def counted(self, full_ms: float, now_ms: int) -> float:
+        """Return when the allowance is full again after it has happened once more."""
+        if not self.per_minute:
+            return now_ms
+        return min(_after(full_ms, now_ms) + _MINUTE_MS / self.per_minute, now_ms + _MINUTE_MS)
+
+
+def _after(full_ms: float, now_ms: int) -> float:
+    # Later than possible: the clock was set back.
+    return now_ms if full_ms > now_ms + _MINUTE_MS else max(full_ms, now_ms)
+
+
+class RateLimiter(Generic[K]):
+    """Allows `per_minute` per key in this process; 0 allows everything. An idle key needs no memory.
 
     >>> limiter = RateLimiter[str](per_minute=2)
     >>> limiter.take("a", 0), limiter.take("a", 0), limiter.take("a", 0), limiter.take("a", 30_000)
@@ -26,29 +65,21 @@ class RateLimiter(Generic[K]):
     """
 
     def __init__(self, per_minute: int) -> None:
-        self._interval_ms = _MINUTE_MS / per_minute if per_minute else 0.0
+        self._rate = Rate(per_minute)
         self._full_ms: dict[K, float] = {}
         self._clean_at = _CLEAN_AT
 
     def take(self, key: K, now_ms: int) -> int:
         """Count one for the key and return 0, or return after how many seconds it may happen again."""
         wait_s = self.wait_s(key, now_ms)
-        if wait_s or not self._interval_ms:
+        if wait_s or not self._rate.per_minute:
             return wait_s
         if len(self._full_ms) >= self._clean_at:
             self._full_ms = {each: ms for each, ms in self._full_ms.items() if ms > now_ms}
             self._clean_at = max(_CLEAN_AT, 2 * len(self._full_ms))
-        self._full_ms[key] = self._full(key, now_ms) + self._interval_ms
+        self._full_ms[key] = self._rate.counted(self._full_ms.get(key, 0), now_ms)
         return 0
 
     def wait_s(self, key: K, now_ms: int) -> int:
         """Return after how many seconds it may happen again; 0: now. Counts nothing."""
-        if not self._interval_ms:
-            return 0
-        wait_ms = self._full(key, now_ms) + self._interval_ms - (now_ms + _MINUTE_MS)
-        return max(0, int(-(-wait_ms // 1_000)))
-
-    def _full(self, key: K, now_ms: int) -> float:
-        full_ms = self._full_ms.get(key, 0)
-        # Later than possible: the clock was set back.
-        return now_ms if full_ms > now_ms + _MINUTE_MS else max(full_ms, now_ms)
+        return self._rate.wait_s(self._full_ms.get(key, 0), now_ms)

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from wakeful.document.values import compact
-from wakeful.errors import FailedPrecondition, NotFound, ResourceExhausted, WakefulError
+from wakeful.errors import FailedPrecondition, NotFound, WakefulError
 from wakeful.job import AGENT_INACTIVE
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.ownership import check_payload
-from wakeful.service.auth.rate_limiter import RateLimiter
+from wakeful.service.auth.rate_limiter import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version
 from wakeful.service.jobs.job_lookup import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
@@ -61,14 +61,6 @@ class HookCaller:
     job: JobRow
     #: acts in the name of the URL
     principal: Principal
-
-
-class RateLimited(ResourceExhausted):
-    """There are too many requests."""
-
-    def __init__(self, message: str, retry_after_s: int) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 class JobHooks:

@@ -72,17 +72,17 @@ DELETE_MESSAGES: Final = "DELETE FROM messages WHERE workspace = $1 AND agent = 
 DELETE_TURNS: Final = "DELETE FROM turns WHERE live AND workspace = $1 AND agent = $2"
 DELETE_HISTORIES: Final = "DELETE FROM session_history WHERE workspace = $1 AND agent = $2"
 
-_KEY_COLUMNS: Final = (
+KEY_COLUMNS: Final = (
     "id, workspace, name, role, agent, hash, created_at, created_by, expires_at, last_used_at, revoked_at"
 )
 ADD_KEY: Final = f"""
-    INSERT INTO keys ({_KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"""
+    INSERT INTO keys ({KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"""
 #: keys_hash
-KEY_BY_HASH: Final = f"SELECT {_KEY_COLUMNS} FROM keys WHERE hash = $1"
+KEY_BY_HASH: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE hash = $1"
 #: keys_of_workspace: a range of it, in its order
-KEYS: Final = f"SELECT {_KEY_COLUMNS} FROM keys WHERE workspace = $1 ORDER BY created_at, id"
+KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace = $1 ORDER BY created_at, id"
 #: the table, all of it
-ALL_KEYS: Final = f"SELECT {_KEY_COLUMNS} FROM keys ORDER BY created_at, id"
+ALL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys ORDER BY created_at, id"
 #: the primary key
 REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
 #: the primary key

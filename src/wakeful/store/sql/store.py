@@ -37,6 +37,7 @@ from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
+from wakeful.store.sql.web_session_store import SqlWebSessions
 from wakeful.store.stats import Backlog, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.usage import Spent
 
@@ -50,6 +51,7 @@ class SqlStore(
     SqlHooks[D],
     SqlSuggestions[D],
     SqlVerifications[D],
+    SqlWebSessions[D],
 ):
     """A store in an SQL database. Each method is that of `port.Store`."""
 

@@ -1,0 +1,108 @@
+"""The cookie of a sign-in session, and the checks of the requests that it authenticates.
+
+A browser sends the cookie by itself, so a request that changes something must also prove that a page of this
+server made it: it carries the CSRF token of the session (`x-wakeful-csrf`), and the browser does not name
+another site in `Sec-Fetch-Site` or `Origin`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
+
+from wakeful.errors import PermissionDenied
+from wakeful.service.auth.web_sessions import csrf_token
+from wakeful.settings import PREFIX
+
+COOKIE: Final = "wakeful_session"
+#: Browsers accept this prefix only with `Secure`, `Path=/` and no `Domain`, from this host itself.
+HOST_PREFIX: Final = "__Host-"
+CSRF: Final = "x-wakeful-csrf"
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def session_token(request: HTTPConnection) -> str | None:
+    """Return the token of the session cookie; None: there is no cookie."""
+    return request.cookies.get(_name(request))
+
+
+def csrf_of(request: HTTPConnection) -> str:
+    """Return the CSRF token of the session; empty without a session."""
+    token = session_token(request)
+    return csrf_token(token) if token else ""
+
+
+def set_session(response: Response, request: HTTPConnection, token: str, max_age_s: int) -> None:
+    """Set the cookie."""
+    _set(response, request, token, max_age_s)
+
+
+def clear_session(response: Response, request: HTTPConnection) -> None:
+    """Delete the cookie."""
+    _set(response, request, "", 0)
+
+
+def check_change(request: HTTPConnection, token: str, csrf: str | None) -> None:
+    """Raise PermissionDenied unless a page of this server, in this session, made the request."""
+    check_own_page(request)
+    if csrf is None:
+        raise PermissionDenied(
+            f"a change in a sign-in session needs the header {CSRF} with the token of the page; "
+            "a program sends 'Authorization: Bearer wk_…' instead"
+        )
+    if not hmac.compare_digest(csrf.encode(), csrf_token(token).encode()):
+        raise PermissionDenied("this page belongs to an earlier sign-in session; reload it and try again")
+
+
+def check_own_page(request: HTTPConnection) -> None:
+    """Raise PermissionDenied if the browser says that a page of another site made the request."""
+    site = request.headers.get("sec-fetch-site")
+    if site in ("same-origin", "none"):  # set by the browser; pages cannot change it
+        return
+    origin = request.headers.get("origin")
+    if site is None and (origin is None or _is_own(origin, request)):
+        return
+    raise PermissionDenied(
+        f"a page of '{(origin or site or '')[:200]}' may not use a sign-in session of this server; if it is "
+        f"its own address, set {PREFIX}PUBLIC_URL to it"
+    )
+
+
+def is_https(request: HTTPConnection) -> bool:
+    """Return whether the browser uses HTTPS: with this server, or with a proxy at its public address."""
+    if request.url.scheme == "https":
+        return True
+    public = urlsplit(_public_url(request))
+    return public.scheme == "https" and request.headers.get("host", "").lower() == public.netloc.lower()
+
+
+def _is_own(origin: str, request: HTTPConnection) -> bool:
+    public = urlsplit(_public_url(request))
+    own = {f"{request.url.scheme}://{request.headers.get('host', '')}", f"{public.scheme}://{public.netloc}"}
+    if is_https(request):
+        own.add(f"https://{request.headers.get('host', '')}")
+    return origin.lower() in {each.lower() for each in own}
+
+
+def _public_url(request: HTTPConnection) -> str:
+    return request.app.state.services.public_url or ""
+
+
+def _name(request: HTTPConnection) -> str:
+    return HOST_PREFIX + COOKIE if is_https(request) else COOKIE
+
+
+def _set(response: Response, request: HTTPConnection, value: str, max_age_s: int) -> None:
+    response.set_cookie(
+        _name(request),
+        value,
+        max_age=max_age_s,
+        path="/",
+        secure=is_https(request),
+        httponly=True,
+        samesite="strict",
+    )

@@ -1,0 +1,256 @@
+"""Sign-in sessions of the dashboard.
+
+A person signs in with an API key, or with a one-time link that was created with the key. The browser gets a
+random token in a cookie and never stores the key. The database has only the SHA-256 of the token. A session
+may do what its key may do, and ends with it: a key revoked on another replica ends its sessions within a
+second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from typing import Final, NamedTuple
+
+from wakeful.document.values import compact
+from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from wakeful.logs import get_logger
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.background_writes import BackgroundWrites
+from wakeful.service.auth.keys import KeyService, check_key, principal_of
+from wakeful.service.auth.sign_in_limits import SignInLimits
+from wakeful.store.accounts import KeyRow
+from wakeful.store.port import Store
+from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow
+
+#: How long a one-time link works.
+LINK_MS: Final = 5 * 60_000
+LINK_PREFIX: Final = "wl_"
+_LINK: Final = re.compile(LINK_PREFIX + r"[A-Za-z0-9_-]{43}")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+#: The shortest time between two writes of the last request of a session.
+_TOUCH_MS: Final = 60_000
+#: How long a session is cached: one that ends on another replica works that much longer.
+_REMEMBERED_MS: Final = 1_000
+_MOST: Final = 10_000
+#: The most sessions of a key that a list shows.
+_MOST_LISTED: Final = 100
+_KEY_ACTOR: Final = "key:"
+
+log = get_logger("wakeful.sign_in")
+
+
+class SignIn(NamedTuple):
+    """A new session. The token is not stored."""
+
+    token: str
+    principal: Principal
+    #: seconds until it ends in any case
+    max_age_s: int
+
+
+class SignInLink(NamedTuple):
+    """A new one-time link. The token is not stored."""
+
+    token: str
+    expires_ms: int
+
+
+class WebSessions:
+    """Signs people in and out, and authenticates the requests of their browsers."""
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        keys: KeyService,
+        limits: SignInLimits,
+        *,
+        idle_ms: int,
+        max_ms: int,
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._keys = keys
+        self._limits = limits
+        self._idle_ms, self._max_ms = idle_ms, max_ms
+        self._known: dict[bytes, tuple[int, WebSessionRow, KeyRow]] = {}
+        self._touched: dict[bytes, int] = {}
+        self._writes = BackgroundWrites()
+
+    # --- signing in -------------------------------------------------------------------------------
+
+    async def sign_in(self, credential: str, address: str | None = None) -> SignIn:
+        """Start a session with an API key or the token of a one-time link.
+
+        Unauthenticated: it is not valid; RateLimited: too many attempts from this address have failed.
+        """
+        credential = credential.strip()
+        if not credential:
+            raise InvalidArgument("enter an API key; it begins with wk_")
+        await self._limits.check(address)
+        by_link = credential.startswith(LINK_PREFIX)
+        try:
+            key = await (self._take_link(credential) if by_link else self._keys.key(credential))
+        except Unauthenticated as error:
+            log.warning("sign_in.failed", address=address, reason=error.message)
+            await self._limits.count(address)
+            raise
+        return await self._start(key, address, "link" if by_link else "key")
+
+    async def _take_link(self, token: str) -> KeyRow:
+        now_ms = self._store.clock.now_ms()
+        key = await self._store.take_sign_in_link(_hash(token), now_ms) if _LINK.fullmatch(token) else None
+        if key is None:
+            raise Unauthenticated(
+                "this link was used already or has expired; 'wakeful open' prints a new one"
+            )
+        check_key(key, now_ms)
+        return key
+
+    async def _start(self, key: KeyRow, address: str | None, how: str) -> SignIn:
+        token, now_ms = secrets.token_urlsafe(32), self._store.clock.now_ms()
+        principal = principal_of(key, address)
+        expires_ms = now_ms + min(self._idle_ms, self._max_ms)
+        row = WebSessionRow(_hash(token), key.id, now_ms, now_ms, expires_ms, address)
+        details = compact({"session": row.id, "by": how})
+        await self._store.add_web_session(
+            row, [principal.entry(_workspace(key), "key.sign-in", key.id, details)]
+        )
+        return SignIn(token, principal, self._max_ms // 1_000)
+
+    async def create_link(self, principal: Principal) -> SignInLink:
+        """Create a one-time link that signs in with the key of the principal."""
+        key_id = principal.actor.removeprefix(_KEY_ACTOR)
+        if key_id == principal.actor or principal.run_id is not None:
+            raise PermissionDenied("a sign-in link is created with an API key (wk_…), outside of a run")
+        token, now_ms = LINK_PREFIX + secrets.token_urlsafe(32), self._store.clock.now_ms()
+        row = SignInLinkRow(_hash(token), key_id, now_ms, now_ms + LINK_MS)
+        entry = principal.entry(principal.workspace or "default", "key.sign-in-link", key_id)
+        await self._store.add_sign_in_link(row, [entry])
+        return SignInLink(token, row.expires_ms)
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    async def authenticate(self, token: str, address: str | None = None) -> Principal:
+        """Return the principal of a session, which is that of its key, or raise Unauthenticated."""
+        if not _TOKEN.fullmatch(token):
+            raise _ended()
+        hash, now_ms = _hash(token), self._store.clock.now_ms()
+        known = self._known.get(hash)
+        if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
+            found = await self._store.web_session(hash)
+            if found is None:
+                self._known.pop(hash, None)
+                raise _ended()
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[hash] = known = now_ms, *found
+        _, row, key = known
+        if now_ms >= self._expires_ms(row):
+            raise _ended()
+        check_key(key, now_ms)
+        self._touch(row, now_ms)
+        self._keys.touch(key, now_ms)
+        return principal_of(key, address)
+
+    def _expires_ms(self, row: WebSessionRow) -> int:
+        """Return when a session ends. Shorter limits apply to sessions that exist, too."""
+        return min(row.expires_ms, row.seen_ms + self._idle_ms, row.created_ms + self._max_ms)
+
+    def _touch(self, row: WebSessionRow, now_ms: int) -> None:
+        if now_ms - max(row.seen_ms, self._touched.get(row.hash, 0)) < _TOUCH_MS:
+            return
+        if len(self._touched) >= _MOST:
+            self._touched.clear()
+        self._touched[row.hash] = now_ms
+        expires_ms = min(now_ms + self._idle_ms, row.created_ms + self._max_ms)
+        self._writes.start(self._store.touch_web_session(row.hash, now_ms, expires_ms))
+
+    # --- signing out ------------------------------------------------------------------------------
+
+    async def sign_out(self, token: str, address: str | None = None) -> None:
+        """End a session. One that has ended is no error."""
+        hash = _hash(token)
+        found = await self._store.web_session(hash)
+        self._forget(hash)
+        if found is not None:
+            row, key = found
+            entry = principal_of(key, address).entry(
+                _workspace(key), "key.sign-out", key.id, compact({"session": row.id})
+            )
+            await self._store.delete_web_session(hash, [entry])
+
+    async def list(self, principal: Principal, workspace: str, key_id: str) -> list[WebSessionRow]:
+        """Return the sessions of a key, the last used first: for admins, and for the key itself."""
+        await self._permit(principal, workspace, key_id)
+        now_ms = self._store.clock.now_ms()
+        rows = await self._store.web_sessions(key_id, now_ms, _MOST_LISTED)
+        return [row for row in rows if self._expires_ms(row) > now_ms]
+
+    async def end(self, principal: Principal, workspace: str, key_id: str, session_id: str) -> None:
+        """End one session of a key: for admins, and for the key itself."""
+        for row in await self.list(principal, workspace, key_id):
+            if row.id == session_id:
+                entry = principal.entry(workspace, "key.sign-out", key_id, compact({"session": row.id}))
+                if await self._store.delete_web_session(row.hash, [entry]):
+                    self._forget(row.hash)
+                    return
+        raise NotFound(f"no session '{session_id[:64]}' of this key; it may have ended")
+
+    async def end_own(self, principal: Principal) -> int:
+        """End all sessions and sign-in links of the principal's key; returns how many sessions."""
+        key_id = principal.actor.removeprefix(_KEY_ACTOR)
+        return await self.end_all(principal, principal.workspace or "default", key_id)
+
+    async def end_all(self, principal: Principal, workspace: str, key_id: str) -> int:
+        """End all sessions and sign-in links of a key; returns how many sessions."""
+        await self._permit(principal, workspace, key_id)
+        entry = principal.entry(workspace, "key.sign-out-everywhere", key_id)
+        ended = await self._store.delete_web_sessions(key_id, [entry])
+        self.forget_key(key_id)
+        return ended
+
+    async def _permit(self, principal: Principal, workspace: str, key_id: str) -> None:
+        if principal.actor == _KEY_ACTOR + key_id:
+            await self._accounts.authorize(principal, "read", workspace)
+        elif all(row.id != key_id for row in await self._keys.list(principal, workspace)):
+            raise NotFound(f"no key '{key_id[:64]}'; list the keys to see their ids")
+
+    def forget_key(self, key_id: str) -> None:
+        """Drop the cached sessions of a key that has changed."""
+        for hash in [hash for hash, (_, row, _) in self._known.items() if row.key_id == key_id]:
+            self._forget(hash)
+
+    def _forget(self, hash: bytes) -> None:
+        self._known.pop(hash, None)
+        self._touched.pop(hash, None)
+
+    async def close(self) -> None:
+        """Wait for pending writes of the time of the last request."""
+        await self._writes.close()
+
+
+def csrf_token(token: str) -> str:
+    """Return what a page of the session sends with each change. It follows from the token of the session.
+
+    >>> csrf_token("a") == csrf_token("a"), csrf_token("a") == csrf_token("b")
+    (True, False)
+    """
+    return hmac.new(token.encode(), b"wakeful csrf", hashlib.sha256).hexdigest()
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _workspace(key: KeyRow) -> str:
+    """Return the workspace whose audit log has the entries of a key."""
+    return key.workspace or "default"
+
+
+def _ended() -> Unauthenticated:
+    return Unauthenticated("this session has ended; sign in again")

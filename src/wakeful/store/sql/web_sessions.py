@@ -1,0 +1,130 @@
+"""Sign-in sessions, one-time links and limits of failed sign-ins. See `store/web_sessions.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from wakeful.store.accounts import KeyRow
+from wakeful.store.sql.accounts import KEY_COLUMNS
+from wakeful.store.sql.driver import Session
+from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow
+
+_COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
+_OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
+_OF_SESSION: Final = ", ".join(f"s.{column}" for column in _COLUMNS.split(", "))
+ADD_SESSION: Final = f"INSERT INTO web_sessions ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)"
+#: the primary keys of web_sessions and keys
+SESSION: Final = f"""
+    SELECT {_OF_SESSION}, {_OF_KEY} FROM web_sessions s JOIN keys k ON k.id = s.key_id WHERE s.hash = $1"""
+#: web_sessions_of_key
+SESSIONS: Final = f"""
+    SELECT {_COLUMNS} FROM web_sessions WHERE key_id = $1 AND expires_at > $2
+    ORDER BY seen_at DESC, hash LIMIT $3"""
+#: the primary key
+TOUCH_SESSION: Final = (
+    "UPDATE web_sessions SET seen_at = $2, expires_at = $3 WHERE hash = $1 AND seen_at < $2"
+)
+#: the primary key
+DELETE_SESSION: Final = "DELETE FROM web_sessions WHERE hash = $1"
+#: web_sessions_of_key
+DELETE_SESSIONS: Final = "DELETE FROM web_sessions WHERE key_id = $1"
+#: web_sessions_expires: a range of it
+PRUNE_SESSIONS: Final = "DELETE FROM web_sessions WHERE expires_at <= $1"
+
+ADD_LINK: Final = "INSERT INTO sign_in_links (hash, key_id, created_at, expires_at) VALUES ($1, $2, $3, $4)"
+#: the primary keys of sign_in_links and keys
+LINK: Final = f"""
+    SELECT {_OF_KEY} FROM sign_in_links l JOIN keys k ON k.id = l.key_id
+    WHERE l.hash = $1 AND l.expires_at > $2"""
+#: the primary key
+DELETE_LINK: Final = "DELETE FROM sign_in_links WHERE hash = $1"
+#: the table, all of it: it has the links of five minutes
+DELETE_LINKS: Final = "DELETE FROM sign_in_links WHERE key_id = $1"
+#: sign_in_links_expires: a range of it
+PRUNE_LINKS: Final = "DELETE FROM sign_in_links WHERE expires_at <= $1"
+
+#: the primary key, once for each
+LIMITS: Final = "SELECT address, full_at FROM sign_in_limits WHERE address = ANY($1::text[])"
+#: the primary key; writes nothing if there is a row
+ADD_LIMIT: Final = "INSERT INTO sign_in_limits (address, full_at) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+#: the primary key. Concurrent failures of one address are counted one after the other
+LOCK_LIMIT: Final = "SELECT full_at FROM sign_in_limits WHERE address = $1 FOR UPDATE"
+#: the primary key
+SET_LIMIT: Final = "UPDATE sign_in_limits SET full_at = $2 WHERE address = $1"
+#: sign_in_limits_full: a range of it
+PRUNE_LIMITS: Final = "DELETE FROM sign_in_limits WHERE full_at <= $1"
+
+
+async def add_session(session: Session, row: WebSessionRow) -> None:
+    """Add a session."""
+    await session.execute(ADD_SESSION, *row)
+
+
+async def web_session(session: Session, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
+    """Return the session with that hash and its key."""
+    row = await session.row(SESSION, hash)
+    if row is None:
+        return None
+    values = list(row)
+    own = len(WebSessionRow._fields)
+    return WebSessionRow(*values[:own]), KeyRow(*values[own:])
+
+
+async def sessions(session: Session, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
+    """Return the sessions of a key, the last used first."""
+    return [WebSessionRow(*row) for row in await session.rows(SESSIONS, key_id, now_ms, limit)]
+
+
+async def touch_session(session: Session, hash: bytes, seen_ms: int, expires_ms: int) -> None:
+    """Record a request of a session."""
+    await session.execute(TOUCH_SESSION, hash, seen_ms, expires_ms)
+
+
+async def delete_session(session: Session, hash: bytes) -> bool:
+    """Delete a session."""
+    return await session.execute(DELETE_SESSION, hash) > 0
+
+
+async def delete_sessions(session: Session, key_id: str) -> int:
+    """Delete all sessions and links of a key."""
+    await session.execute(DELETE_LINKS, key_id)
+    return await session.execute(DELETE_SESSIONS, key_id)
+
+
+async def add_link(session: Session, row: SignInLinkRow) -> None:
+    """Add a link."""
+    await session.execute(ADD_LINK, *row)
+
+
+async def take_link(session: Session, hash: bytes, now_ms: int) -> KeyRow | None:
+    """Delete the link and return its key."""
+    row = await session.row(LINK, hash, now_ms)
+    # The row that is deleted decides: of two requests with one link, one deletes it.
+    if row is None or not await session.execute(DELETE_LINK, hash):
+        return None
+    return KeyRow(*row)
+
+
+async def limits(session: Session, addresses: Sequence[str]) -> dict[str, int]:
+    """Return when the allowances of these addresses are full again."""
+    return {row[0]: row[1] for row in await session.rows(LIMITS, list(addresses))}
+
+
+async def count_failure(
+    session: Session, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
+) -> None:
+    """Move the instant of each address."""
+    for address in addresses:
+        row = None
+        while row is None:  # the pruner may delete the row between the two statements
+            await session.execute(ADD_LIMIT, address, now_ms)
+            row = await session.row(LOCK_LIMIT, address)
+        await session.execute(SET_LIMIT, address, later(address, row[0]))
+
+
+async def prune(session: Session, now_ms: int) -> int:
+    """Delete expired sessions and links, and full allowances."""
+    await session.execute(PRUNE_LINKS, now_ms)
+    await session.execute(PRUNE_LIMITS, now_ms)
+    return await session.execute(PRUNE_SESSIONS, now_ms)
