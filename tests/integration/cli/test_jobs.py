@@ -219,14 +219,10 @@ def test_the_history_of_a_job_is_shown_and_a_revision_restored(machine: Machine)
     machine.wakeful("edit", "report", "--schedule", "0 8 * * *")
     shown = machine.wakeful("history", "report").out
     assert "created" in shown
-    assert '"expr":"0 7 * * *"' in shown
+    assert '"expr": "0 7 * * *"' in shown
     assert "admin:" in shown
-    assert [
-        each["revision"] for each in machine.wakeful("history", "report", "--json").json["revisions"]
-    ] == [
-        2,
-        1,
-    ]
+    found = machine.wakeful("history", "report", "--json").json["revisions"]
+    assert [each["revision"] for each in found] == [2, 1]
     restored = machine.wakeful("history", "report", "--restore", "1")
     assert (restored.code, restored.out.strip()) == (
         0,
