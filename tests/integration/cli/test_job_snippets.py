@@ -85,7 +85,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture(scope="module")
 def key(machine: Machine) -> str:
-    found = re.search(r"WAKEFUL_KEY='?(wk_\w+)", machine.wakeful("keys", "env").out)
+    found = re.search(r"WAKEFUL_KEY='?(wk_[\w-]+)", machine.wakeful("keys", "env").out)
     assert found is not None
     return found[1]
 

@@ -197,7 +197,7 @@ def _shell(text: str) -> str:
     if not _CONTROL.search(text):
         return shlex.quote(text)
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    # As bytes, because `\\u` depends on the locale of the shell.
+    # As bytes, because `\u` depends on the locale of the shell.
     return (
         "$'"
         + _CONTROL.sub(lambda found: "".join(f"\\x{byte:02x}" for byte in found[0].encode()), escaped)
