@@ -69,6 +69,7 @@ from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.incidents import IncidentStore
 from wakeful.store.instances import InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
+from wakeful.store.overviews import OverviewStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
@@ -121,6 +122,7 @@ class Store(
     RunStore,
     VerificationStore,
     WebSessionStore,
+    OverviewStore,
     Protocol,
 ):
     """A database of Wakeful.

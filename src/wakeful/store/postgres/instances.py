@@ -65,6 +65,11 @@ LIVE_OF_INSTANCE: Final = """
     UNION SELECT run_id::text FROM live_runs
     WHERE instance_id = $1 AND (state <> 'pending' OR due_at IS NOT NULL) AND ($2 OR state <> 'running')"""
 
+#: live_runs_mailbox: a range of it, in its order
+PENDING: Final = """
+    SELECT run_id::text FROM live_runs WHERE instance_id = $1 AND state = 'pending'
+    ORDER BY fire_at, sequence LIMIT $2"""
+
 
 async def send(
     db: Db,
@@ -160,3 +165,8 @@ async def list_instances(db: Db, only: InstanceFilter) -> list[InstanceView]:
     """Return the instances that match, by agent and name."""
     statement, args = shared.list_statement(VIEW_COLUMNS, only)
     return [shared.instance_view(row) for row in await db.fetch(statement, *args)]
+
+
+async def mailbox(db: Db, instance_id: str, limit: int) -> list[str]:
+    """Return the ids of the pending runs of an instance. See `OverviewStore.mailbox`."""
+    return [row[0] for row in await db.fetch(PENDING, instance_id, limit)]

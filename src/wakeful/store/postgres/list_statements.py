@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.postgres.statements import jobs_where, runs_where
 from wakeful.store.rows import JobFilter, RunFilter
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
+#: before and after every id
+_FIRST: Final = "00000000-0000-0000-0000-000000000000"
+_LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
@@ -40,9 +44,9 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
 def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     """Return the statement that lists these runs, and its parameters.
 
-    Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead, or
-    runs_of_workspace, which knows the agent too. Live runs are few among all that were, and are picked
-    from their own table.
+    Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead,
+    runs_dead_of_agent, or runs_of_workspace, which knows the agent too. Live runs are few among all that
+    were, and are picked from their own table.
     """
     where = ["r.workspace = $1"]
     args: list[str | int | list[str]] = [only.workspace]
@@ -62,3 +66,43 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     live = only.states and _LIVE.issuperset(only.states) and only.job_id is None and only.instance_id is None
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
     return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), [*args, only.limit]
+
+
+def dead_letters(only: DeadLetterFilter) -> tuple[str, list[str | int]]:
+    """Return the statement that reads dead letters, and its parameters.
+
+    runs_dead or runs_dead_of_agent: a range of it, in its order or backwards.
+    """
+    owner = ("workspace",) if only.agent is None else ("workspace", "agent")
+    args: list[str | int] = [only.workspace] if only.agent is None else [only.workspace, only.agent]
+    where = ["r.dead"]
+    for operator, value in (
+        (">", only.after or _FIRST),
+        ("<=", only.through or _LAST),
+        ("<", only.before or _LAST),
+    ):
+        args.append(value)
+        where.append(_compared(owner, operator, len(args)))
+    order = _order(owner, "ASC" if only.oldest_first else "DESC")
+    return (
+        "SELECT r.id::text, r.agent, r.job_id::text, r.job_name, r.reason, r.response_code, "
+        f"substr(r.error, 1, {ERROR_READ}), coalesce(r.finished_at, r.created_at) FROM runs r "
+        f"WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ${len(args) + 1}",
+        [*args, only.limit],
+    )
+
+
+# Dead letters are few and may all be old. With equality on the owner and `ORDER BY id`, PostgreSQL may choose
+# the primary key, and then reads all newer runs before the first dead letter. A range over (owner, id), in
+# that order, fits only the index of dead letters.
+
+
+def _compared(owner: tuple[str, ...], operator: str, number: int) -> str:
+    """Return the comparison of (owner, id) with the first parameters and the one of that number."""
+    columns = ", ".join(f"r.{name}" for name in (*owner, "id"))
+    values = ", ".join(f"${position}" for position in (*range(1, len(owner) + 1), number))
+    return f"({columns}) {operator} ({values})"
+
+
+def _order(owner: tuple[str, ...], direction: str) -> str:
+    return ", ".join(f"r.{name} {direction}" for name in (*owner, "id"))

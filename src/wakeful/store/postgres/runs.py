@@ -11,6 +11,7 @@ from wakeful.errors import AlreadyExists
 from wakeful.ids import is_id
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
+from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
@@ -135,6 +136,14 @@ async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
         return []
     query, args = lists.list_runs(only)
     return [RunView(*row) for row in await db.fetch(query, *args)]
+
+
+async def dead_letters(db: Db, only: DeadLetterFilter) -> list[DeadLetterRow]:
+    """Return dead letters. See `OverviewStore.dead_letters`."""
+    if not all(value is None or is_id(value) for value in (only.after, only.through, only.before)):
+        return []
+    query, args = lists.dead_letters(only)
+    return [DeadLetterRow(*row) for row in await db.fetch(query, *args)]
 
 
 async def attempts(db: Db, run_id: str) -> list[AttemptView]:

@@ -116,7 +116,7 @@ async def agent(session: Session, workspace: str, name: str) -> AgentRow | None:
 
 async def agents(session: Session, workspace: str) -> list[AgentRow]:
     """Return the agents of a workspace, by name."""
-    return [row for each in await session.rows(AGENTS, workspace) if (row := _agent(each))]
+    return [agent_row(row) for row in await session.rows(AGENTS, workspace)]
 
 
 async def evolving_agents(session: Session) -> list[tuple[str, str, bool]]:
@@ -177,8 +177,11 @@ def _is(count: int) -> str:
 
 
 def _agent(row: Row | None) -> AgentRow | None:
-    if row is None:
-        return None
+    return None if row is None else agent_row(row)
+
+
+def agent_row(row: Row) -> AgentRow:
+    """Return an agent from its columns."""
     agent = AgentRow(*row)
     return agent._replace(active=bool(agent.active))  # SQLite has no booleans
 

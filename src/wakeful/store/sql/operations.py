@@ -30,6 +30,7 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
+from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.port import Planned, TakeNext
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
@@ -290,6 +291,8 @@ class Runs(Protocol[C]):
 
     async def attempts(self, db: C, run_id: str) -> list[AttemptView]: ...
 
+    async def dead_letters(self, db: C, only: DeadLetterFilter) -> list[DeadLetterRow]: ...
+
     async def lock_dead_letters(
         self, db: C, workspace: str, which: Sequence[str] | int
     ) -> list[DeadLetter]: ...
@@ -334,6 +337,8 @@ class Instances(Protocol[C]):
     async def list_instances(self, db: C, only: InstanceFilter) -> list[InstanceView]: ...
 
     async def schedules(self, db: C, instance_id: str) -> list[JobRow]: ...
+
+    async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 
 
 class Inheritance(Protocol[C]):

@@ -35,6 +35,7 @@ from wakeful.store.sql.driver import Session
 from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
+from wakeful.store.sql.overview_store import SqlOverviews
 from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.sql.web_session_store import SqlWebSessions
@@ -52,6 +53,7 @@ class SqlStore(
     SqlSuggestions[D],
     SqlVerifications[D],
     SqlWebSessions[D],
+    SqlOverviews[D],
 ):
     """A store in an SQL database. Each method is that of `port.Store`."""
 

@@ -47,6 +47,10 @@ LIVE_OF_INSTANCE: Final = """
     UNION SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = ?1
         AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
         AND (?2 OR state <> 'running')"""
+#: runs_mailbox: a range of it, in its order
+PENDING: Final = """
+    SELECT id FROM runs INDEXED BY runs_mailbox WHERE instance_id = ? AND state = 'pending'
+    ORDER BY fire_at, sequence LIMIT ?"""
 
 
 async def send(
@@ -132,6 +136,11 @@ async def list_instances(db: sqlite3.Connection, only: InstanceFilter) -> list[I
     """Return the instances that match, by agent and name."""
     statement, args = shared.list_statement(_VIEW, only)
     return [shared.instance_view(row) for row in db.execute(translate(statement), args)]
+
+
+async def mailbox(db: sqlite3.Connection, instance_id: str, limit: int) -> list[str]:
+    """Return the ids of the pending runs of an instance. See `OverviewStore.mailbox`."""
+    return [run_id for (run_id,) in db.execute(PENDING, (instance_id, limit))]
 
 
 async def schedules(db: sqlite3.Connection, instance_id: str) -> list[JobRow]:

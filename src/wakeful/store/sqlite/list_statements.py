@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW, marks
 
@@ -42,8 +43,8 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     """Return the statement that lists these runs, and its parameters.
 
     Newest first from the index of the narrowest owner that is named: runs_of_job, runs_of_instance,
-    runs_dead, runs_of_agent or runs_of_workspace. Live runs are few among all that were, and are picked
-    from their own indexes.
+    runs_dead, runs_dead_of_agent, runs_of_agent or runs_of_workspace. Live runs are few among all that
+    were, and are picked from their own indexes.
     """
     where, args = ["workspace = ?"], [only.workspace]
     for column, value in (
@@ -68,7 +69,7 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     elif only.instance_id is not None:
         source = "INDEXED BY runs_of_instance"
     elif only.dead:
-        source = "INDEXED BY runs_dead"
+        source = "INDEXED BY runs_dead" if only.agent is None else "INDEXED BY runs_dead_of_agent"
     elif only.states and _LIVE.issuperset(only.states):
         source = "NOT INDEXED"
         where.append(f"rowid IN ({LIVE_ROWS})")
@@ -78,5 +79,29 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
         source = "INDEXED BY runs_of_workspace"
     return (
         f"SELECT {RUN_VIEW} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
+        [*args, only.limit],
+    )
+
+
+def dead_letters(only: DeadLetterFilter) -> tuple[str, list[str | int]]:
+    """Return the statement that reads dead letters, and its parameters.
+
+    runs_dead or runs_dead_of_agent: a range of it, in its order or backwards.
+    """
+    where, args = ["workspace = ?"], [only.workspace]
+    for condition, value in (
+        ("agent = ?", only.agent),
+        ("id > ?", only.after),
+        ("id <= ?", only.through),
+        ("id < ?", only.before),
+    ):
+        if value is not None:
+            where.append(condition)
+            args.append(value)
+    index = "runs_dead" if only.agent is None else "runs_dead_of_agent"
+    return (
+        "SELECT id, agent, job_id, job_name, reason, response_code, "
+        f"substr(error, 1, {ERROR_READ}), coalesce(finished_at, created_at) FROM runs INDEXED BY {index} "
+        f"WHERE dead AND {' AND '.join(where)} ORDER BY id {'ASC' if only.oldest_first else 'DESC'} LIMIT ?",
         [*args, only.limit],
     )

@@ -12,6 +12,7 @@ from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
+from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sqlite import list_statements as lists
@@ -129,6 +130,11 @@ def _run(db: sqlite3.Connection, run_id: str) -> RunView | None:
 async def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
     """Return the runs that match, newest first."""
     return [run_view(row) for row in db.execute(*lists.list_runs(only))]
+
+
+async def dead_letters(db: sqlite3.Connection, only: DeadLetterFilter) -> list[DeadLetterRow]:
+    """Return dead letters. See `OverviewStore.dead_letters`."""
+    return [DeadLetterRow(*row) for row in db.execute(*lists.dead_letters(only))]
 
 
 async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:

@@ -66,3 +66,7 @@ CREATE TABLE run_counts_position (
 );
 
 CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
+
+-- The turns of a session, and the dead letters of an agent.
+CREATE INDEX turns_of_session ON turns (workspace, agent, session, run_id);
+CREATE INDEX runs_dead_of_agent ON runs (workspace, agent, id) WHERE dead;
