@@ -125,6 +125,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "LOCK_INSTANCE": [ids[5]],
         "VIEW": [ids[5]],
         "LIVE_OF_INSTANCE": [ids[0], True],
+        "PENDING": [ids[0], 50],
         "LOCK_LIMITS": ["default"],
         "CLASS": ["default", "report"],
         "PUT_CLASS": ["default", "report", 2, "{}", "{}", "h", NOW],
