@@ -59,7 +59,7 @@ async def test_a_deleted_heartbeat_is_not_in_the_overview(store: Store) -> None:
     await _agents(store, "writer")
     beat = asleep(HEARTBEAT_JOB, agent="writer")
     await store.create_jobs([beat])
-    await store.delete_job(beat.id, NOW, "deleted", lambda job: [])
+    await store.delete_job(beat.id, NOW, "deleted")
     assert (await store.agent_overviews("default", ["writer"], 9))["writer"] == AgentOverview(
         "writer", 0, 0, 0, None, None, None
     )
