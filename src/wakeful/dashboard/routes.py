@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from wakeful.api.http.dependencies import current_principal
-from wakeful.dashboard import assets
-from wakeful.dashboard.context import PageRoute
+from wakeful.dashboard import assets, pages
+from wakeful.dashboard.context import PageDep, PageRoute, page_router
+from wakeful.errors import NotFound
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-#: The modules of `wakeful.dashboard.pages`. A path with a parameter comes after the fixed paths beside it.
-PAGES: Final = ("home",)
 #: The cookie with the workspace that was shown last.
 WORKSPACE: Final = "wakeful_workspace"
 
@@ -31,7 +31,23 @@ async def start(request: Request) -> Response:
     return RedirectResponse(f"/workspaces/{workspace}/", 303)
 
 
+_unknown = page_router()
+
+
+@_unknown.get("")
+async def without_slash(page: PageDep) -> Response:
+    """Go to the home page, whose address ends with a slash."""
+    return RedirectResponse(page.url(), 303)
+
+
+@_unknown.get("/{rest:path}")
+async def unknown(page: PageDep, rest: str) -> Response:
+    """Return the page for an address without a page."""
+    raise NotFound("there is no page at this address; open one from the menu")
+
+
 def routers() -> list[APIRouter]:
-    """Return all routers of the dashboard."""
-    pages = [import_module(f"wakeful.dashboard.pages.{name}").router for name in PAGES]
-    return [router, assets.router, *pages]
+    """Return all routers of the dashboard: every module of `wakeful.dashboard.pages` has one."""
+    names = sorted(module.name for module in iter_modules(pages.__path__))
+    found = [import_module(f"{pages.__name__}.{name}").router for name in names]
+    return [router, assets.router, *found, _unknown]
