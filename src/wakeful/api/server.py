@@ -191,6 +191,7 @@ class Listening:
         """Stop accepting, and end after the requests in progress; a second call ends at once."""
         self._server.stop()
         self._services.events.shut_down()  # otherwise event streams and waiting claims would block the stop
+        self._services.live.shut_down()
         self._services.pull.shut_down()
         self._connections.shut_down()
 

@@ -311,6 +311,7 @@ class Wakeful:
             engine, self._engine = self._engine, None
             self.services.status.engine = None
             self.services.events.shut_down()
+            self.services.live.shut_down()
             self.services.pull.shut_down()
             self._stopping.set()
             try:

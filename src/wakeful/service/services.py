@@ -40,6 +40,7 @@ from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.origins import Origins
 from wakeful.service.auth.sign_in_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
+from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_editor import JobDependencies
@@ -151,6 +152,7 @@ class Services:
         self.suggestions = SuggestionService(store, accounts, self.jobs)
         self.evolution = Evolution(store, launchers, self.suggestions)
         self.events = EventStream(store, accounts)
+        self.live = CoalescedEvents(store, accounts)
         self.connection_limits = ConnectionLimits(
             settings.max_connections,
             settings.max_connections_per_key,

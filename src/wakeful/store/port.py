@@ -69,6 +69,7 @@ from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.incidents import IncidentStore
 from wakeful.store.instances import InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
+from wakeful.store.live import LiveStore
 from wakeful.store.overviews import OverviewStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
@@ -116,6 +117,7 @@ class Store(
     DeliveryStore,
     HookStore,
     InstanceStore,
+    LiveStore,
     SuggestionStore,
     JobStore,
     RevisionStore,

@@ -26,6 +26,7 @@ from wakeful.store.postgres import (
     changelog,
     deliveries,
     jobs,
+    live,
     quotas,
     runs,
     stats,
@@ -38,7 +39,7 @@ from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, jobs_and_runs, prechecks, queries, workflows
+from wakeful.store.sql import budgets, jobs_and_runs, live_store, prechecks, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 
@@ -53,6 +54,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     ),
     "budgets": (budgets, usage),
     "deliveries": (deliveries,),
+    "live": (live_store, live),
     "prechecks": (prechecks,),
     "queries": (queries, changelog, stats, jobs, runs, jobs_and_runs),
 }
@@ -71,6 +73,7 @@ ALL_LIVE_RUNS = (
     "queries.DUE_BY_LANE",
     "queries.DUE_BY_AGENT",
     "queries.DUE_REQUIREMENTS",
+    "live.LIVE_COUNTS",
 )
 #: small tables
 SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks")
@@ -392,6 +395,22 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         yield f"deliveries.{name}", getattr(deliveries, name), values
 
 
+async def _live_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """Yield the statements of live figures."""
+    runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
+    given: dict[str, list[object]] = {
+        "RUN_CHANGES": [runs],
+        "DEAD_LETTERS": ["ws-0", "agent-0", BATCH],
+        "OPEN_INCIDENTS": ["ws-0", None, BATCH],
+        "WORKERS": [NOW],
+        "LIVE_COUNTS": ["ws-5", None, LIVE],
+        "NEXT_TICK": ["nowhere", None, LIVE],
+    }
+    statements = _statements()
+    for name, values in given.items():
+        yield f"live.{name}", statements[f"live.{name}"], values
+
+
 async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     """Yield the statements of prechecks."""
     newest = f"SELECT id::text, worker FROM runs ORDER BY runs.id DESC LIMIT {BATCH}"
@@ -429,8 +448,8 @@ async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore)
         transaction = db.transaction()
         await transaction.start()
         for cases in (
-            _admin_cases(), _query_cases(db), _budget_cases(db), _delivery_cases(db), _precheck_cases(db),
-            _cases(db),
+            _admin_cases(), _query_cases(db), _budget_cases(db), _delivery_cases(db), _live_cases(db),
+            _precheck_cases(db), _cases(db),
         ):  # fmt: skip
             async for name, statement, given in cases:
                 tried.add(name)

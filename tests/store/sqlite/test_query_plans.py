@@ -17,7 +17,7 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, jobs_and_runs, prechecks, queries, workflows
+from wakeful.store.sql import budgets, jobs_and_runs, live_store, prechecks, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 from wakeful.store.sqlite import (
@@ -27,6 +27,7 @@ from wakeful.store.sqlite import (
     changelog,
     deliveries,
     jobs,
+    live,
     quotas,
     runs,
     statements,
@@ -128,11 +129,11 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
-    *(budgets, jobs_and_runs, prechecks, queries),
+    *(budgets, jobs_and_runs, live_store, prechecks, queries),
 )
 OWN = (
     *(accounts, audit, changelog, deliveries),
-    *(jobs, quotas, runs, statements, stats, usage),
+    *(jobs, live, quotas, runs, statements, stats, usage),
 )
 
 
@@ -234,6 +235,9 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         ),
         "changes": (lambda: store.changes(0, 20), STEP),
         "runs by ids": (lambda: store.runs_by_ids([run.id for run in planned_runs]), 10_000),
+        "changed runs": (lambda: store.run_changes([run.id for run in planned_runs]), 5_000),
+        "live figures": (lambda: store.live_figures("ws-1", None, NOW), 250_000),
+        "live figures of an agent": (lambda: store.live_figures("ws-1", "agent-1", NOW), 300_000),
         "recent runs": (lambda: store.recent_runs("ws-1", 0, 100), 3_000),
         "workers": (lambda: store.workers(0), STEP),
         "expired leases": (lambda: store.expired_leases(None, NOW), 60_000),

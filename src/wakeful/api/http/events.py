@@ -14,6 +14,7 @@ from wakeful.api.http.responses import responses
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
+from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 
 #: Seconds without an event after which a comment keeps the connection alive.
@@ -40,17 +41,33 @@ async def stream_events(
     job: Annotated[str | None, Query(description="The name of a job, or its id.")] = None,
     types: Annotated[str | None, Query(description=f"Some of {', '.join(TYPES)}, with commas.")] = None,
     after: Annotated[int | None, Query(ge=0, description="Resume after the event of this number.")] = None,
+    coalesce_ms: Annotated[
+        int | None,
+        Query(
+            alias="coalesceMs",
+            ge=INTERVALS_MS[0],
+            le=INTERVALS_MS[-1],
+            description="Send at most one event `changes` in this time, with a summary of all changes.",
+        ),
+    ] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Each event has a number (`id`), a type (`event`) and JSON (`data`).
 
     `Last-Event-ID`, which browsers send on a reconnect, or `after` resumes the stream: no event is missed or
     repeated. An event `reset` means that the requested events are no longer stored: read the lists again.
-    Without events, a comment is sent every 15 s.
+    Without events, a comment is sent every 15 s. With `coalesceMs`, summaries replace the single events.
     """
     number = _number(last_event_id) if last_event_id else after
+    if coalesce_ms is not None and (job or types):
+        raise InvalidArgument("coalesceMs: a summary has all changes; remove 'job' and 'types'")
     slot = services.connection_limits.acquire("events", principal.actor)
     try:
+        if coalesce_ms is not None:
+            summaries = await services.live.subscribe(
+                principal, workspace, coalesce_ms, agent=agent, after=number
+            )
+            return _response(_stream_summaries(request, summaries, slot))
         listener = await services.events.subscribe(
             principal,
             workspace,
@@ -65,9 +82,11 @@ async def stream_events(
     # A client needs a number before its first event: otherwise it would miss the events before that one if
     # the connection breaks. This is the only block without data.
     first = _FIRST if number is not None else _FIRST + f"id: {listener.seen}\n\n".encode()
-    return StreamingResponse(
-        _stream(request, listener, slot, first), media_type="text/event-stream", headers=_HEADERS
-    )
+    return _response(_stream(request, listener, slot, first))
+
+
+def _response(parts: AsyncIterator[bytes]) -> Response:
+    return StreamingResponse(parts, media_type="text/event-stream", headers=_HEADERS)
 
 
 def _number(text: str) -> int:
@@ -97,6 +116,26 @@ async def _stream(
             yield b"".join(map(_frame, found)) or _ALIVE
     finally:
         listener.close()
+        slot.release()
+
+
+async def _stream_summaries(
+    request: Request, summaries: CoalescedSubscription, slot: ConnectionSlot
+) -> AsyncIterator[bytes]:
+    """Yield the summaries until the client disconnects, its key becomes invalid, or the server stops."""
+    loop = asyncio.get_running_loop()
+    checked = loop.time()
+    try:
+        yield _FIRST
+        while (frame := await summaries.next()) is not None:
+            if loop.time() - checked >= HEARTBEAT_S:
+                await current_principal(request)
+                checked = loop.time()
+            yield frame
+    except WakefulError:
+        return  # the client reconnects and resumes where it stopped
+    finally:
+        summaries.close()
         slot.release()
 
 

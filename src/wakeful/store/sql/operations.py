@@ -30,6 +30,7 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
+from wakeful.store.live import LiveCounts
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.port import Planned, TakeNext
 from wakeful.store.quotas import Allowance
@@ -420,6 +421,14 @@ class Stats(Protocol[C]):
     async def database_size(self, db: C) -> int: ...
 
 
+class Live(Protocol[C]):
+    """What open dashboards show."""
+
+    async def live_counts(self, db: C, workspace: str, agent: str | None, limit: int) -> LiveCounts: ...
+
+    async def next_tick(self, db: C, workspace: str, agent: str | None, limit: int) -> int | None: ...
+
+
 class Changelog(Protocol[C]):
     """The ends of the changelog."""
 
@@ -441,6 +450,7 @@ class Operations(Generic[D]):
     instances: Instances[D]
     jobs: Jobs[D]
     leases: Leases[D]
+    live: Live[D]
     outcomes: Outcomes[D]
     planning: Planning[D]
     pull: Pull[D]

@@ -35,6 +35,7 @@ from wakeful.store.sql.driver import Session
 from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
+from wakeful.store.sql.live_store import SqlLive
 from wakeful.store.sql.overview_store import SqlOverviews
 from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
@@ -50,6 +51,7 @@ class SqlStore(
     SqlJobsAndRuns[D],
     SqlInstances[D],
     SqlHooks[D],
+    SqlLive[D],
     SqlSuggestions[D],
     SqlVerifications[D],
     SqlWebSessions[D],

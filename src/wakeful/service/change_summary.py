@@ -1,0 +1,150 @@
+"""Summaries of changes: what a coalesced event contains. Pure.
+
+A summary is bounded: counts, and at most `LISTED` ids of each kind. A longer list is cut, and its name is in
+`many`: any thing of that kind may have changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from wakeful.run import RunState
+from wakeful.service.serializers import JsonObject, instant
+from wakeful.store.live import LiveFigures
+
+#: How many ids of each kind a summary lists.
+LISTED: Final = 100
+_FINAL: Final = frozenset(state.value for state in RunState if state.terminal)
+#: The figures of an event, and the fields of `LiveFigures`.
+FIGURES: Final = {
+    "running": "running",
+    "pending": "pending",
+    "retrying": "retrying",
+    "deadLetters": "dead_letters",
+    "openIncidents": "open_incidents",
+    "acknowledgedIncidents": "acknowledged_incidents",
+    "workers": "workers",
+    "nextTickMs": "next_tick_ms",
+}
+
+
+class Change(NamedTuple):
+    """One change of a run, a job or an incident."""
+
+    #: `run.started`, `run.finished`, `signal.emitted`, `job.changed` or one of the incident events
+    kind: str
+    workspace: str
+    agent: str
+    #: the id of the run, the job or the incident
+    id: str
+    job_id: str | None
+    #: the state of a run when the change is read
+    state: str = ""
+
+
+class Scope(NamedTuple):
+    """A workspace, or one of its agents."""
+
+    workspace: str
+    #: None: all agents
+    agent: str | None
+
+    def includes(self, change: Change) -> bool:
+        """Return whether the change is of this workspace and agent."""
+        return change.workspace == self.workspace and (self.agent is None or change.agent == self.agent)
+
+
+class ChangeSummary:
+    """Collects the changes of one workspace or agent."""
+
+    __slots__ = ("_agents", "_finished", "_incidents", "_jobs", "_kinds", "_many", "_runs", "_started")
+
+    def __init__(self) -> None:
+        self._started: set[str] = set()
+        self._finished: dict[str, str] = {}
+        self._jobs: dict[str, None] = {}
+        self._agents: dict[str, None] = {}
+        self._runs: dict[str, None] = {}
+        self._incidents: dict[str, None] = {}
+        self._kinds: set[str] = set()
+        self._many: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Return whether anything changed."""
+        return bool(self._kinds)
+
+    def add(self, change: Change) -> None:
+        """Add a change. A run counts once as started, and once in its final state."""
+        self._note("agents", self._agents, change.agent)
+        if change.job_id is not None:
+            self._note("jobs", self._jobs, change.job_id)
+        if change.kind == "job.changed":
+            self._kinds.add("jobs")
+        elif change.kind.startswith("incident."):
+            self._kinds.add("incidents")
+            self._note("incidents", self._incidents, change.id)
+        else:
+            self._kinds.add("runs")
+            self._note("runs", self._runs, change.id)
+            if change.kind == "run.started":
+                self._started.add(change.id)
+            elif change.kind == "run.finished" and change.state in _FINAL:
+                self._finished[change.id] = change.state
+
+    def _note(self, name: str, noted: dict[str, None], item: str) -> None:
+        if item in noted:
+            return
+        if len(noted) < LISTED:
+            noted[item] = None
+        else:
+            self._many.add(name)
+
+    def to_json(self) -> JsonObject:
+        """Return the fields of the event that describe the changes."""
+        finished = Counter(self._finished.values())
+        return {
+            "runs": {"started": len(self._started), "finished": dict(sorted(finished.items()))},
+            "changed": {
+                "jobs": list(self._jobs),
+                "agents": list(self._agents),
+                "runs": list(self._runs),
+                "incidents": list(self._incidents),
+            },
+            "many": [*sorted(self._many)],
+            "kinds": [*sorted(self._kinds)],
+        }
+
+
+def summarize(changes: Iterable[Change], scope: Scope) -> ChangeSummary:
+    """Return the summary of the changes in this scope."""
+    summary = ChangeSummary()
+    for change in changes:
+        if scope.includes(change):
+            summary.add(change)
+    return summary
+
+
+def figures_to_json(figures: LiveFigures) -> JsonObject:
+    """Return the figures, and in `more` the names of those whose real value may be higher."""
+    return {
+        "figures": {name: getattr(figures, field) for name, field in FIGURES.items()},
+        "more": [name for name, field in FIGURES.items() if field in figures.more],
+    }
+
+
+def event_json(
+    seq: int, scope: Scope, now_ms: int, summary: ChangeSummary, figures: LiveFigures
+) -> JsonObject:
+    """Return the data of a coalesced event."""
+    return {
+        "seq": seq,
+        "type": "changes",
+        "at": instant(now_ms),
+        "nowMs": now_ms,
+        "workspace": scope.workspace,
+        "agentId": scope.agent,
+        **summary.to_json(),
+        **figures_to_json(figures),
+    }

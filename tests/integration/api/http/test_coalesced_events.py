@@ -1,0 +1,284 @@
+"""Coalesced events over HTTP: one summary per interval, the same for all, complete across reconnects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import ApiClient, served
+from tests.support.sse_client import ReceivedEvent, Stream, listening
+from tests.support.waiting import PATIENCE, eventually, over
+from wakeful import Wakeful
+from wakeful.service.auth.access import LOCAL
+from wakeful.store.live import LiveFigures
+
+ACME = "/api/workspaces/acme"
+
+
+async def given_job(caller: ApiClient, name: str = "digest", agent: str = "default") -> str:
+    document = {"name": name, "schedule": SELDOM, "target": {"kind": "function", "name": "nothing"}}
+    reply = await caller("POST", f"/agents/{agent}/jobs", document)
+    assert reply.status == 201, reply
+    return str(reply.body["id"])
+
+
+async def run_now(caller: ApiClient, name: str = "digest", agent: str = "default") -> str:
+    reply = await caller("POST", f"/agents/{agent}/jobs/{name}/run")
+    assert reply.status in (200, 201, 202), reply
+    return str(reply.body["id"])
+
+
+def app_with_function(new_app: NewApp) -> Wakeful:
+    app = new_app()
+    app.function("nothing")(lambda: "done")
+    return app
+
+
+def with_run(run_id: str) -> Callable[[ReceivedEvent], bool]:
+    """Match the event that has this run, finished."""
+    return lambda event: run_id in event.data["changed"]["runs"] and bool(event.data["runs"]["finished"])
+
+
+def totals(events: list[ReceivedEvent]) -> tuple[int, dict[str, int]]:
+    """Return how many runs started, and how many finished by state, over all events."""
+    finished: dict[str, int] = {}
+    for event in events:
+        for state, number in event.data["runs"]["finished"].items():
+            finished[state] = finished.get(state, 0) + number
+    return sum(event.data["runs"]["started"] for event in events), finished
+
+
+async def hello(stream: Stream) -> ReceivedEvent:
+    """Return the first event: the subscription has its position."""
+    (first,) = await stream.until(lambda event: True)
+    return first
+
+
+async def test_an_event_summarizes_what_changed_and_has_the_figures(new_app: NewApp) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator, listening(operator, coalesceMs=250) as stream:
+        first = await hello(stream)
+        assert (first.type, first.data["runs"]) == ("changes", {"started": 0, "finished": {}})
+        assert first.data["figures"].keys() == {
+            *("running", "pending", "retrying", "deadLetters", "openIncidents", "acknowledgedIncidents"),
+            *("workers", "nextTickMs"),
+        }
+        job_id = await given_job(operator)
+        ids = [await run_now(operator) for _ in range(3)]
+        for run_id in ids:
+            await over(app, run_id)
+        received = await stream.until(with_run(ids[-1]))
+        assert totals(received) == (3, {"succeeded": 3})
+        assert {each for event in received for each in event.data["changed"]["runs"]} == set(ids)
+        assert {each for event in received for each in event.data["changed"]["jobs"]} == {job_id}
+        assert {each for event in received for each in event.data["kinds"]} == {"jobs", "runs"}
+        received += await stream.until(lambda event: event.data["figures"]["nextTickMs"] is not None)
+        seqs = [event.seq for event in received]
+        assert seqs == sorted(seqs) == [event.data["seq"] for event in received]
+
+
+async def test_nothing_is_missed_across_a_server_restart(new_app: NewApp) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        await given_job(operator)
+        async with listening(operator, coalesceMs=250) as stream:
+            await hello(stream)
+            first = await run_now(operator)
+            before = await stream.until(with_run(first))
+        meanwhile = [await run_now(operator) for _ in range(3)]
+        for run_id in meanwhile:
+            await over(app, run_id)
+    again = app_with_function(new_app)
+    async with again, served(again) as local:
+        operator = await local.new("member")
+        last = await run_now(operator)
+        await over(again, last)
+        async with listening(operator, last_event_id=before[-1].seq, coalesceMs=1000) as stream:
+            (resumed,) = await stream.until(lambda event: True)  # one event about everything
+        assert resumed.type == "changes"
+        assert resumed.data["changed"]["runs"] == [*meanwhile, last]
+        assert totals([*before, resumed]) == (5, {"succeeded": 5})
+
+
+@on_one_store
+async def test_many_reconnecting_dashboards_share_one_event(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        await given_job(operator)
+        await over(app, await run_now(operator))
+        events = app.services.live
+        keep = await events.subscribe(LOCAL, "default", 60_000)
+        reads = 0
+        original = app.store.run_changes
+
+        async def counted(ids: list[str]) -> object:
+            nonlocal reads
+            reads += 1
+            return await original(ids)
+
+        monkeypatch.setattr(app.store, "run_changes", counted)
+        resumed = [await events.subscribe(LOCAL, "default", 60_000, after=0) for _ in range(50)]
+        sent = await asyncio.gather(*(each.next() for each in resumed))
+        assert reads == 1
+        assert all(each is sent[0] or each == sent[0] for each in sent)
+        for each in (keep, *resumed):
+            each.close()
+
+
+async def test_workspaces_and_agents_do_not_see_each_other(new_app: NewApp) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        await operator("PUT", ACME, {})
+        stranger = await operator.new("admin", "acme")
+        assert (await stranger("GET", "/events", coalesceMs=1000)).code == "not-found"
+        ada = await operator.new("agent", agent="ada")
+        assert (await ada("GET", "/events", coalesceMs=1000, agent="default")).code == "not-found"
+        async with (
+            listening(stranger, ACME, coalesceMs=250) as theirs,
+            listening(ada, coalesceMs=250) as hers,
+            listening(operator, coalesceMs=250) as ours,
+        ):
+            for stream in (theirs, hers, ours):
+                await hello(stream)
+            ids = {"default": await given_job(operator), "ada": await given_job(operator, "x", "ada")}
+            document = {"name": "y", "schedule": SELDOM, "target": {"kind": "pull"}}
+            reply = await operator("POST", f"{ACME}/agents/bob/jobs", document)
+            ids["bob"] = reply.body["id"]
+            await run_now(operator)
+            seen: list[set[str]] = []
+            for stream, wanted in ((ours, ids["ada"]), (hers, ids["ada"]), (theirs, ids["bob"])):
+                events = await stream.until(lambda event, job=wanted: job in event.data["changed"]["jobs"])
+                seen.append({each for event in events for each in event.data["changed"]["jobs"]})
+                assert {event.data["workspace"] for event in events} == {
+                    "acme" if stream is theirs else "default"
+                }
+            assert seen == [{ids["default"], ids["ada"]}, {ids["ada"]}, {ids["bob"]}]
+
+
+async def test_a_slow_subscriber_delays_no_other_and_gets_one_event_about_everything(
+    new_app: NewApp,
+) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        await given_job(operator)
+        events = app.services.live
+        slow, quick = [await events.subscribe(LOCAL, "default", 250) for _ in range(2)]
+        for each in (slow, quick):
+            assert await each.next()
+        ids = []
+        for _ in range(3):  # three events, of which the slow one reads none
+            ids.append(await run_now(operator))
+            await over(app, ids[-1])
+            async with asyncio.timeout(PATIENCE):
+                frame = b""
+                while ids[-1].encode() not in frame or b'"finished":{}' in frame:
+                    frame = await quick.next() or b""
+        frame = await slow.next() or b""
+        assert all(run_id.encode() in frame for run_id in ids)
+        assert b'"started":3,"finished":{"succeeded":3}' in frame
+        for each in (slow, quick):
+            each.close()
+        assert events._reader is None  # without subscribers there is no reader
+
+
+@on_one_store
+async def test_events_keep_their_interval(new_app: NewApp) -> None:
+    app = app_with_function(new_app)
+    loop = asyncio.get_running_loop()
+    async with app, served(app) as operator:
+        await given_job(operator)
+        events = app.services.live
+        subscription = await events.subscribe(LOCAL, "default", 400)  # rounded up to 500
+        at: list[float] = []
+        while len(at) < 4:
+            await run_now(operator)
+            if (task := asyncio.ensure_future(subscription.next())) and await task:
+                at.append(loop.time())
+        gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+        assert min(gaps) >= 0.45, gaps
+        subscription.close()
+
+
+async def test_pruned_changes_and_unknown_numbers_cause_a_reset(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        await given_job(operator, "one")
+        await given_job(operator, "two")
+        async with listening(operator, after=10**9, coalesceMs=1000) as stream:
+            reset, first = await stream.until(lambda event: event.type == "changes")
+            assert (reset.type, reset.seq) == ("reset", first.seq)
+        async with listening(operator, after=0, coalesceMs=1000) as stream:
+            (first,) = await stream.until(lambda event: True)
+            assert first.data["kinds"] == ["jobs"]
+        monkeypatch.setattr("wakeful.service.coalesced_events.MOST_CHANGES", 1)
+        async with listening(operator, after=0, coalesceMs=500) as stream:
+            assert (await hello(stream)).type == "reset"
+        monkeypatch.undo()
+        await app.store.prune_changes(app.store.clock.now_ms() + 60_000, 100)
+        async with listening(operator, after=0, coalesceMs=2000) as stream:
+            assert (await hello(stream)).type == "reset"
+
+
+@on_one_store
+async def test_changed_figures_are_sent_without_a_change(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.service.coalesced_events.FIGURES_S", 0.1)
+    monkeypatch.setattr("wakeful.service.live_figures.KEPT_S", 0.0)
+    app = new_app()
+    async with app, served(app) as operator:
+        figures = await app.store.live_figures("default", None, 0)
+
+        async def changed(workspace: str, agent: str | None, since_ms: int) -> LiveFigures:
+            return figures._replace(dead_letters=7)
+
+        async with listening(operator, coalesceMs=250) as stream:
+            assert (await hello(stream)).data["figures"]["deadLetters"] == 0
+            monkeypatch.setattr(app.store, "live_figures", changed)
+            await stream.until(lambda event: event.data["figures"]["deadLetters"] == 7)
+            assert (await app.services.live.figures(LOCAL, "default"))["figures"]["deadLetters"] == 7
+
+
+@on_one_store
+async def test_wrong_parameters_are_refused(new_app: NewApp) -> None:
+    app = new_app()
+    async with app, served(app) as operator:
+        for wrong in ({"coalesceMs": 249}, {"coalesceMs": 60_001}, {"coalesceMs": "x"}):
+            assert (await operator("GET", "/events", **wrong)).code == "invalid-argument"
+        for also in ({"job": "digest"}, {"types": "run.started"}):
+            reply = await operator("GET", "/events", coalesceMs=1000, **also)
+            assert reply.code == "invalid-argument"
+        assert app.services.live._reader is None
+
+
+@on_one_store
+async def test_a_stopping_server_and_a_revoked_key_end_the_stream(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.0)
+    app = new_app()
+    async with app, served(app) as operator:
+        caller = await operator.new("member")
+        async with listening(caller, coalesceMs=250) as stream, listening(operator, coalesceMs=250) as other:
+            await hello(stream)
+            await hello(other)
+            (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
+            await app.services.keys.revoke(LOCAL, "default", key.id)
+            document = {"name": "x", "schedule": SELDOM, "target": {"kind": "pull"}}
+            await operator("POST", "/agents/default/jobs", document)  # so that there is an event
+            async with asyncio.timeout(PATIENCE):
+                while await stream.next_event() is not None:
+                    pass
+            app.services.live.shut_down()
+            async with asyncio.timeout(PATIENCE):
+                while await other.next_event() is not None:
+                    pass
+        await eventually(lambda: app.services.live._reader is None)
+        assert app.services.connection_limits.open()["events"] == 0
