@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from wakeful.service.change_summary import (
     FIGURES,
     LISTED,
@@ -47,7 +49,7 @@ def test_long_lists_are_cut_and_named():
     summary = ChangeSummary()
     for number in range(LISTED + 1):
         summary.add(_run("run.finished", number, "succeeded"))
-    found = summary.to_json()
+    found: Any = summary.to_json()
     assert found["many"] == ["jobs", "runs"]
     assert len(found["changed"]["runs"]) == LISTED
     assert found["runs"] == {"started": 0, "finished": {"succeeded": LISTED + 1}}
@@ -61,13 +63,14 @@ def test_a_summary_has_only_the_changes_of_its_scope():
         Change("incident.opened", "acme", "ada", "incident-1", "job-1"),
     ]
     assert not summarize(changes, Scope("nowhere", None))
-    ada = summarize(changes, Scope("acme", "ada")).to_json()
+    ada: Any = summarize(changes, Scope("acme", "ada")).to_json()
     assert (ada["kinds"], ada["changed"]["runs"], ada["changed"]["incidents"]) == (
         ["incidents", "runs"],
         ["run-1"],
         ["incident-1"],
     )
-    assert summarize(changes, Scope("acme", None)).to_json()["runs"]["started"] == 2
+    acme: Any = summarize(changes, Scope("acme", None)).to_json()
+    assert acme["runs"]["started"] == 2
     assert summarize(changes, Scope("other", None)).to_json()["kinds"] == ["jobs"]
 
 
@@ -75,5 +78,5 @@ def test_every_figure_has_a_name_in_the_event():
     figures = LiveFigures(1, 2, 3, 4, 5, 6, 7, None, ("dead_letters",))
     assert set(FIGURES.values()) == set(LiveFigures._fields) - {"more"}
     assert figures_to_json(figures)["more"] == ["deadLetters"]
-    event = event_json(9, Scope("acme", None), 0, ChangeSummary(), figures)
+    event: Any = event_json(9, Scope("acme", None), 0, ChangeSummary(), figures)
     assert (event["seq"], event["figures"]["deadLetters"], event["figures"]["nextTickMs"]) == (9, 4, None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.support.api_client import ApiClient, served
+from tests.support.api_client import HOME, ApiClient, served
 from tests.support.sse_client import ReceivedEvent, Stream, listening
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Wakeful
@@ -40,6 +41,11 @@ def app_with_function(new_app: NewApp) -> Wakeful:
 def with_run(run_id: str) -> Callable[[ReceivedEvent], bool]:
     """Match the event that has this run, finished."""
     return lambda event: run_id in event.data["changed"]["runs"] and bool(event.data["runs"]["finished"])
+
+
+def with_job(job_id: str) -> Callable[[ReceivedEvent], bool]:
+    """Match the event that has this job."""
+    return lambda event: job_id in event.data["changed"]["jobs"]
 
 
 def totals(events: list[ReceivedEvent]) -> tuple[int, dict[str, int]]:
@@ -151,12 +157,11 @@ async def test_workspaces_and_agents_do_not_see_each_other(new_app: NewApp) -> N
             ids["bob"] = reply.body["id"]
             await run_now(operator)
             seen: list[set[str]] = []
-            for stream, wanted in ((ours, ids["ada"]), (hers, ids["ada"]), (theirs, ids["bob"])):
-                events = await stream.until(lambda event, job=wanted: job in event.data["changed"]["jobs"])
+            for stream, last in ((ours, "ada"), (hers, "ada"), (theirs, "bob")):
+                events = await stream.until(with_job(ids[last]))
                 seen.append({each for event in events for each in event.data["changed"]["jobs"]})
-                assert {event.data["workspace"] for event in events} == {
-                    "acme" if stream is theirs else "default"
-                }
+                workspace = "acme" if stream is theirs else "default"
+                assert {event.data["workspace"] for event in events} == {workspace}
             assert seen == [{ids["default"], ids["ada"]}, {ids["ada"]}, {ids["bob"]}]
 
 
@@ -197,8 +202,8 @@ async def test_events_keep_their_interval(new_app: NewApp) -> None:
         at: list[float] = []
         while len(at) < 4:
             await run_now(operator)
-            if (task := asyncio.ensure_future(subscription.next())) and await task:
-                at.append(loop.time())
+            assert await subscription.next()
+            at.append(loop.time())
         gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
         assert min(gaps) >= 0.45, gaps
         subscription.close()
@@ -243,18 +248,17 @@ async def test_changed_figures_are_sent_without_a_change(
             assert (await hello(stream)).data["figures"]["deadLetters"] == 0
             monkeypatch.setattr(app.store, "live_figures", changed)
             await stream.until(lambda event: event.data["figures"]["deadLetters"] == 7)
-            assert (await app.services.live.figures(LOCAL, "default"))["figures"]["deadLetters"] == 7
+            shown: Any = await app.services.live.figures(LOCAL, "default")
+            assert shown["figures"]["deadLetters"] == 7
 
 
 @on_one_store
 async def test_wrong_parameters_are_refused(new_app: NewApp) -> None:
     app = new_app()
     async with app, served(app) as operator:
-        for wrong in ({"coalesceMs": 249}, {"coalesceMs": 60_001}, {"coalesceMs": "x"}):
-            assert (await operator("GET", "/events", **wrong)).code == "invalid-argument"
-        for also in ({"job": "digest"}, {"types": "run.started"}):
-            reply = await operator("GET", "/events", coalesceMs=1000, **also)
-            assert reply.code == "invalid-argument"
+        for query in ("249", "60001", "x", "1000&job=digest", "1000&types=run.started"):
+            reply = await operator("GET", f"{HOME}/events?coalesceMs={query}")
+            assert reply.code == "invalid-argument", query
         assert app.services.live._reader is None
 
 
