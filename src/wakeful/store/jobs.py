@@ -69,7 +69,11 @@ class JobStore(Protocol):
         ...
 
     async def jobs(self, only: JobFilter) -> list[JobRow]:
-        """Return jobs, ordered by agent and name."""
+        """Return jobs, ordered by agent and name, or by their next tick."""
+        ...
+
+    async def count_jobs(self, only: JobFilter, most: int) -> int:
+        """Return how many jobs match, at most `most`. The position in the list and the limit do not count."""
         ...
 
     async def change_job(

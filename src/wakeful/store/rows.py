@@ -11,7 +11,7 @@ A run has these representations; the docstring of each states why it is separate
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from wakeful.errors import IncompatibleSchema
 from wakeful.run import NewRun
@@ -419,6 +419,10 @@ class RunFilter(NamedTuple):
 LabelFilter = tuple[tuple[str, str | None], ...]
 
 
+#: How lists of jobs are ordered: by agent and name, or by the next tick.
+JobOrder = Literal["name", "next"]
+
+
 class JobFilter(NamedTuple):
     """Which jobs to list; None does not filter."""
 
@@ -430,3 +434,17 @@ class JobFilter(NamedTuple):
     limit: int = 1000
     labels: LabelFilter = ()
     name: str | None = None
+    #: a part of `agent/name`
+    q: str | None = None
+    #: a key of `sql.job_conditions.STATES`
+    state: str | None = None
+    #: `person` or `agent`
+    creator: str | None = None
+    created_by: str | None = None
+    #: `cron`, `every`, `at`, `after` or `none`
+    schedule_kind: str | None = None
+    target_kind: str | None = None
+    #: with `next`, only jobs that have a next tick
+    order: JobOrder = "name"
+    #: with the order `next`: only jobs that come after this (wake_ms, id)
+    after_tick: tuple[int, str] | None = None

@@ -25,6 +25,7 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 from wakeful.store.sql.incidents import close_of_jobs
+from wakeful.store.sql.job_conditions import FEW
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -80,9 +81,23 @@ async def jobs_by_ids(db: Db, ids: Sequence[str]) -> list[JobRow]:
 
 
 async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
-    """Return the jobs that match, by agent and name."""
-    query, args = lists.list_jobs(only)
+    """Return the jobs that match, in the order that is asked for."""
+    few = False
+    if only.order == "next":
+        found = await count_jobs(db, only, FEW)
+        if not found:
+            return []
+        few = found < FEW
+    if only.after_tick is not None and not is_id(only.after_tick[1]):
+        return []
+    query, args = lists.list_jobs(only, few)
     return [JobRow(*row) for row in await db.fetch(query, *args)]
+
+
+async def count_jobs(db: Db, only: JobFilter, most: int) -> int:
+    """Return the number of jobs that match, at most `most`."""
+    query, args = lists.count_jobs(only, most)
+    return int(await db.fetchval(query, *args))
 
 
 async def change_job(

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
-from wakeful.store.postgres.statements import jobs_where, runs_where
+from wakeful.store.postgres.statements import jobs_of, runs_where
 from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: before and after every id
@@ -17,28 +18,51 @@ _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
-    """Return the statement and the parameters that list these jobs. jobs_name: a range, in its order."""
-    where, args = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
-    if only.agent is not None:
-        args.append(only.agent)
-        where.append(f"j.agent = ${len(args)}")
-    if only.name is not None:
-        args.append(only.name)
-        where.append(f"j.name = ${len(args)}")
-    if not only.include_disabled:
-        where.append("j.enabled")
-    if only.after is not None:
-        args.extend(only.after)
-        where.append(f"(j.agent, j.name) > (${len(args) - 1}, ${len(args)})")
-    for name, value in only.labels:
-        args.append(name)
-        has = f"j.labels::jsonb ->> ${len(args)}"
-        if value is not None:
-            args.append(value)
-        where.append(f"{has} IS NOT NULL" if value is None else f"{has} = ${len(args)}")
-    query = f"{' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(args) + 1}"
-    return jobs_where(query), [*args, only.limit]
+#: `short_labels` is in the index jobs_list; it is null if the labels are too long for an index
+_DIALECT: Final = Dialect(
+    "strpos", "coalesce(j.short_labels, (SELECT l.labels FROM jobs l WHERE l.id = j.id))"
+)
+_NEXT: Final = "c.wake_at IS NOT NULL AND c.next_at IS NOT NULL"
+
+
+def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
+    """Return the statement and the parameters that list these jobs.
+
+    By name: a range of jobs_list, or of jobs_failing_by_name, in its order. By the next tick: cursors_wake
+    in its order or, if the filter finds `few`, those of jobs_list.
+    """
+    found = Conditions(_DIALECT, only)
+    if only.order == "name":
+        found.after_name(only)
+        inner = f"""
+            SELECT j.id, j.agent, j.name FROM jobs j WHERE {found.text}
+            ORDER BY j.agent, j.name LIMIT {found.mark(only.limit)}"""
+        return f"{jobs_of(f'({inner}) k')} ORDER BY k.agent, k.name", found.args
+    position = ""
+    if only.after_tick is not None:
+        wake_ms, job_id = only.after_tick
+        position = f" AND (c.wake_at, c.job_id) > ({found.mark(wake_ms)}, {found.mark(job_id)})"
+    limit = found.mark(only.limit)
+    ticks = f"SELECT c.job_id AS id, c.wake_at FROM cursors c WHERE {_NEXT}{position}"
+    matching = f"SELECT j.id FROM jobs j WHERE {found.text}"
+    if few:
+        inner = f"""
+            WITH m AS MATERIALIZED ({matching})
+            SELECT t.id, t.wake_at FROM m JOIN ({ticks}) t ON t.id = m.id
+            ORDER BY t.wake_at, t.id LIMIT {limit}"""
+    else:  # OFFSET 0: the ticks are sorted before their jobs are read
+        inner = f"""
+            SELECT t.id, t.wake_at FROM ({ticks} ORDER BY c.wake_at, c.job_id OFFSET 0) t
+            CROSS JOIN LATERAL ({matching} AND j.id = t.id OFFSET 0) m
+            ORDER BY t.wake_at, t.id LIMIT {limit}"""
+    return f"{jobs_of(f'({inner}) k')} ORDER BY k.wake_at, k.id", found.args
+
+
+def count_jobs(only: JobFilter, most: int) -> tuple[str, list[Value]]:
+    """Return the statement that counts these jobs, up to `most`. jobs_list, or jobs_failing_by_name."""
+    found = Conditions(_DIALECT, only)
+    limit = found.mark(most)
+    return f"SELECT count(*) FROM (SELECT FROM jobs j WHERE {found.text} LIMIT {limit}) k", found.args
 
 
 def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:

@@ -464,13 +464,13 @@ DELETE_JOBS_WITHOUT_RUNS: Final = """
 
 # --- jobs -----------------------------------------------------------------------------------------------
 
-_JOB: Final = """
+_JOB_COLUMNS: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.after_job,
         j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
         j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
         j.created_at, j.updated_at, j.created_by, j.pause_note, j.pause_until, j.instance_id::text,
-        j.schedule_origin, j.schedule_id
-    FROM cursors c JOIN jobs j ON j.id = c.job_id"""
+        j.schedule_origin, j.schedule_id"""
+_JOB: Final = f"{_JOB_COLUMNS} FROM cursors c JOIN jobs j ON j.id = c.job_id"
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
@@ -510,6 +510,11 @@ LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR UPDATE OF j"
 def jobs_where(condition: str) -> str:
     """Return the statement that reads these jobs (`j`, and their cursors `c`) as `JobRow`."""
     return f"{_JOB} WHERE {condition}"
+
+
+def jobs_of(ids: str) -> str:
+    """Return the statement that reads the jobs with the ids of this relation `k`. The primary keys."""
+    return f"{_JOB_COLUMNS} FROM {ids} JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"
 
 
 # --- runs -----------------------------------------------------------------------------------------------

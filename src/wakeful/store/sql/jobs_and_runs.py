@@ -66,6 +66,9 @@ class SqlJobsAndRuns(SqlBase[D]):
     async def jobs(self, only: JobFilter) -> list[JobRow]:
         return await self._driver.read(self._operations.jobs.list_jobs, only)
 
+    async def count_jobs(self, only: JobFilter, most: int) -> int:
+        return await self._driver.read(self._operations.jobs.count_jobs, only, most)
+
     async def change_job(
         self,
         job_id: str,

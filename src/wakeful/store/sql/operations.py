@@ -227,6 +227,8 @@ class Jobs(Protocol[C]):
 
     async def list_jobs(self, db: C, only: JobFilter) -> list[JobRow]: ...
 
+    async def count_jobs(self, db: C, only: JobFilter, most: int) -> int: ...
+
     async def change_job(
         self,
         db: C,

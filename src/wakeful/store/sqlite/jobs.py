@@ -17,6 +17,7 @@ from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 from wakeful.store.sql import prechecks
 from wakeful.store.sql.incidents import close_of_jobs
+from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.accounts import add_agents, check_agent
@@ -87,8 +88,19 @@ def _job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> Jo
 
 
 async def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
-    """Return the jobs that match, by agent and name."""
-    return [job_row(row) for row in db.execute(*lists.list_jobs(only))]
+    """Return the jobs that match, in the order that is asked for."""
+    few = False
+    if only.order == "next":
+        found = await count_jobs(db, only, FEW)
+        if not found:
+            return []
+        few = found < FEW
+    return [job_row(row) for row in db.execute(*lists.list_jobs(only, few))]
+
+
+async def count_jobs(db: sqlite3.Connection, only: JobFilter, most: int) -> int:
+    """Return the number of jobs that match, at most `most`."""
+    return int(db.execute(*lists.count_jobs(only, most)).fetchone()[0])
 
 
 async def change_job(

@@ -9,33 +9,56 @@ from typing import Final
 
 from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
 from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW, marks
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
-_HAS_LABEL: Final = "EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ?)"
+_DIALECT: Final = Dialect("instr", "j.labels")
 
 
-def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
-    """Return the statement and the parameters that list these jobs. jobs_name: a range, in its order."""
-    where, args = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
-    if only.agent is not None:
-        where.append("agent = ?")
-        args.append(only.agent)
-    if only.name is not None:
-        where.append("name = ?")
-        args.append(only.name)
-    if not only.include_disabled:
-        where.append("enabled")
-    if only.after is not None:
-        where.append("(agent, name) > (?, ?)")
-        args.extend(only.after)
-    for name, value in only.labels:
-        where.append(_HAS_LABEL if value is None else f"{_HAS_LABEL[:-1]} AND value = ?)")
-        args.extend([name] if value is None else [name, value])
+def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
+    """Return the statement and the parameters that list these jobs.
+
+    By name: a range of jobs_list, or of jobs_failing_by_name, in its order; a row of the table is read only
+    if its entry matches. By the next tick: jobs_wake in its order or, if the filter finds `few`, those of
+    jobs_list.
+    """
+    found = Conditions(_DIALECT, only)
+    if only.order == "name":
+        found.after_name(only)
+        return _jobs(_index(only), found, "j.agent, j.name", only.limit)
+    found.add("j.next_at IS NOT NULL AND j.wake_at IS NOT NULL")
+    if only.after_tick is not None:
+        wake, job_id = only.after_tick
+        row = f"(SELECT p.rowid FROM jobs p WHERE p.id = {found.mark(job_id)})"
+        found.add(f"(j.wake_at, j.rowid) > ({found.mark(wake)}, coalesce({row}, 0))")
+    return _jobs(_index(only) if few else "jobs_wake", found, "j.wake_at, j.rowid", only.limit)
+
+
+def count_jobs(only: JobFilter, most: int) -> tuple[str, list[Value]]:
+    """Return the statement that counts these jobs, up to `most`. jobs_list, or jobs_failing_by_name."""
+    found = Conditions(_DIALECT, only)
+    limit = found.mark(most)
     return (
-        f"SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name WHERE {' AND '.join(where)} "
-        f"ORDER BY agent, name LIMIT ?",
-        [*args, only.limit],
+        f"SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY {_index(only)} WHERE {found.text} "
+        f"LIMIT {limit})"
+    ).replace("$", "?"), found.args
+
+
+def _index(only: JobFilter) -> str:
+    return "jobs_failing_by_name" if only.state == "failing" else "jobs_list"
+
+
+def _jobs(index: str, found: Conditions, order: str, limit: int) -> tuple[str, list[Value]]:
+    """Return the statement that finds the rows, then reads them: only what it returns is read whole."""
+    columns = ", ".join(f"j.{column}" for column in JOB_COLUMNS.split(", "))
+    return (
+        f"""
+        SELECT {columns} FROM (
+            SELECT j.rowid AS number FROM jobs j INDEXED BY {index} WHERE {found.text}
+            ORDER BY {order} LIMIT {found.mark(limit)}) k
+        CROSS JOIN jobs j ON j.rowid = k.number ORDER BY {order}""".replace("$", "?"),
+        found.args,
     )
 
 

@@ -1,4 +1,4 @@
--- compatible: adds tables and indexes that code of schema 13 does not use.
+-- compatible: adds tables, columns and indexes that code of schema 13 does not use.
 --
 -- Sign-in sessions of the dashboard, revisions of jobs, and counts of finished runs.
 
@@ -70,3 +70,18 @@ CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
 -- The turns of a session, and the dead letters of an agent.
 CREATE INDEX turns_of_session ON turns (workspace, agent, session, run_id);
 CREATE INDEX runs_dead_of_agent ON runs (workspace, agent, id) WHERE dead;
+
+-- What lists of jobs filter by. `short_labels` is null if the labels are too long for an index.
+ALTER TABLE jobs
+    ADD COLUMN schedule_kind text COLLATE "C" GENERATED ALWAYS AS (
+        CASE WHEN timing IS NOT NULL THEN timing::jsonb #>> '{schedule,kind}'
+            WHEN after_job IS NOT NULL THEN 'after' ELSE 'none' END) STORED,
+    ADD COLUMN target_kind text COLLATE "C" GENERATED ALWAYS AS (
+        coalesce(work::jsonb #>> '{target,kind}', 'pull')) STORED,
+    ADD COLUMN short_labels text GENERATED ALWAYS AS (
+        CASE WHEN octet_length(labels) <= 1000 THEN labels END) STORED;
+-- A search that finds little reads all entries of a workspace, and no row of the table.
+CREATE INDEX jobs_list ON jobs (workspace, agent, name)
+    INCLUDE (id, enabled, disabled_reason, created_by, schedule_kind, target_kind, short_labels)
+    WHERE deleted_at IS NULL;
+CREATE INDEX jobs_failing_by_name ON jobs (workspace, agent, name) WHERE failures > 0 AND deleted_at IS NULL;

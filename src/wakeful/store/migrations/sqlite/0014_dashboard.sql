@@ -1,4 +1,4 @@
--- compatible: adds tables and indexes that code of schema 13 does not use.
+-- compatible: adds tables, columns and indexes that code of schema 13 does not use.
 --
 -- Sign-in sessions of the dashboard, revisions of jobs, and counts of finished runs.
 
@@ -70,3 +70,34 @@ CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
 -- The turns of a session, and the dead letters of an agent.
 CREATE INDEX turns_of_session ON turns (workspace, agent, session, run_id);
 CREATE INDEX runs_dead_of_agent ON runs (workspace, agent, id) WHERE dead;
+
+-- What lists of jobs filter by. Triggers set them, so that code of schema 13 need not know them.
+ALTER TABLE jobs ADD COLUMN schedule_kind TEXT;
+ALTER TABLE jobs ADD COLUMN target_kind TEXT;
+UPDATE jobs SET
+    schedule_kind = CASE WHEN timing IS NOT NULL
+            THEN CASE WHEN json_valid(timing) THEN json_extract(timing, '$.schedule.kind') END
+        WHEN after_job IS NOT NULL THEN 'after' ELSE 'none' END,
+    target_kind = CASE WHEN json_valid(work) THEN coalesce(json_extract(work, '$.target.kind'), 'pull') END;
+CREATE TRIGGER jobs_kinds_of_new AFTER INSERT ON jobs BEGIN
+    UPDATE jobs SET
+        schedule_kind = CASE WHEN NEW.timing IS NOT NULL
+                THEN CASE WHEN json_valid(NEW.timing) THEN json_extract(NEW.timing, '$.schedule.kind') END
+            WHEN NEW.after_job IS NOT NULL THEN 'after' ELSE 'none' END,
+        target_kind = CASE WHEN json_valid(NEW.work)
+            THEN coalesce(json_extract(NEW.work, '$.target.kind'), 'pull') END
+    WHERE rowid = NEW.rowid;
+END;
+CREATE TRIGGER jobs_kinds_of_changed AFTER UPDATE OF timing, work, after_job ON jobs BEGIN
+    UPDATE jobs SET
+        schedule_kind = CASE WHEN NEW.timing IS NOT NULL
+                THEN CASE WHEN json_valid(NEW.timing) THEN json_extract(NEW.timing, '$.schedule.kind') END
+            WHEN NEW.after_job IS NOT NULL THEN 'after' ELSE 'none' END,
+        target_kind = CASE WHEN json_valid(NEW.work)
+            THEN coalesce(json_extract(NEW.work, '$.target.kind'), 'pull') END
+    WHERE rowid = NEW.rowid;
+END;
+-- A search that finds little reads all entries of a workspace, and no row of the table.
+CREATE INDEX jobs_list ON jobs (workspace, agent, name, enabled, disabled_reason, created_by, schedule_kind,
+    target_kind, labels) WHERE deleted_at IS NULL;
+CREATE INDEX jobs_failing_by_name ON jobs (workspace, agent, name) WHERE failures > 0 AND deleted_at IS NULL;
