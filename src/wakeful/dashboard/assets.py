@@ -71,6 +71,8 @@ async def asset(request: Request, asked: str, name: str) -> Response:
         return Response("no such file", 404, media_type="text/plain")
     headers = {
         "cache-control": _FOREVER if asked == version() else "no-store",
+        "content-security-policy": "default-src 'none'",  # an image that is opened as a page
+        "cross-origin-resource-policy": "same-origin",
         "x-content-type-options": "nosniff",
         "vary": "accept-encoding",
     }

@@ -18,7 +18,9 @@ from starlette.responses import RedirectResponse, Response
 
 from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import status_of
-from wakeful.dashboard.render import render_page
+from wakeful.api.http.session_cookie import session_token
+from wakeful.dashboard.local_paths import requested_path
+from wakeful.dashboard.render import HEADERS, render_page
 from wakeful.errors import Unauthenticated, WakefulError
 from wakeful.service.auth.access import MAY, Action, Principal
 from wakeful.service.services import Services
@@ -46,8 +48,7 @@ class Page:
     @property
     def theme(self) -> str | None:
         """The theme that the user chose; None: that of the browser."""
-        chosen = self.request.cookies.get(THEME)
-        return chosen if chosen in THEMES else None
+        return theme_of(self.request)
 
     @property
     def region(self) -> str | None:
@@ -86,6 +87,12 @@ class Page:
         return render_page(self, template, {"title": title, "active": active, **values}, status)
 
 
+def theme_of(request: Request) -> str | None:
+    """Return the theme that the user chose; None: that of the browser."""
+    chosen = request.cookies.get(THEME)
+    return chosen if chosen in THEMES else None
+
+
 def _address(root: str, workspace: str, parts: tuple[str, ...], query: dict[str, object]) -> str:
     path = "/".join(quote(part, safe="") for part in (workspace, *parts))
     given = {key: str(value) for key, value in query.items() if value is not None and value != ""}
@@ -113,6 +120,12 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Response:
+            response = await respond(request)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        async def respond(request: Request) -> Response:
             try:
                 return await handle(request)
             except Unauthenticated as error:
@@ -133,10 +146,16 @@ def page_router() -> APIRouter:
 
 
 def _sign_in(request: Request, error: Unauthenticated) -> Response:
-    """Send the browser to the sign-in page; a region gets the status, so that its page reloads."""
+    """Send the browser to the sign-in page; a region gets the status, so that its page reloads.
+
+    A link on another site opens a page without the cookie, because it is `SameSite=Strict`. Such a request
+    gets a page that loads the address again, now from this site and with the cookie.
+    """
     if request.headers.get(REGION):
         return Response(error.message, 401, media_type="text/plain")
-    back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    back = requested_path(request)
+    if request.headers.get("sec-fetch-site") == "cross-site" and session_token(request) is None:
+        return render_page(None, "load_again.html", {"title": "Wakeful", "address": back})
     return RedirectResponse(f"/sign-in?{urlencode({'next': back})}", 303)
 
 

@@ -89,7 +89,6 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         admin,
     ):
         _add_routes(app, part.router)
-    _add_routes(app, import_module("wakeful.dashboard.pages.sign_in").router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
     for router in (socket.router, docs_router, oauth.router, *dashboard.routers()):

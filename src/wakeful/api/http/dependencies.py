@@ -13,6 +13,7 @@ from wakeful.api.http.problems import Malformed
 from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
+from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 
 #: The header with the run that makes the call.
@@ -61,6 +62,7 @@ async def _session_principal(request: Request) -> Principal:
     principal = await services_of(request).web_sessions.authenticate(token, address_of(request))
     if request.method not in SAFE_METHODS:
         check_change(request, token, request.headers.get(CSRF))
+    request.state.csrf = csrf_token(token)
     return principal
 
 

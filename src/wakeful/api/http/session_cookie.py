@@ -30,12 +30,6 @@ def session_token(request: HTTPConnection) -> str | None:
     return request.cookies.get(_name(request))
 
 
-def csrf_of(request: HTTPConnection) -> str:
-    """Return the CSRF token of the session; empty without a session."""
-    token = session_token(request)
-    return csrf_token(token) if token else ""
-
-
 def set_session(response: Response, request: HTTPConnection, token: str, max_age_s: int) -> None:
     """Set the cookie."""
     _set(response, request, token, max_age_s)

@@ -12,34 +12,50 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from wakeful.api.http.dependencies import ServicesDep, address_of
-from wakeful.api.http.problems import Malformed
+from wakeful.api.http.problems import Malformed, status_of
 from wakeful.api.http.session_cookie import (
+    CSRF,
     check_change,
     check_own_page,
     clear_session,
     session_token,
     set_session,
 )
+from wakeful.dashboard.context import PageRoute, theme_of
 from wakeful.dashboard.local_paths import local_path
+from wakeful.dashboard.render import render_page
+from wakeful.errors import Unauthenticated, WakefulError
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.web_sessions import csrf_token
+from wakeful.service.services import Services
 
 SIGN_IN: Final = "/sign-in"
 SIGN_OUT: Final = "/sign-out"
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get(SIGN_IN)
+async def show_sign_in(request: Request, services: ServicesDep) -> Response:
+    """Ask for a key."""
+    return await _form(request, services, local_path(request.query_params.get("next")))
 
 
 @router.post(SIGN_IN)
 async def sign_in(request: Request, services: ServicesDep) -> Response:
-    """Start a session with the `key` of the form, an API key or the token of a one-time link."""
-    check_own_page(request)
-    fields = await form_fields(request)
-    address = address_of(request)
-    signed_in = await services.web_sessions.sign_in(fields.get("key", ""), address)
-    before = session_token(request)
-    if before is not None:
-        await services.web_sessions.sign_out(before, address)
+    """Start a session with the `key` of the form: an API key, or the token of a one-time link."""
+    fields: dict[str, str] = {}
+    address, before = address_of(request), session_token(request)
+    try:
+        check_own_page(request)
+        fields = await _form_fields(request)
+        signed_in = await services.web_sessions.sign_in(fields.get("key", ""), address)
+        if before is not None:
+            await services.web_sessions.sign_out(before, address)
+    except WakefulError as error:
+        return await _form(request, services, local_path(fields.get("next")), error)
     request.state.actor = signed_in.principal.actor
-    response = _see_other(local_path(fields.get("next")))
+    response = RedirectResponse(local_path(fields.get("next")), 303)
     set_session(response, request, signed_in.token, signed_in.max_age_s)
     return response
 
@@ -47,29 +63,53 @@ async def sign_in(request: Request, services: ServicesDep) -> Response:
 @router.post(SIGN_OUT)
 async def sign_out(request: Request, services: ServicesDep) -> Response:
     """End the session; with the field `everywhere`, all sessions of its key."""
-    token = session_token(request)
-    response = _see_other(SIGN_IN)
+    token, response = session_token(request), RedirectResponse(SIGN_IN, 303)
     if token is None:
         return response
-    fields = await form_fields(request)
-    check_change(request, token, fields.get("csrf"))
-    if fields.get("everywhere"):
-        principal = await services.web_sessions.authenticate(token, address_of(request))
+    fields = await _form_fields(request)
+    check_change(request, token, request.headers.get(CSRF, fields.get("csrf")))
+    principal = await _principal(request, services)
+    if principal is not None:
         request.state.actor = principal.actor
-        await services.web_sessions.end_own(principal)
-    else:
-        await services.web_sessions.sign_out(token, address_of(request))
+        if fields.get("everywhere"):
+            await services.web_sessions.end_own(principal)
+        else:
+            await services.web_sessions.sign_out(token, principal.address)
     clear_session(response, request)
     return response
 
 
-async def form_fields(request: Request) -> dict[str, str]:
-    """Return the fields of a form that a page sends."""
+async def _form(
+    request: Request, services: Services, next_path: str, error: WakefulError | None = None
+) -> Response:
+    principal = await _principal(request, services)
+    values = {
+        "title": "Sign in",
+        "theme": theme_of(request),
+        "next": next_path,
+        "principal": principal,
+        "csrf": csrf_token(session_token(request) or "") if principal else "",
+        "error": error.message if error else None,
+    }
+    response = render_page(None, "sign_in.html", values, status_of(error) if error else 200)
+    if error is not None and error.retry_after_s is not None:
+        response.headers["retry-after"] = str(error.retry_after_s)
+    return response
+
+
+async def _principal(request: Request, services: Services) -> Principal | None:
+    """Return the principal of the session; None: there is no session, or it has ended."""
+    token = session_token(request)
+    if token is None:
+        return None
+    try:
+        return await services.web_sessions.authenticate(token, address_of(request))
+    except Unauthenticated:
+        return None
+
+
+async def _form_fields(request: Request) -> dict[str, str]:
     try:
         return dict(parse_qsl((await request.body()).decode(), keep_blank_values=True, max_num_fields=20))
     except ValueError:
         raise Malformed("the body is not a form; send application/x-www-form-urlencoded") from None
-
-
-def _see_other(path: str) -> RedirectResponse:
-    return RedirectResponse(path, 303, {"Cache-Control": "no-store"})

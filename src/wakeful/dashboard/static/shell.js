@@ -1,6 +1,4 @@
-// The frame of every page: menu on a phone, theme, sign-out, and form filters.
-
-import { request } from "./api.js";
+// The frame of every page: menu on a phone, theme, and form filters.
 
 export function startShell() {
   const button = document.querySelector("[data-menu]");
@@ -17,7 +15,6 @@ export function startShell() {
     }
   });
   document.querySelector("[data-theme-toggle]")?.addEventListener("click", toggleTheme);
-  document.querySelector("[data-sign-out]")?.addEventListener("click", signOut);
   // Filters apply when a control changes; without JavaScript their form has a button.
   document.addEventListener("change", (event) => {
     const form = event.target.closest("form[data-auto]");
@@ -32,7 +29,6 @@ export function toggleTheme() {
   document.cookie = `wakeful_theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
 }
 
-export async function signOut() {
-  await request("POST", "/sign-out").catch(() => {});
-  location.assign("/sign-in");
+export function signOut() {
+  document.querySelector("form[data-sign-out]").requestSubmit();
 }
