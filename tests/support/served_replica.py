@@ -21,12 +21,12 @@ _PREFIX = "/api/workspaces/default"
 
 
 class ServedReplica:
-    """A replica; `source` is the directory of another version of the package."""
+    """A replica; `source` is the directory of another version of the package. Port 0 is any free port."""
 
-    def __init__(self, home: Path, database: str, *, source: Path | None = None) -> None:
+    def __init__(self, home: Path, database: str, *, source: Path | None = None, port: int = 0) -> None:
         self.home = home
         home.mkdir(exist_ok=True)
-        arguments = ["serve", "--db", database, "--port", "0", "--dev", "--json"]
+        arguments = ["serve", "--db", database, "--port", str(port), "--dev", "--json"]
         own = {"WAKEFUL_SECRET_KEY": "a key for tests"} | ({"PYTHONPATH": str(source)} if source else {})
         with (home / "log").open("w") as log:
             self.process = subprocess.Popen(

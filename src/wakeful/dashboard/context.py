@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 from urllib.parse import quote, urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -20,6 +20,7 @@ from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import status_of
 from wakeful.api.http.session_cookie import session_token
 from wakeful.dashboard.local_paths import requested_path
+from wakeful.dashboard.regions import RegionCache, region_key, region_names
 from wakeful.dashboard.render import HEADERS, render_page
 from wakeful.errors import Unauthenticated, WakefulError
 from wakeful.service.auth.access import MAY, Action, Principal
@@ -28,7 +29,7 @@ from wakeful.service.services import Services
 #: The cookie with the theme; without it, the browser decides.
 THEME: Final = "wakeful_theme"
 THEMES: Final = ("light", "dark")
-#: The header that asks for one region of a page.
+#: The header that asks for regions of a page instead of the whole page, with commas.
 REGION: Final = "x-wakeful-region"
 
 
@@ -44,6 +45,8 @@ class Page:
     now_ms: int
     #: the token that unsafe requests of this session send
     csrf: str = field(default="", repr=False)
+    #: the number of the last event before the page was read; the page receives those after it
+    position: int = 0
 
     @property
     def theme(self) -> str | None:
@@ -51,9 +54,13 @@ class Page:
         return theme_of(self.request)
 
     @property
-    def region(self) -> str | None:
-        """The region that the browser asks for; None: the whole page."""
-        return self.request.headers.get(REGION)
+    def regions(self) -> tuple[str, ...]:
+        """The regions that the browser asks for; empty: the whole page."""
+        return region_names(self.request.headers.get(REGION))
+
+    def wants(self, *regions: str) -> bool:
+        """Return whether one of these regions is rendered: a page need not read what is not shown."""
+        return not self.regions or not set(regions).isdisjoint(self.regions)
 
     @property
     def query(self) -> dict[str, str]:
@@ -105,7 +112,9 @@ async def _page(request: Request, workspace: str) -> Page:
     principal = await current_principal(request)
     await services.accounts.authorize(principal, "read", workspace)
     csrf = str(getattr(request.state, "csrf", ""))
-    return Page(request, services, principal, workspace, services.now_ms(), csrf)
+    # Before anything that the page shows is read, so that no change between is missed.
+    position = 0 if REGION in request.headers else await services.live.position()
+    return Page(request, services, principal, workspace, services.now_ms(), csrf, position)
 
 
 #: The request of a page.
@@ -127,7 +136,14 @@ class PageRoute(APIRoute):
 
         async def respond(request: Request) -> Response:
             try:
-                return await handle(request)
+                header = request.headers.get(REGION)
+                if header is None:
+                    return await handle(request)
+                principal = await current_principal(request)
+                url = request.url.path + "?" + request.url.query
+                return await _regions(request).get(
+                    region_key(principal, url, header), lambda: handle(request)
+                )
             except Unauthenticated as error:
                 return _sign_in(request, error)
             except WakefulError as error:
@@ -138,6 +154,14 @@ class PageRoute(APIRoute):
                 )
 
         return handled
+
+
+def _regions(request: Request) -> RegionCache:
+    """Return the cache of the app."""
+    state = request.app.state
+    if not hasattr(state, "regions"):
+        state.regions = RegionCache()
+    return cast(RegionCache, state.regions)
 
 
 def page_router() -> APIRouter:

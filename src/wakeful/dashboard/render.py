@@ -1,7 +1,7 @@
 """Render templates: the Jinja environment, the security headers, and single regions of a page.
 
 A region is a block of a template, `{% block region_NAME %}`. If the browser asks for one, only that block is
-rendered. All values are escaped.
+rendered; of several, each in a `<template id="region-NAME">`. All values are escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2.runtime import Context
+from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
 from wakeful.dashboard import charts, formats
@@ -59,10 +61,18 @@ def render_page(page: Page | None, template: str, values: Mapping[str, Any], sta
     """Return a page, or the region that the browser asks for. `page` is None without a session."""
     found = environment().get_template(template)
     given = {"page": page, **values}
-    region = page.region if page is not None else None
-    if region is None:
+    regions = page.regions if page is not None else ()
+    if not regions:
         return HTMLResponse(found.render(given), status, HEADERS)
-    block = found.blocks.get(f"region_{region}")
-    if block is None:
+    if not all(f"region_{name}" in found.blocks for name in regions):
         return Response("no such region", 404, HEADERS, media_type="text/plain")
-    return HTMLResponse("".join(block(found.new_context(given))), status, HEADERS)
+    context = found.new_context(given)
+    if len(regions) == 1:
+        return HTMLResponse(_block(found, context, regions[0]), status, HEADERS)
+    part = Markup('<template id="region-{}">{}</template>')
+    parts = [part.format(name, Markup(_block(found, context, name))) for name in regions]
+    return HTMLResponse(Markup("").join(parts), status, HEADERS)
+
+
+def _block(template: Template, context: Context, region: str) -> str:
+    return "".join(template.blocks[f"region_{region}"](context))

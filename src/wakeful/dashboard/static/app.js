@@ -2,6 +2,7 @@
 
 import { startActions } from "./actions.js";
 import { startLive } from "./live.js";
+import { remember } from "./morph.js";
 import { startShell } from "./shell.js";
 import { startTimes } from "./time.js";
 
@@ -15,6 +16,7 @@ document.addEventListener("wakeful:replaced", (event) => loadModules(event.targe
 // An element with data-module="name" is given to the default export of name.js.
 export async function loadModules(root) {
   for (const element of root.querySelectorAll("[data-module]:not([data-loaded])")) {
+    remember(element);
     element.dataset.loaded = "";
     const module = await import(`./${element.dataset.module}.js`);
     module.default(element);

@@ -1,14 +1,261 @@
-// Live updates: one event stream per tab. Changes are dispatched as "wakeful:changes" on the document, and
-// regions ([data-region]) whose data-on matches are fetched again.
+// Live updates: one event stream per tab, open while the tab is visible.
+//
+// The server sends at most one summary of all changes per second. It is dispatched as "wakeful:changes" on the
+// document. Figures ([data-figure]) are updated from it. Regions ([data-region]) whose data-on matches are fetched
+// again, all together and at most every few seconds.
 
-export function startLive() {}
+import { path, workspace } from "./api.js";
+import { morphChildren, morphKeyed, newKeys } from "./morph.js";
+
+const INTERVAL_MS = 1000;
+// The time between two fetches; longer if the server only says that anything may have changed.
+const FETCH_MS = 5000;
+const INEXACT_MS = 15000;
+// Equal pages get the event at the same time: they fetch within the time that the server keeps the response.
+const SPREAD_MS = 1000;
+const LONGEST_RETRY_MS = 30000;
+// A tab that is hidden for a moment keeps its stream.
+const HIDDEN_MS = 5000;
+// Without an event for so long, the connection is dead: the server sends one every 15 s.
+const SILENCE_MS = 40000;
+
+const stream = { source: null, after: 0, failures: 0, timer: 0, silence: 0 };
+const dirty = new Map(); // the id of a region: how long it may wait
+let fetching = false;
+let fetchTimer = 0;
+let fetchAt = 0;
+let fetchedAt = -Infinity;
+
+export function startLive() {
+  if (!workspace) return;
+  stream.after = Number(document.querySelector('meta[name="events-after"]')?.content ?? 0);
+  let hidden = 0;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hidden);
+    if (document.hidden) hidden = setTimeout(close, HIDDEN_MS);
+    else if (!stream.source) connect();
+  });
+  addEventListener("online", () => { if (!document.hidden) connect(); });
+  // A stream would keep the page out of the back-forward cache.
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", (event) => { if (event.persisted && !document.hidden) connect(); });
+  if (!document.hidden) connect();
+}
+
+// --- the stream ---
+
+function connect() {
+  close();
+  const source = new EventSource(`${path("events")}?coalesceMs=${INTERVAL_MS}&after=${stream.after}`);
+  stream.source = source;
+  source.addEventListener("changes", (event) => {
+    stream.failures = 0;
+    received(event);
+    show("Live", "on");
+    applyChanges(JSON.parse(event.data));
+  });
+  source.addEventListener("reset", (event) => {
+    received(event);
+    refreshAll();
+  });
+  source.addEventListener("error", () => { if (source === stream.source) retry(); });
+  watchSilence();
+}
+
+function received(event) {
+  stream.after = Number(event.lastEventId) || stream.after;
+  watchSilence();
+}
+
+function watchSilence() {
+  clearTimeout(stream.silence);
+  stream.silence = setTimeout(retry, SILENCE_MS);
+}
+
+function close() {
+  clearTimeout(stream.timer);
+  clearTimeout(stream.silence);
+  stream.source?.close();
+  stream.source = null;
+}
+
+// Connect again later: not all tabs at once, and less often if it fails again.
+function retry() {
+  close();
+  stream.failures += 1;
+  if (stream.failures > 1) show(navigator.onLine ? "Reconnecting…" : "Offline", "off");
+  if (stream.failures % 4 === 0) checkSession();
+  const longest = Math.min(LONGEST_RETRY_MS, 500 * 2 ** stream.failures);
+  stream.timer = setTimeout(() => { if (!document.hidden) connect(); }, longest * (0.5 + Math.random() / 2));
+}
+
+// An event stream does not report its status: ask whether the session has ended.
+async function checkSession() {
+  try {
+    const response = await fetch(path("status"), { credentials: "same-origin" });
+    if (response.status === 401) location.reload();
+  } catch { /* the server cannot be reached */ }
+}
+
+function show(text, state) {
+  const place = document.querySelector("[data-live-state]");
+  if (!place || place.textContent === text) return;
+  place.textContent = text;
+  place.dataset.state = state;
+}
+
+// --- changes ---
+
+function applyChanges(changes) {
+  showFigures(changes);
+  document.dispatchEvent(new CustomEvent("wakeful:changes", { detail: changes }));
+  for (const region of document.querySelectorAll("[data-region]")) {
+    const match = matchOf(region.dataset.on ?? "", changes);
+    if (match) mark(region.id, match === "exact" ? FETCH_MS : INEXACT_MS);
+  }
+}
+
+const LISTS = { run: "runs", job: "jobs", agent: "agents", incident: "incidents" };
+
+// Whether a region is concerned: "exact", "maybe" (a list was cut) or null.
+export function matchOf(words, changes) {
+  let match = null;
+  for (const word of words.split(/\s+/).filter(Boolean)) {
+    const [kind, ...rest] = word.split(":");
+    if (!rest.length) {
+      if (changes.kinds.includes(kind) || kind === "figures") return "exact";
+    } else if (changes.changed[LISTS[kind]]?.includes(rest.join(":"))) {
+      return "exact";
+    } else if (changes.many.includes(LISTS[kind])) {
+      match = "maybe";
+    }
+  }
+  return match;
+}
+
+function showFigures({ figures, more }) {
+  for (const element of document.querySelectorAll("[data-figure]")) {
+    const name = NAVIGATION[element.dataset.figure] ?? element.dataset.figure;
+    if (!(name in figures)) continue;
+    const value = figures[name];
+    if (element.matches("time")) {
+      showTime(element, value);
+      continue;
+    }
+    const text = value === null ? "–" : value.toLocaleString("en-US") + (more.includes(name) ? "+" : "");
+    if (element.textContent !== text) element.textContent = text;
+    if (element.dataset.figure in NAVIGATION) element.hidden = !value;
+    if (element.dataset.figureTone) {
+      (element.closest(".figure") ?? element).classList.toggle(element.dataset.figureTone, value > 0);
+    }
+  }
+}
+
+// The numbers in the navigation are shown only if they are not zero.
+const NAVIGATION = { "nav-dead-letters": "deadLetters", "nav-incidents": "openIncidents" };
+
+function showTime(element, ms) {
+  if (ms === null) {
+    element.removeAttribute("data-ms");
+    element.textContent = "–";
+  } else if (element.dataset.ms !== String(ms)) {
+    element.dataset.ms = ms;
+    element.dateTime = new Date(ms).toISOString();
+    element.title = "";
+    delete element.dataset.zoned;
+  }
+}
+
+// --- regions ---
+
+function refreshAll() {
+  for (const region of document.querySelectorAll("[data-region]")) mark(region.id, FETCH_MS);
+}
+
+function mark(id, wait) {
+  if (!dirty.has(id) || dirty.get(id) > wait) dirty.set(id, wait);
+  schedule();
+}
+
+function schedule() {
+  if (!dirty.size || fetching) return;
+  const earliest = Math.max(fetchedAt + Math.min(...dirty.values()), performance.now());
+  const at = earliest + Math.random() * SPREAD_MS;
+  if (fetchTimer && fetchAt <= at) return;
+  clearTimeout(fetchTimer);
+  fetchAt = at;
+  fetchTimer = setTimeout(fetchDirty, at - performance.now());
+}
+
+async function fetchDirty() {
+  fetchTimer = 0;
+  if (document.hidden || isSelecting()) {
+    // The next event, or the next look, schedules it again.
+    setTimeout(schedule, FETCH_MS);
+    return;
+  }
+  const regions = [...dirty.keys()].map((id) => document.getElementById(id)).filter(Boolean);
+  dirty.clear();
+  fetching = true;
+  await refreshRegions(regions).catch(() => {});
+  fetching = false;
+  fetchedAt = performance.now();
+  schedule();
+}
+
+// A person who selects text must not lose it.
+function isSelecting() {
+  const selection = getSelection();
+  return Boolean(selection && !selection.isCollapsed
+    && selection.anchorNode?.parentElement?.closest("[data-region]"));
+}
 
 // Replace the content of a region by what the server renders now.
-export async function refreshRegion(region) {
-  const response = await fetch(location.href, { headers: { "x-wakeful-region": region.id }, credentials: "same-origin" });
+export const refreshRegion = (region) => refreshRegions([region], { all: true });
+
+// Fetch regions of this page, all in one request. With `all`, new rows of a list that waits are shown too.
+export async function refreshRegions(regions, { all = false } = {}) {
+  if (!regions.length) return;
+  const names = regions.map((region) => region.id).join(",");
+  const response = await fetch(location.href, { headers: { "x-wakeful-region": names }, credentials: "same-origin" });
   if (response.status === 401) location.reload();
   if (!response.ok) return;
-  const parsed = new DOMParser().parseFromString(await response.text(), "text/html");
-  region.replaceChildren(...parsed.body.childNodes);
+  const text = await response.text();
+  // In a template, because a region may consist of table rows.
+  const html = regions.length === 1 ? `<template id="region-${names}">${text}</template>` : text;
+  const parsed = new DOMParser().parseFromString(html, "text/html");
+  for (const region of regions) {
+    const part = parsed.getElementById(`region-${region.id}`)?.content;
+    if (part) put(region, part, all);
+  }
+}
+
+// A list with data-hold does not move while it is read: its rows change, and a button offers the new ones.
+function put(region, part, all) {
+  if ("hold" in region.dataset && !all && region.querySelector("[data-key]")) {
+    morphKeyed(region, part);
+    offer(region, newKeys(region, part));
+  } else {
+    region.querySelector(":scope > .new-items")?.remove();
+    morphChildren(region, part);
+  }
   region.dispatchEvent(new CustomEvent("wakeful:replaced", { bubbles: true }));
+}
+
+function offer(region, number) {
+  let button = region.querySelector(":scope > .new-items");
+  if (!number) {
+    button?.remove();
+    return;
+  }
+  if (!button) {
+    button = document.createElement("button");
+    button.type = "button";
+    button.className = "button new-items";
+    button.addEventListener("click", () => refreshRegion(region));
+    region.prepend(button);
+  }
+  const [one, many] = (region.dataset.hold || "row,rows").split(",");
+  const text = number === 1 ? `1 new ${one}` : `${number} new ${many ?? `${one}s`}`;
+  if (button.textContent !== text) button.textContent = text;
 }

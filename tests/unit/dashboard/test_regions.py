@@ -1,0 +1,75 @@
+"""The cache of regions: shared by equal callers, short, and never of a failure."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.responses import Response
+
+from wakeful.dashboard import regions
+from wakeful.dashboard.regions import RegionCache, region_key, region_names
+from wakeful.service.auth.access import Principal
+
+ADA = Principal("key:1", "member", "acme")
+
+
+class _Page:
+    """Counts how often it is rendered."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.rendered = 0
+        self._status = status
+
+    async def __call__(self) -> Response:
+        self.rendered += 1
+        await asyncio.sleep(0)
+        return Response(f"<p>{self.rendered}</p>", self._status)
+
+
+async def test_equal_requests_at_once_and_soon_after_cost_one_rendering():
+    cache, page = RegionCache(), _Page()
+    key = region_key(ADA, "/jobs?", "rows")
+    answers = await asyncio.gather(*(cache.get(key, page) for _ in range(20)))
+    answers.append(await cache.get(key, page))
+    assert page.rendered == 1
+    assert {bytes(each.body) for each in answers} == {b"<p>1</p>"}
+    answers[0].headers["x-request-id"] = "1"  # as the middleware does
+    assert "x-request-id" not in (await cache.get(key, page)).headers
+
+
+async def test_a_region_is_rendered_again_after_its_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(regions, "KEPT_S", 0.0)
+    cache, page = RegionCache(), _Page()
+    key = region_key(ADA, "/jobs?", "rows")
+    for _ in range(2):
+        await cache.get(key, page)
+    assert page.rendered == 2
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_a_failure_is_not_kept(status: int):
+    cache, page = RegionCache(), _Page(status)
+    for _ in range(2):
+        assert (await cache.get(region_key(ADA, "/jobs?", "rows"), page)).status_code == status
+    assert page.rendered == 2
+
+
+def test_callers_who_see_something_else_do_not_share():
+    same = Principal("key:2", "member", "acme", address="10.0.0.1")
+    others = [
+        Principal("key:1", "admin", "acme"),
+        Principal("key:1", "member", "other"),
+        Principal("key:1", "member", None),
+        Principal("key:1", "agent", "acme", "ada"),
+        Principal("key:1", "agent", "acme", "bob"),
+    ]
+    key = region_key(ADA, "/jobs?", "rows")
+    assert region_key(same, "/jobs?", "rows") == key
+    assert len({key, *(region_key(other, "/jobs?", "rows") for other in others)}) == 1 + len(others)
+    assert key not in (region_key(ADA, "/jobs?a=1", "rows"), region_key(ADA, "/jobs?", "rows,more"))
+
+
+def test_the_number_of_regions_is_bounded():
+    assert region_names(" a, b,,a ") == ("a", "b")
+    assert len(region_names(",".join(map(str, range(100))))) == regions.MOST_REGIONS
