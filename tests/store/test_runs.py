@@ -32,7 +32,9 @@ STATES = ("pending", "running", "retrying", "succeeded", "failed", "cancelled", 
 def _in(state: str, run: NewRun) -> NewRun:
     if state == "running":
         return held(run)
-    return run._replace(state=state) if state in ("pending", "retrying") else over(run, state)
+    if state in ("pending", "retrying"):
+        return run._replace(state=state)
+    return over(run, state)._replace(reason=None if state == "succeeded" else "because")
 
 
 async def _ids(store: Store, only: RunFilter) -> list[str]:
@@ -105,7 +107,7 @@ async def test_filters_combine(store: Store, narrow: dict[str, object]) -> None:
 async def _fail_some(store: Store, row: JobRow) -> list[RunView]:
     runs = [held(asked(row)) for _ in range(3)]
     await store.add_runs(runs)
-    await store.finish("w1", [ended(run, "failed") for run in runs], alone)
+    await store.finish("w1", [ended(run, "failed", error="no") for run in runs], alone)
     return [await look(store, run) for run in runs]
 
 

@@ -24,6 +24,7 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, Rescuer
+from wakeful.engine.run_counter import RunCounter
 from wakeful.engine.tracing import Tracing
 from wakeful.engine.verifier import Verifier
 from wakeful.engine.worker import Worker
@@ -139,6 +140,7 @@ class Engine:
             Pruner(store, clock, retention_days=config.retention_days, log_every_ms=12 * config.heartbeat_ms),
             self._alerter,
             self._verifier,
+            RunCounter(store, clock, max_sleep_ms=config.heartbeat_ms),
             *extra_loops,
         ]
         metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}

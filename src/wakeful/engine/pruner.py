@@ -15,6 +15,8 @@ _EVERY_MS: Final = 3_600_000
 LOG_KEPT_MS: Final = 3_600_000
 #: Usage and alert cool-downs are kept at least this long: longer than any cool-down.
 _GUARDS_KEPT_MS: Final = 31 * DAY_MS
+#: Counts of runs are kept so much longer than the runs.
+_COUNTS_KEPT_MS: Final = 60 * DAY_MS
 _BATCH: Final = 5_000
 
 log = get_logger("wakeful.pruner")
@@ -22,7 +24,7 @@ log = get_logger("wakeful.pruner")
 
 class Pruner(Loop):
     """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
-    sign-in sessions, usage, changes.
+    sign-in sessions, usage, counts of runs, changes.
 
     The changelog is pruned every `log_every_ms`, everything else every hour.
     """
@@ -50,6 +52,7 @@ class Pruner(Loop):
             if pruned:
                 log.info("runs.pruned", count=pruned)
             ids = await self._store.prune_signal_ids(now_ms, _BATCH)
-            self._runs_due_ms = now_ms + (100 if max(pruned, ids) >= _BATCH else _EVERY_MS)
+            counts = await self._store.prune_run_counts(now_ms - self._retention_ms - _COUNTS_KEPT_MS, _BATCH)
+            self._runs_due_ms = now_ms + (100 if max(pruned, ids, counts) >= _BATCH else _EVERY_MS)
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
         return min(self._runs_due_ms, now_ms + (100 if more else self._log_every_ms))

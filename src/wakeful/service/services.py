@@ -14,11 +14,13 @@ from wakeful.instances import InstanceLimits
 from wakeful.launch.secrets import Keyring
 from wakeful.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
+from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.admin.doctor import Doctor
 from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
+from wakeful.service.admin.figures import Figures
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.peaks import PeakService, WeekCache
 from wakeful.service.admin.quotas import QuotaService
@@ -79,6 +81,8 @@ class Services:
         replicas = Replicas(store, launchers)
         self._weeks = WeekCache(store)
         self.peaks = PeakService(store, accounts, self._weeks)
+        self.figures = Figures(store, accounts, self.peaks)
+        self.attention = Attention(store, accounts, launchers, metrics)
         warnings = SaveWarnings(self.executors, replicas, self._weeks)
         run_origins = RunOrigins(store, accounts)
         job_dependencies = JobDependencies(

@@ -15,7 +15,11 @@ from wakeful.incident_rules import Incident, IncidentEvent
 from wakeful.logs import get_logger
 from wakeful.run import NewRun
 
-Kind = Literal["run.started", "run.finished", "job.changed", "signal.emitted"] | IncidentEvent
+Kind = Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"] | IncidentEvent
+#: The kind of rows of runs that are over.
+FINISHED: Final = "run.finished"
+#: The kind of rows of runs whose attempt ended and that start again. Readers get them as `FINISHED`.
+RETRYING: Final = "run.retrying"
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
 
@@ -77,8 +81,12 @@ class TransactionEvents:
         self._note("run.started", run_ids)
 
     def ended(self, run_ids: Iterable[str]) -> None:
-        """Record that an attempt of each of these runs ended, or that the run was cancelled."""
-        self._note("run.finished", run_ids)
+        """Record that these runs are over. Each run is recorded once."""
+        self._note(FINISHED, run_ids)
+
+    def retried(self, run_ids: Iterable[str]) -> None:
+        """Record that an attempt of each of these runs ended, and that the runs start again."""
+        self._note(RETRYING, run_ids)
 
     def inserted(self, runs: Iterable[NewRun]) -> None:
         """Record that these runs were inserted; some are running or finished from the start."""
@@ -90,7 +98,7 @@ class TransactionEvents:
             elif state != "pending" and state != "retrying":
                 ended.append(run[0])
         self._note("run.started", started)
-        self._note("run.finished", ended)
+        self._note(FINISHED, ended)
 
     def changed(self, jobs: Iterable[Iterable[str]]) -> None:
         """Record that these jobs (id, workspace, agent, name) were created, changed or deleted."""
@@ -113,7 +121,7 @@ class TransactionEvents:
     @property
     def any_ended(self) -> bool:
         """Whether any attempt or run ended."""
-        return "run.finished" in self._changes
+        return FINISHED in self._changes or RETRYING in self._changes
 
     def log_cancelled(self) -> None:
         """Log the runs that were cancelled. Called after the commit."""
@@ -147,5 +155,8 @@ class ChangelogStore(Protocol):
         ...
 
     async def prune_changes(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` older rows, but never the newest. Returns how many."""
+        """Delete up to `limit` older rows, but never the newest. Returns how many.
+
+        Rows stay until their runs are counted (`wakeful.store.run_counts`), if any were ever counted.
+        """
         ...

@@ -26,6 +26,7 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
 - `suggestions`: the module of that name. `job_revisions`: `revisions`.
 - `verifications`: the module of this name.
 - `web_sessions`, `sign_in_links`, `sign_in_limits`: `web_sessions`.
+- `run_counts`, `job_run_counts`, `run_counts_position`: `run_counts`.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
 Calls are set-based: a call costs a fixed number of statements, however many rows it concerns. Every call is
@@ -45,7 +46,8 @@ or withdraws nothing, it is released instead, due at its `fire_at`. Its worker g
 `stop:<id>:<attempt>` for that attempt alone.
 
 A terminal run (succeeded, failed, cancelled, skipped, missed) does not change any more, except that a dead
-letter stops being one (`dead`) when it is replayed or discarded.
+letter stops being one (`dead`) when it is replayed or discarded. One without success has an error or a
+reason: PostgreSQL finds them by that.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ from wakeful.store.audit import AuditStore
 from wakeful.store.budgets import BudgetStore
 from wakeful.store.changelog import ChangelogStore
 from wakeful.store.deliveries import DeliveryStore
+from wakeful.store.figures import FigureStore
 from wakeful.store.hooks import HookStore
 from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.incidents import IncidentStore
@@ -74,6 +77,7 @@ from wakeful.store.overviews import OverviewStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
+from wakeful.store.run_counts import RunCountStore
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
 from wakeful.store.suggestions import SuggestionStore
@@ -118,6 +122,8 @@ class Store(
     HookStore,
     InstanceStore,
     LiveStore,
+    RunCountStore,
+    FigureStore,
     SuggestionStore,
     JobStore,
     RevisionStore,

@@ -243,6 +243,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         RunFilter("ws-1", agent="agent-1", instance_id=jobs[7], states=("pending",)),
         RunFilter("ws-1", states=("pending", "running")),
         RunFilter("ws-1", dead=True),
+        RunFilter("ws-0", states=("failed",)),
+        RunFilter("ws-1", states=("failed", "missed")),
+        RunFilter("ws-1", agent="nobody", states=("cancelled",)),
+        RunFilter("ws-1", job_id=jobs[7], states=("failed",)),
         RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),
     ):
         yield str(only), *lists.list_runs(only)  # type: ignore[misc]
@@ -457,7 +461,7 @@ async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore)
                 whole = (
                     {"keys"}
                     if name == "admin.ALL_KEYS"
-                    else {"workers", "changes_head", "schema_version", *SMALL}
+                    else {"workers", "changes_head", "run_counts_position", "schema_version", *SMALL}
                 )
                 if name in ALL_LIVE_RUNS:
                     whole.add("live_runs")

@@ -70,6 +70,22 @@ class WeekCache:
             return kept
         return await asyncio.shield(self._compute((workspace, agent)))
 
+    async def recent(self, workspace: str, agent: str | None, wait_s: float) -> ComputedWeek | None:
+        """Return the week for a page: at most an hour old, or None if there is none within `wait_s`.
+
+        An old week is computed again in the background.
+        """
+        key = workspace, agent
+        kept = self._kept.get(key)
+        if kept is not None and self._age_ms(kept) < KEPT_MS:
+            return kept
+        task = self._compute(key)
+        task.add_done_callback(_log_failure)
+        if kept is not None and self._age_ms(kept) < _USABLE_MS:
+            return kept
+        done, _ = await asyncio.wait([task], timeout=wait_s)
+        return task.result() if done else None
+
     def known(self, workspace: str) -> Week | None:
         """Return the week of a workspace if one is kept. Never waits, and never computes."""
         kept = self._kept.get((workspace, None))
@@ -150,6 +166,16 @@ class PeakService:
         if visible is not None and principal is not LOCAL:
             await self._accounts.agent(workspace, visible)
         return await self._weeks.get(workspace, visible)
+
+    async def recent(
+        self, principal: Principal, workspace: str, agent: str | None = None, wait_s: float = 0.05
+    ) -> ComputedWeek | None:
+        """Return the week for a page, without a long wait: at most an hour old, or None.
+
+        None: it is being computed. The page shows it when it is loaded again.
+        """
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        return await self._weeks.recent(workspace, visible_agent(principal, agent), wait_s)
 
 
 def _log_failure(task: asyncio.Task[ComputedWeek]) -> None:

@@ -28,12 +28,13 @@ NUMBER: Final = """
     head AS (SELECT max(seq) AS last, count(*) AS rows FROM numbered)
     UPDATE changes_head SET last = head.last FROM head WHERE head.rows > 0 RETURNING head.rows"""
 LAST_CHANGE: Final = "SELECT last FROM changes_head"
-#: the primary key, from its beginning
+#: the primary key, from its beginning; rows whose runs are not counted yet stay (`store/run_counts.py`)
 PRUNE_CHANGES: Final = """
     WITH deleted AS (
         DELETE FROM changes WHERE id = ANY(ARRAY(
             SELECT id FROM (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2) o
-            WHERE at < $1 AND seq < (SELECT last FROM changes_head))) RETURNING id)
+            WHERE at < $1 AND seq < (SELECT last FROM changes_head)
+                AND seq <= coalesce((SELECT position FROM run_counts_position), seq))) RETURNING id)
     SELECT count(*) FROM deleted"""
 
 

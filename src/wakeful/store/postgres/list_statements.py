@@ -16,6 +16,7 @@ _LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: before and after every id
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
 
 #: `short_labels` is in the index jobs_list; it is null if the labels are too long for an index
@@ -69,8 +70,8 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     """Return the statement that lists these runs, and its parameters.
 
     Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead,
-    runs_dead_of_agent, or runs_of_workspace, which knows the agent too. Live runs are few among all that
-    were, and are picked from their own table.
+    runs_dead_of_agent, runs_unsuccessful_of_job, runs_unsuccessful, or runs_of_workspace. The last two know
+    the agent too. Live runs are few among all that were, and are picked from their own table.
     """
     where = ["r.workspace = $1"]
     args: list[str | int | list[str]] = [only.workspace]
@@ -87,6 +88,9 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
             where.append(f"{condition}(${len(args)})")
     if only.dead:
         where.append("r.dead")
+    elif only.states and _UNSUCCESSFUL.issuperset(only.states):
+        # The condition of the index: each of these runs has an error or a reason.
+        where.append("(r.error IS NOT NULL OR r.reason IS NOT NULL)")
     live = only.states and _LIVE.issuperset(only.states) and only.job_id is None and only.instance_id is None
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
     return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), [*args, only.limit]

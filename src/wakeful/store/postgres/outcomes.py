@@ -101,7 +101,8 @@ async def finish(
         await verifications.write_reports(PostgresSession(db), events, now_ms, worker, reports)
     facts = await _facts(db, finished, need, written, has_next, now_ms)
     effects = consequences(finished, facts)
-    events.ended([each.run_id for each in finished if each.state != "running"])
+    events.retried([each.run_id for each in need.special if each.state == "retrying"])
+    events.ended([each.run_id for each in finished if each.state not in ("running", "retrying")])
     if need.special:
         await _update_live(db, need.special)
     await _apply(db, events, clock, now_ms, worker, effects)

@@ -19,7 +19,7 @@ async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Seq
     if held:
         await db.execute(sql.RELEASE, held, now_ms)
         await db.execute(sql.ADD_LIVE_RUNS, held)
-        events.ended(held)
+        events.retried(held)
         events.publish("runs")
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from wakeful.capabilities import Capabilities, capabilities_from_text
 from wakeful.ids import first_id
-from wakeful.store.changelog import ChangeRow
+from wakeful.store.changelog import FINISHED, RETRYING, ChangeRow
 from wakeful.store.sql.driver import Session
 from wakeful.store.stats import RecentRun
 
@@ -91,7 +91,7 @@ async def next_delivery_ms(session: Session) -> int | None:
 async def changes(session: Session, after: int, limit: int) -> list[ChangeRow]:
     """Return the rows of the changelog that hold a number above `after`."""
     return [
-        ChangeRow(row[0], row[1], row[2], tuple(row[3].split("\n")))
+        ChangeRow(row[0], FINISHED if row[1] == RETRYING else row[1], row[2], tuple(row[3].split("\n")))
         for row in await session.rows(CHANGES, after, limit)
     ]
 

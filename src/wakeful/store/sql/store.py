@@ -32,11 +32,13 @@ from wakeful.store.sql import budgets, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.driver import Session
+from wakeful.store.sql.figure_store import SqlFigures
 from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.sql.live_store import SqlLive
 from wakeful.store.sql.overview_store import SqlOverviews
+from wakeful.store.sql.run_count_store import SqlRunCounts
 from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.sql.web_session_store import SqlWebSessions
@@ -52,6 +54,8 @@ class SqlStore(
     SqlInstances[D],
     SqlHooks[D],
     SqlLive[D],
+    SqlRunCounts[D],
+    SqlFigures[D],
     SqlSuggestions[D],
     SqlVerifications[D],
     SqlWebSessions[D],

@@ -11,11 +11,12 @@ from typing import Final
 
 #: the primary key: its last entry
 LAST_CHANGE: Final = "SELECT coalesce(max(seq), 0) FROM changes"
-#: the primary key, from its beginning
+#: the primary key, from its beginning; rows whose runs are not counted yet stay (`store/run_counts.py`)
 PRUNE_CHANGES: Final = """
     DELETE FROM changes WHERE seq IN (
         SELECT seq FROM (SELECT seq, at FROM changes ORDER BY seq LIMIT ?2) WHERE at < ?1)
-    AND seq < (SELECT max(seq) FROM changes)"""
+    AND seq < (SELECT max(seq) FROM changes)
+    AND seq <= coalesce((SELECT position FROM run_counts_position), seq)"""
 
 
 async def last_change(db: sqlite3.Connection) -> int:

@@ -14,6 +14,7 @@ from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW, ma
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 _DIALECT: Final = Dialect("instr", "j.labels")
+_UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
 
 def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
@@ -66,8 +67,8 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     """Return the statement that lists these runs, and its parameters.
 
     Newest first from the index of the narrowest owner that is named: runs_of_job, runs_of_instance,
-    runs_dead, runs_dead_of_agent, runs_of_agent or runs_of_workspace. Live runs are few among all that
-    were, and are picked from their own indexes.
+    runs_dead, runs_dead_of_agent, runs_of_agent or runs_of_workspace. Live runs and runs without success are
+    few among all that were, and are picked from their own indexes.
     """
     where, args = ["workspace = ?"], [only.workspace]
     for column, value in (
@@ -87,7 +88,13 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     if only.before is not None:
         where.append("id < ?")
         args.append(only.before)
-    if only.job_id is not None:
+    unsuccessful = only.states and _UNSUCCESSFUL.issuperset(only.states)
+    if unsuccessful:
+        # The condition of the indexes.
+        where.append("state IN ('failed', 'cancelled', 'skipped', 'missed')")
+    if unsuccessful and only.instance_id is None and not only.dead:
+        source = f"INDEXED BY runs_unsuccessful{'' if only.job_id is None else '_of_job'}"
+    elif only.job_id is not None:
         source = "INDEXED BY runs_of_job"
     elif only.instance_id is not None:
         source = "INDEXED BY runs_of_instance"

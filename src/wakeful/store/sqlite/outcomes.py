@@ -144,7 +144,8 @@ async def _follow_up(
         await verifications.write_reports(SqliteSession(db), events, now_ms, worker, reports)
     facts = await _facts(db, finished, need, now_ms)
     effects = consequences(finished, facts)
-    events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
+    events.retried([outcome.run_id for outcome in need.special if outcome.state == "retrying"])
+    events.ended([outcome.run_id for outcome in finished if outcome.state not in ("running", "retrying")])
     await _apply(db, events, clock, now_ms, worker, effects)
     if need.history:
         await history.append(SqliteSession(db), need.history, now_ms)

@@ -26,7 +26,7 @@ def release_runs(
     if held:
         db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
-        events.ended([row[0] for row in held])
+        events.retried([row[0] for row in held])
         events.publish("runs")
         expose(db, events, now_ms, instances)
 

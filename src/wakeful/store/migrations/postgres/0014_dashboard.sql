@@ -59,11 +59,20 @@ CREATE TABLE job_run_counts (
     duration_ms bigint  NOT NULL,  -- of all these runs
     PRIMARY KEY (job_id, day, state)
 ) WITH (fillfactor = 70);
--- How far the counts are. One row.
+-- How far the counts are. The row is the lock: one process counts at a time.
 CREATE TABLE run_counts_position (
-    id       integer NOT NULL PRIMARY KEY CHECK (id = 1),
-    position bigint  NOT NULL
-);
+    id       integer     NOT NULL PRIMARY KEY CHECK (id = 1),
+    position bigint      NOT NULL,  -- the number of the last change in the changelog that is counted
+    since_at timestamptz NOT NULL,  -- runs that finished earlier are counted by a scan of the table
+    scanned  uuid                   -- the scan goes from new to old and is here; NULL: it is complete
+) WITH (fillfactor = 50);
+CREATE INDEX run_counts_hour ON run_counts (hour);
+CREATE INDEX job_run_counts_day ON job_run_counts (day);
+
+-- Runs without success, among a few others. Each of them has an error or a reason. The state must not be in the
+-- index: an update that changes an indexed column writes to every index of the table.
+CREATE INDEX runs_unsuccessful ON runs (workspace, id, agent) WHERE error IS NOT NULL OR reason IS NOT NULL;
+CREATE INDEX runs_unsuccessful_of_job ON runs (job_id, id) WHERE error IS NOT NULL OR reason IS NOT NULL;
 
 CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
 

@@ -59,11 +59,20 @@ CREATE TABLE job_run_counts (
     duration_ms INTEGER NOT NULL,  -- of all these runs
     PRIMARY KEY (job_id, day, state)
 ) WITHOUT ROWID;
--- How far the counts are. One row.
+-- How far the counts are. The row is the lock: one process counts at a time.
 CREATE TABLE run_counts_position (
     id       INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
-    position INTEGER NOT NULL
+    position INTEGER NOT NULL,  -- the number of the last change in the changelog that is counted
+    since_at INTEGER NOT NULL,  -- runs that finished earlier are counted by a scan of the table
+    scanned  TEXT               -- the scan goes from new to old and is here; NULL: it is complete
 );
+CREATE INDEX run_counts_hour ON run_counts (hour);
+CREATE INDEX job_run_counts_day ON job_run_counts (day);
+
+CREATE INDEX runs_unsuccessful ON runs (workspace, id, state, agent)
+    WHERE state IN ('failed', 'cancelled', 'skipped', 'missed');
+CREATE INDEX runs_unsuccessful_of_job ON runs (job_id, id, state)
+    WHERE state IN ('failed', 'cancelled', 'skipped', 'missed');
 
 CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
 

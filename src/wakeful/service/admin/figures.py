@@ -1,0 +1,197 @@
+"""Figures of the dashboard: outcomes by hour and day, start delays, workers, cost and upcoming runs.
+
+Each method reads a bounded number of rows. A key of the role `agent` sees the figures of its own agent.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from wakeful.engine.rescuer import LEASE_MS
+from wakeful.errors import InvalidArgument
+from wakeful.peaks import MINUTE_MS, Week
+from wakeful.policy import DAY_MS
+from wakeful.service.admin.peaks import PeakService
+from wakeful.service.auth.access import Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.jobs.job_lookup import no_job
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.figures import LiveWorker, UpcomingRun
+from wakeful.store.port import Store
+from wakeful.store.run_counts import HOUR_MS, DayCount, HourCount
+from wakeful.usage import Spent, day_of
+
+#: The longest time of hourly counts in one call.
+MOST_HOURS: Final = 24 * 100
+#: The most days of a job in one call.
+MOST_DAYS: Final = 400
+#: The number of newest runs whose start delay is measured.
+MEASURED: Final = 1_000
+#: How many upcoming runs have a name, and how many jobs of all workspaces are read for that.
+NAMED: Final = 30
+_SCANNED: Final = 1_000
+_MINUTES: Final = 60
+
+
+class Outcomes(NamedTuple):
+    """Finished runs by state: since midnight, and until the same time yesterday."""
+
+    since_ms: int
+    today: dict[str, int]
+    yesterday: dict[str, int]
+
+
+class Drift(NamedTuple):
+    """How late runs started, in milliseconds: half of them at most `p50`, 99 of 100 at most `p99`."""
+
+    #: None: no run was measured
+    p50_ms: int | None
+    p99_ms: int | None
+    runs: int
+
+
+class Upcoming(NamedTuple):
+    """The runs of the next hour."""
+
+    #: the beginning of the first minute
+    start_ms: int
+    #: the expected number in each minute; None: it is being computed
+    minutes: tuple[float, ...] | None
+    #: the next ones by name
+    named: list[UpcomingRun]
+
+
+class Figures:
+    """Reads the figures of a workspace."""
+
+    def __init__(self, store: Store, accounts: Accounts, peaks: PeakService) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._peaks = peaks
+
+    async def hours(
+        self, principal: Principal, workspace: str, from_ms: int, until_ms: int, agent: str | None = None
+    ) -> list[HourCount]:
+        """Return finished runs by hour (UTC) and state, of the hours that begin in [from_ms, until_ms)."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        if until_ms - from_ms > MOST_HOURS * HOUR_MS:
+            raise InvalidArgument(f"from: choose at most {MOST_HOURS // 24} days")
+        return await self._store.run_counts(workspace, visible_agent(principal, agent), from_ms, until_ms)
+
+    async def job_days(
+        self, principal: Principal, workspace: str, agent: str, job_id: str, days: int = 30
+    ) -> list[DayCount]:
+        """Return the finished runs of a job on the last days (UTC), by day and state. Today is the last."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        if not 1 <= days <= MOST_DAYS:
+            raise InvalidArgument(f"days: give a whole number from 1 to {MOST_DAYS}")
+        job = await self._store.job_by_id(job_id, deleted=True)
+        if job is None or (job.workspace, job.agent) != (workspace, agent):
+            raise no_job(job_id[:64])
+        from_ms = self._store.clock.now_ms() - (days - 1) * DAY_MS
+        return await self._store.job_run_counts(job.id, from_ms)
+
+    async def outcomes(self, principal: Principal, workspace: str, tz: str = "UTC") -> Outcomes:
+        """Return what finished since midnight in this zone, and until the same time yesterday.
+
+        Counts are by hour: a part of an hour of yesterday is estimated from the whole hour. In a zone whose
+        hours do not begin with those of UTC, midnight is rounded up to the next hour of UTC.
+        """
+        await self._accounts.authorize(principal, "read", workspace)
+        now_ms = self._store.clock.now_ms()
+        today_ms, yesterday_ms = midnights(now_ms, tz)
+        agent = visible_agent(principal, None)
+        counts = await self._store.run_counts(workspace, agent, yesterday_ms, now_ms + 1)
+        return compare(counts, today_ms, yesterday_ms, now_ms)
+
+    async def drift(self, principal: Principal, workspace: str) -> Drift:
+        """Return how late the newest runs of the last day started."""
+        await self._accounts.authorize(principal, "read", workspace)
+        since_ms = self._store.clock.now_ms() - DAY_MS
+        agent = visible_agent(principal, None)
+        return drift_of(await self._store.start_delays(workspace, agent, since_ms, MEASURED))
+
+    async def workers(self, principal: Principal, workspace: str) -> list[LiveWorker]:
+        """Return the processes with a recent heartbeat that launch runs."""
+        await self._accounts.authorize(principal, "read", workspace)
+        return await self._store.live_workers(self._store.clock.now_ms() - LEASE_MS)
+
+    async def cost_today(self, principal: Principal, workspace: str) -> Spent:
+        """Return what the runs of the workspace, or of the caller's agent, used today (UTC)."""
+        await self._accounts.authorize(principal, "read", workspace)
+        owner = BudgetOwner(workspace, visible_agent(principal, None) or "")
+        return await self._store.spent(owner, day_of(self._store.clock.now_ms()))
+
+    async def upcoming(self, principal: Principal, workspace: str) -> Upcoming:
+        """Return the runs of the next hour: their number by minute, and the first ones by name."""
+        now_ms = self._store.clock.now_ms()
+        computed = await self._peaks.recent(principal, workspace)
+        start_ms = now_ms // MINUTE_MS * MINUTE_MS
+        agent = visible_agent(principal, None)
+        named = await self._store.upcoming_runs(
+            workspace, agent, start_ms + _MINUTES * MINUTE_MS, _SCANNED, NAMED
+        )
+        minutes = None if computed is None else minutes_of(computed.week, start_ms)
+        return Upcoming(start_ms, minutes, named)
+
+
+def midnights(now_ms: int, tz: str) -> tuple[int, int]:
+    """Return the last midnight in a zone, and the one before.
+
+    >>> midnights(1_800_000_000_000, "Asia/Tokyo")
+    (1799938800000, 1799852400000)
+    """
+    try:
+        zone = ZoneInfo(tz)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidArgument(f"tz: '{tz[:64]}' is no time zone; write an IANA name") from None
+    now = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=now_ms)
+    today = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    yesterday = (today - timedelta(days=1)).replace(fold=0)  # arithmetic on the wall clock
+    return round(today.timestamp() * 1000), round(yesterday.timestamp() * 1000)
+
+
+def compare(counts: list[HourCount], today_ms: int, yesterday_ms: int, now_ms: int) -> Outcomes:
+    """Return the outcomes of today, and of yesterday until the same time after midnight.
+
+    >>> hour = 3_600_000
+    >>> counts = [HourCount(0, "failed", 5), HourCount(1, "failed", 10), HourCount(24, "failed", 2)]
+    >>> compare(counts, 24 * hour, 0, 25 * hour + hour // 2)
+    Outcomes(since_ms=86400000, today={'failed': 2}, yesterday={'failed': 10})
+    """
+    until_ms = yesterday_ms + now_ms - today_ms
+    today: dict[str, int] = {}
+    yesterday: dict[str, float] = {}
+    for count in counts:
+        if count.at_ms >= today_ms:
+            today[count.state] = today.get(count.state, 0) + count.runs
+        elif count.at_ms < min(until_ms, today_ms):
+            share = min(1.0, (until_ms - count.at_ms) / HOUR_MS)
+            yesterday[count.state] = yesterday.get(count.state, 0) + share * count.runs
+    return Outcomes(today_ms, today, {state: round(runs) for state, runs in yesterday.items()})
+
+
+def drift_of(delays: list[int]) -> Drift:
+    """Return the percentiles of start delays.
+
+    >>> drift_of(list(range(1, 201)))
+    Drift(p50_ms=100, p99_ms=198, runs=200)
+    >>> drift_of([])
+    Drift(p50_ms=None, p99_ms=None, runs=0)
+    """
+    if not delays:
+        return Drift(None, None, 0)
+    ordered = sorted(delays)
+    p50, p99 = (ordered[-(-len(ordered) * part // 100) - 1] for part in (50, 99))
+    return Drift(p50, p99, len(ordered))
+
+
+def minutes_of(week: Week, start_ms: int) -> tuple[float, ...]:
+    """Return the expected starts in each minute of an hour; 0 for minutes that are not in the week."""
+    first = (start_ms - week.start_ms) // MINUTE_MS
+    return tuple(
+        week.starts[minute] if 0 <= minute < len(week.starts) else 0.0
+        for minute in range(first, first + _MINUTES)
+    )

@@ -1,0 +1,189 @@
+"""Bounded reads for the home page, for both databases. See `store/figures.py`.
+
+A statement that counts does it within a subquery with a limit. Where the databases have different tables or
+need a hint, there is a statement for each; all are in PostgreSQL's dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.capabilities import Requirement
+from wakeful.ids import first_id
+from wakeful.store.figures import LiveWorker, Troubles, UpcomingRun
+from wakeful.store.sql.driver import Row, Session
+
+# `{}` is a condition on the agent, or nothing.
+
+#: runs_dead: its end, backwards
+_DEAD: Final = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM runs WHERE workspace = $1 AND dead{} ORDER BY id DESC LIMIT $2) n"""
+#: jobs_failing_by_name: the part of the workspace, or of the agent
+_FAILING: Final = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM jobs WHERE workspace = $1 AND failures > 0 AND deleted_at IS NULL AND enabled{}
+        LIMIT $2) n"""
+#: job_incidents_open: the part of the workspace
+_INCIDENTS: Final = """
+    SELECT count(*), coalesce(sum(CASE WHEN acknowledged_at IS NULL THEN 1 ELSE 0 END), 0) FROM (
+        SELECT acknowledged_at FROM job_incidents WHERE workspace = $1 AND closed_at IS NULL{} LIMIT $2) n"""
+#: the primary key: a range
+_BLOCKS: Final = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM budget_blocks WHERE day = $3 AND workspace = $1{} LIMIT $2) n"""
+#: runs_claimable or live_runs_claimable (of an agent): its beginning
+_UNCLAIMED: Final = {
+    "sqlite": """
+    SELECT count(*) FROM (
+        SELECT 1 FROM runs WHERE workspace = $1 AND state IN ('pending', 'retrying') AND is_pull
+            AND due_at <= $3{} LIMIT $2) n""",
+    "postgresql": """
+    SELECT count(*) FROM (
+        SELECT 1 FROM live_runs WHERE workspace = $1 AND is_pull AND due_at <= $3{} LIMIT $2) n""",
+}
+#: runs_due or live_runs_due, all of it: it holds what waits and nothing else; the row of each that matches
+_BLOCKED: Final = {
+    "sqlite": """
+    SELECT count(*) FROM (
+        SELECT 1 FROM runs INDEXED BY runs_due
+        WHERE state IN ('pending', 'retrying') AND due_at <= $3 AND is_pull = 0
+            AND requires = ANY($4::text[]) AND workspace = $1{} LIMIT $2) n""",
+    "postgresql": """
+    SELECT count(*) FROM (
+        SELECT 1 FROM live_runs l CROSS JOIN LATERAL (
+            SELECT workspace, agent FROM runs WHERE id = l.run_id OFFSET 0) r
+        WHERE l.due_at <= $3 AND NOT l.is_pull AND l.requires = ANY($4::text[]) AND r.workspace = $1{}
+        LIMIT $2) n""",
+}
+#: runs_of_workspace, or runs_of_agent in SQLite: its end, backwards
+_DELAYS: Final = {
+    "sqlite": """
+    SELECT started_at - fire_at FROM (
+        SELECT started_at, fire_at, attempt FROM runs WHERE workspace = $1 AND id >= $3{}
+        ORDER BY id DESC LIMIT $2) n
+    WHERE started_at IS NOT NULL AND attempt = 1""",
+    "postgresql": """
+    SELECT (extract(epoch FROM started_at - fire_at) * 1000)::bigint FROM (
+        SELECT started_at, fire_at, attempt FROM runs WHERE workspace = $1 AND id >= $3{}
+        ORDER BY id DESC LIMIT $2) n
+    WHERE started_at IS NOT NULL AND attempt = 1""",
+}
+#: jobs_wake or cursors_wake: its beginning; the jobs' primary key for each
+_UPCOMING: Final = {
+    "sqlite": """
+    SELECT id, agent, name, next_at FROM (
+        SELECT id, workspace, agent, name, next_at, deleted_at FROM jobs INDEXED BY jobs_wake
+        WHERE wake_at IS NOT NULL AND wake_at <= $3 ORDER BY wake_at LIMIT $4) n
+    WHERE workspace = $1 AND next_at IS NOT NULL AND deleted_at IS NULL{}
+    ORDER BY next_at, agent, name LIMIT $2""",
+    "postgresql": """
+    SELECT j.id::text, j.agent, j.name, c.next_at FROM (
+        SELECT job_id, next_at FROM cursors WHERE wake_at IS NOT NULL AND wake_at <= $3
+        ORDER BY wake_at LIMIT $4) c
+    CROSS JOIN LATERAL (
+        SELECT id, workspace, agent, name, deleted_at FROM jobs WHERE id = c.job_id OFFSET 0) j
+    WHERE j.workspace = $1 AND c.next_at IS NOT NULL AND j.deleted_at IS NULL{}
+    ORDER BY c.next_at, j.agent, j.name LIMIT $2""",
+}
+#: the table, all of it
+LIVE_WORKERS: Final = "SELECT name, beat_at, started_at FROM workers WHERE beat_at >= $1 ORDER BY name"
+
+
+def statements(kind: str, *, of_agent: bool) -> dict[str, str]:
+    """Return the statements for a workspace or an agent, by name.
+
+    Their parameters are the workspace, the limit, others, and the agent.
+    """
+    found = {
+        "dead": (_DEAD, 3),
+        "failing": (_FAILING, 3),
+        "incidents": (_INCIDENTS, 3),
+        "blocks": (_BLOCKS, 4),
+        "unclaimed": (_UNCLAIMED[kind], 4),
+        "blocked": (_BLOCKED[kind], 5),
+        "delays": (_DELAYS[kind], 4),
+        "upcoming": (_UPCOMING[kind], 5),
+    }
+    of = {"blocked": "r." if kind == "postgresql" else "", "upcoming": "j." if kind == "postgresql" else ""}
+    return {
+        name: text.format(f" AND {of.get(name, '')}agent = ${number}" if of_agent else "")
+        for name, (text, number) in found.items()
+    }
+
+
+class Reader:
+    """Runs the statements of a workspace, or of an agent."""
+
+    def __init__(self, session: Session, kind: str, workspace: str, agent: str | None) -> None:
+        self._session = session
+        self._statements = statements(kind, of_agent=agent is not None)
+        self._workspace = workspace
+        self._agent = () if agent is None else (agent,)
+
+    async def rows(self, name: str, limit: int, *others: object) -> Sequence[Row]:
+        """Return the rows of a statement."""
+        given = self._workspace, limit, *others, *self._agent
+        return await self._session.rows(self._statements[name], *given)
+
+    async def count(self, name: str, limit: int, *others: object) -> int:
+        """Return the number that a statement counts."""
+        return int((await self.rows(name, limit, *others))[0][0])
+
+
+async def troubles(
+    session: Session,
+    kind: str,
+    workspace: str,
+    agent: str | None,
+    day: int,
+    waiting_since_ms: int,
+    limit: int,
+) -> Troubles:
+    """Return what needs attention. See `Store.troubles`."""
+    read = Reader(session, kind, workspace, agent)
+    ((open_incidents, new_incidents),) = await read.rows("incidents", limit)
+    return Troubles(
+        await read.count("dead", limit),
+        await read.count("failing", limit),
+        open_incidents,
+        int(new_incidents),
+        await read.count("blocks", limit, day),
+        await read.count("unclaimed", limit, waiting_since_ms),
+    )
+
+
+async def blocked_runs(
+    session: Session,
+    kind: str,
+    workspace: str,
+    agent: str | None,
+    now_ms: int,
+    missing: Sequence[Requirement],
+    limit: int,
+) -> int:
+    """Return the number of due runs that require any of these. See `Store.blocked_runs`."""
+    read = Reader(session, kind, workspace, agent)
+    return await read.count("blocked", limit, now_ms, [each.name for each in missing])
+
+
+async def live_workers(session: Session, since_ms: int) -> list[LiveWorker]:
+    """Return the workers with a recent heartbeat."""
+    return [LiveWorker(*row) for row in await session.rows(LIVE_WORKERS, since_ms)]
+
+
+async def start_delays(
+    session: Session, kind: str, workspace: str, agent: str | None, since_ms: int, limit: int
+) -> list[int]:
+    """Return how late first attempts started. See `Store.start_delays`."""
+    rows = await Reader(session, kind, workspace, agent).rows("delays", limit, first_id(since_ms))
+    return [max(0, row[0]) for row in rows]
+
+
+async def upcoming_runs(
+    session: Session, kind: str, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
+) -> list[UpcomingRun]:
+    """Return the next ticks. See `Store.upcoming_runs`."""
+    rows = await Reader(session, kind, workspace, agent).rows("upcoming", limit, until_ms, scanned)
+    return [UpcomingRun(*row) for row in rows]

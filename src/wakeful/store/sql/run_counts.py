@@ -1,0 +1,278 @@
+"""Counts of finished runs, for both databases. See `store/run_counts.py`.
+
+The databases differ only in how they compute the hour and the duration of a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from wakeful.ids import is_id
+from wakeful.store.changelog import FINISHED
+from wakeful.store.run_counts import DAY_MS, HOUR_MS, CountedRuns, DayCount, HourCount
+from wakeful.store.sql.driver import Row, Session
+
+#: The scan of existing runs counts those that finish until so long after the first pass; the changelog is
+#: read from the first pass on. So the clocks of replicas may differ by this much.
+OVERLAP_MS: Final = 10_000
+#: The scan begins so long after that: by then, every outcome from before is written.
+SETTLED_MS: Final = 60_000
+#: How many rows of the changelog a pass reads.
+_ROWS: Final = 200
+#: How many rows of the changelog, and how many of their runs, are added to the counts when they are read.
+_TAIL_ROWS: Final = 50
+_TAIL_RUNS: Final = 2_000
+_TRIES: Final = 3
+#: higher than every id
+_LAST_ID: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_EPOCH: Final = {
+    "sqlite": "{} / {}",
+    "postgresql": "floor(extract(epoch FROM {}) * 1000 / {})::integer",
+}
+_TOOK: Final = {
+    "sqlite": "max(0, coalesce(finished_at - started_at, 0))",
+    "postgresql": "greatest(0, coalesce(extract(epoch FROM finished_at - started_at) * 1000, 0))::bigint",
+}
+
+#: the primary key
+POSITION: Final = "SELECT position, since_at, scanned::text FROM run_counts_position WHERE id = 1"
+#: the primary key
+LOCK_POSITION: Final = f"{POSITION} FOR UPDATE SKIP LOCKED"
+#: the primary key: its last entry
+ANY_RUN: Final = "SELECT id FROM runs ORDER BY id DESC LIMIT 1"
+#: the primary key
+BEGIN: Final = """
+    INSERT INTO run_counts_position (id, position, since_at, scanned) VALUES (1, $1, $2, $3)
+    ON CONFLICT (id) DO NOTHING"""
+#: the primary key
+ADVANCE: Final = "UPDATE run_counts_position SET position = $1, scanned = $2 WHERE id = 1"
+#: changes_seq (PostgreSQL) or the primary key (SQLite), in its order
+NEW_CHANGES: Final = f"""
+    SELECT seq, count, CASE WHEN kind = '{FINISHED}' THEN items END FROM changes
+    WHERE seq IS NOT NULL AND seq > $1 ORDER BY seq LIMIT $2"""
+#: the primary key: a range, backwards
+OLDER_RUNS: Final = "SELECT id::text, state FROM runs WHERE id < $1 ORDER BY id DESC LIMIT $2"
+#: changes_seq and changes_new (PostgreSQL), or the primary key (SQLite): the end
+UNCOUNTED: Final = {
+    "sqlite": f"SELECT items FROM changes WHERE seq > $1 AND kind = '{FINISHED}' ORDER BY seq LIMIT $2",
+    "postgresql": f"""
+    (SELECT items FROM changes WHERE seq IS NOT NULL AND seq > $1 AND kind = '{FINISHED}'
+        ORDER BY seq LIMIT $2)
+    UNION ALL (SELECT items FROM changes WHERE seq IS NULL AND kind = '{FINISHED}' ORDER BY id LIMIT $2)""",
+}
+#: the primary key: a range
+HOURS: Final = """
+    SELECT hour, state, sum(runs)::bigint FROM run_counts WHERE workspace = $1 AND hour >= $2 AND hour < $3
+    GROUP BY hour, state ORDER BY hour, state"""
+#: the primary key: a range
+HOURS_OF_AGENT: Final = HOURS.replace("workspace = $1", "workspace = $1 AND agent = $4")
+#: the primary key: a range
+DAYS: Final = """
+    SELECT day, state, runs, duration_ms FROM job_run_counts WHERE job_id = $1 AND day >= $2
+    ORDER BY day, state"""
+#: run_counts_hour: its beginning
+PRUNE_HOURS: Final = """
+    DELETE FROM run_counts WHERE (workspace, hour, agent, state) IN (
+        SELECT workspace, hour, agent, state FROM run_counts WHERE hour < $1 ORDER BY hour LIMIT $2)"""
+#: job_run_counts_day: its beginning
+PRUNE_DAYS: Final = """
+    DELETE FROM job_run_counts WHERE (job_id, day, state) IN (
+        SELECT job_id, day, state FROM job_run_counts WHERE day < $1 ORDER BY day LIMIT $2)"""
+
+_FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "missed"})
+
+
+def add_hours(kind: str) -> str:
+    """Return the statement that adds runs to the counts by hour: the primary keys, once for each."""
+    hour = _EPOCH[kind].format("finished_at", HOUR_MS)
+    return f"""
+        INSERT INTO run_counts (workspace, hour, agent, state, runs)
+        SELECT workspace, {hour}, agent, state, sum(covers) FROM runs
+        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3
+        GROUP BY 1, 2, 3, 4
+        ON CONFLICT (workspace, hour, agent, state) DO UPDATE SET runs = run_counts.runs + excluded.runs"""
+
+
+def add_days(kind: str) -> str:
+    """Return the statement that adds runs to the counts by job and day: the primary keys, once for each."""
+    day = _EPOCH[kind].format("finished_at", DAY_MS)
+    return f"""
+        INSERT INTO job_run_counts (job_id, day, state, runs, duration_ms)
+        SELECT job_id, {day}, state, sum(covers), sum({_TOOK[kind]}) FROM runs
+        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND finished_at < $3 AND job_id IS NOT NULL
+        GROUP BY 1, 2, 3
+        ON CONFLICT (job_id, day, state) DO UPDATE SET runs = job_run_counts.runs + excluded.runs,
+            duration_ms = job_run_counts.duration_ms + excluded.duration_ms"""
+
+
+def recent_hours(kind: str) -> str:
+    """Return the statement that counts runs by hour, state and agent: the primary key, once for each."""
+    hour = _EPOCH[kind].format("finished_at", HOUR_MS)
+    return f"""
+        SELECT {hour}, state, agent, sum(covers) FROM runs
+        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND workspace = $3 GROUP BY 1, 2, 3"""
+
+
+def recent_days(kind: str) -> str:
+    """Return the statement that counts runs of a job by day and state: the primary key, once for each."""
+    day = _EPOCH[kind].format("finished_at", DAY_MS)
+    return f"""
+        SELECT {day}, state, sum(covers), sum({_TOOK[kind]})::bigint FROM runs
+        WHERE id = ANY($1::uuid[]) AND finished_at >= $2 AND job_id = $3 GROUP BY 1, 2"""
+
+
+class Position(NamedTuple):
+    """How far the counts are."""
+
+    #: the last change that is counted
+    change: int
+    since_ms: int
+    #: None: the scan is complete
+    scanned: str | None
+
+    def scans(self, now_ms: int) -> bool:
+        """Return whether a pass scans the table."""
+        return self.scanned is not None and now_ms >= self.since_ms + SETTLED_MS
+
+    def is_current(self, last_change: int, now_ms: int) -> bool:
+        """Return whether there is nothing to count."""
+        return self.change >= last_change and not self.scans(now_ms)
+
+
+#: later than every run
+_END_MS: Final = 253_370_764_800_000
+_BEGINNING_MS: Final = 0
+
+
+async def begin(session: Session, last_change: int, now_ms: int) -> None:
+    """Set the first position, if there is none. `last_change` was read before.
+
+    Without runs there is nothing to scan, and all that finish are counted from the changelog.
+    """
+    empty = await session.row(ANY_RUN) is None
+    since_ms = _BEGINNING_MS if empty else now_ms + OVERLAP_MS
+    await session.execute(BEGIN, last_change, since_ms, None if empty else _LAST_ID)
+
+
+async def position(session: Session) -> Position | None:
+    """Return the position. None: nothing was ever counted."""
+    row = await session.row(POSITION)
+    return None if row is None else Position(*row)
+
+
+async def count(session: Session, kind: str, now_ms: int, limit: int) -> CountedRuns:
+    """Count runs. See `Store.count_runs`."""
+    row = await session.row(LOCK_POSITION)
+    if row is None:  # another process counts
+        return CountedRuns(0, more=False)
+    at = Position(*row)
+    changes = await session.rows(NEW_CHANGES, at.change, _ROWS)
+    change, run_ids, more = _page(changes, at.change, limit)
+    if run_ids:
+        await _add(session, kind, run_ids, at.since_ms, _END_MS)
+    counted, scanned = len(run_ids), at.scanned
+    if not more and scanned is not None and at.scans(now_ms):
+        older = await session.rows(OLDER_RUNS, scanned, limit)
+        ended = [run_id for run_id, state in older if state in _FINAL]
+        if ended:
+            await _add(session, kind, ended, _BEGINNING_MS, at.since_ms)
+        counted += len(ended)
+        scanned = older[-1][0] if len(older) == limit else None
+        more = scanned is not None
+    if (change, scanned) != (at.change, at.scanned):
+        await session.execute(ADVANCE, change, scanned)
+    return CountedRuns(counted, more)
+
+
+def _page(changes: Sequence[Row], change: int, limit: int) -> tuple[int, list[str], bool]:
+    """Return the last change of the rows that are taken, their finished runs, and whether there are more.
+
+    At least one row is taken, and no further one that would exceed the limit.
+    """
+    run_ids: list[str] = []
+    for seq, number, items in changes:
+        if items is not None:
+            if run_ids and len(run_ids) + number > limit:
+                return change, run_ids, True
+            run_ids += items.split("\n")
+        change = seq
+    return change, run_ids, len(changes) == _ROWS
+
+
+async def _add(session: Session, kind: str, run_ids: list[str], from_ms: int, until_ms: int) -> None:
+    """Add these runs to the counts, as far as they finished in this time."""
+    await session.execute(add_hours(kind), run_ids, from_ms, until_ms)
+    await session.execute(add_days(kind), run_ids, from_ms, until_ms)
+
+
+async def hours(
+    session: Session, kind: str, workspace: str, agent: str | None, from_ms: int, until_ms: int
+) -> list[HourCount]:
+    """Return counts by hour and state. See `Store.run_counts`."""
+    between = -(-from_ms // HOUR_MS), -(-until_ms // HOUR_MS)
+    given = (workspace, *between) if agent is None else (workspace, *between, agent)
+    tail, rows = await _with_tail(session, kind, HOURS if agent is None else HOURS_OF_AGENT, given)
+    counts = Counter({(row[0], row[1]): row[2] for row in rows})
+    if tail is not None:
+        uncounted = recent_hours(kind)
+        for hour, state, of_agent, runs in await session.rows(
+            uncounted, tail.run_ids, tail.since_ms, workspace
+        ):
+            if between[0] <= hour < between[1] and agent in (None, of_agent):
+                counts[hour, state] += runs
+    return [HourCount(*key, runs) for key, runs in sorted(counts.items())]
+
+
+async def days(session: Session, kind: str, job_id: str, from_ms: int) -> list[DayCount]:
+    """Return counts of a job by day and state. See `Store.job_run_counts`."""
+    if not is_id(job_id):
+        return []
+    first = from_ms // DAY_MS
+    tail, rows = await _with_tail(session, kind, DAYS, (job_id, first))
+    counts = {(row[0], row[1]): DayCount(*row) for row in rows}
+    if tail is not None:
+        for day, state, runs, took_ms in await session.rows(
+            recent_days(kind), tail.run_ids, tail.since_ms, job_id
+        ):
+            old = counts.get((day, state), DayCount(day, state, 0, 0))
+            if day >= first:
+                counts[day, state] = DayCount(day, state, old.runs + runs, old.duration_ms + took_ms)
+    return sorted(counts.values())
+
+
+class _Tail(NamedTuple):
+    """Runs that are not counted yet."""
+
+    since_ms: int
+    run_ids: list[str]
+
+
+async def _with_tail(
+    session: Session, kind: str, statement: str, given: tuple[object, ...]
+) -> tuple[_Tail | None, Sequence[Row]]:
+    """Return the rows of a statement about counts, and the runs that are not in them yet.
+
+    PostgreSQL runs each statement on a snapshot of its own, so both are read again if there was a pass in
+    between. There is no tail if it is long: then it is counted soon.
+    """
+    for _ in range(_TRIES):
+        row = await session.row(POSITION)
+        if row is None:
+            return None, ()
+        at = Position(*row)
+        items = [each[0] for each in await session.rows(UNCOUNTED[kind], at.change, _TAIL_ROWS)]
+        rows = await session.rows(statement, *given)
+        after = await session.row(POSITION)
+        if after is not None and after[0] == at.change:
+            run_ids = "\n".join(items).split("\n") if items else []
+            short = 0 < len(run_ids) <= _TAIL_RUNS
+            return _Tail(at.since_ms, run_ids) if short else None, rows
+    return None, rows
+
+
+async def prune(session: Session, before_ms: int, limit: int) -> int:
+    """Delete old counts. See `Store.prune_run_counts`."""
+    pruned = await session.execute(PRUNE_HOURS, before_ms // HOUR_MS, limit)
+    return pruned + await session.execute(PRUNE_DAYS, before_ms // DAY_MS, limit)
