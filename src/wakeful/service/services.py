@@ -49,6 +49,7 @@ from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
+from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.replicas import Replicas
@@ -101,6 +102,7 @@ class Services:
         )
         self.jobs = JobService(job_dependencies)
         self.runs = RunService(store, accounts, self.budgets)
+        self.dead_letters = DeadLetterService(store, accounts, self.runs)
         self.waiting = WaitingReasons(store, self.executors, replicas, metrics)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)

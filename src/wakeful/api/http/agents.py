@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import APIRouter, Header
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
+from wakeful.api.http.etags import etag, matches
+from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
+from wakeful.errors import NotFound
+from wakeful.service.agents.agents import StaleAgent, stale_agent
+from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import (
     JsonObject,
     serialize_agent,
     serialize_saved_agent,
     serialize_workspace,
 )
+from wakeful.service.services import Services
 
 router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
+
+IfAgentMatches = Annotated[
+    str | None,
+    Header(alias="if-match", description='Only if the agent is still at this version, its ETag: `"3"`.'),
+]
+CreateAgentOnly = Annotated[
+    str | None,
+    Header(alias="if-none-match", description="`*`: only create; refuse to change an existing agent."),
+]
 
 
 @router.get("", tags=["workspaces"], summary="List workspaces", responses=responses({200: "Workspaces"}))
@@ -75,38 +93,56 @@ async def list_agents(workspace: str, services: ServicesDep, principal: CurrentP
     "/{workspace}/agents/{agent}",
     tags=["agents"],
     summary="Read an agent",
-    responses=responses({200: "Agent"}),
+    responses=responses({200: "Agent"}, headers=("ETag",)),
 )
 async def get_agent(
     workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """An agent with its usage of today."""
-    content = serialize_agent(principal, await services.agents.get(principal, workspace, agent))
-    return JsonResponse({**content, "spent": await services.budgets.spent(workspace, agent)})
+    row = await services.agents.get(principal, workspace, agent)
+    content = {
+        **serialize_agent(principal, row),
+        "spent": await services.budgets.spent(workspace, agent),
+    }
+    return JsonResponse(content, headers={"ETag": etag(row.version)})
 
 
 @router.put(
     "/{workspace}/agents/{agent}",
     tags=["agents"],
     summary="Create or change an agent",
-    responses=responses({200: "SavedAgent", 201: "SavedAgent"}, *BODY, 409, headers=("Location",)),
+    responses=responses(
+        {200: "SavedAgent", 201: "SavedAgent"}, *BODY, 409, 412, headers=("Location", "ETag")
+    ),
     openapi_extra=request_body(
         "AgentDocument", {"target": {"kind": "pull"}, "tz": "Europe/Berlin", "description": "writes"}
     ),
 )
 async def put_agent(
-    workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
+    workspace: str,
+    agent: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    document: ServiceDocument,
+    if_match: IfAgentMatches = None,
+    if_none_match: CreateAgentOnly = None,
 ) -> Response:
     """Create the agent or change it to match the document; a missing field gets its default.
 
-    An agent with a new webhook gets a `secret`, which is returned only once.
+    An agent with a new webhook gets a `secret`, which is returned only once. `If-Match` guards against
+    changes since the agent was read, and `If-None-Match: *` only creates.
     """
-    saved = await services.agents.put(principal, workspace, agent, document)
+    version = await _expected(services, principal, workspace, agent, if_match, if_none_match)
+    try:
+        saved = await services.agents.put(principal, workspace, agent, document, version=version)
+    except StaleAgent as error:
+        raise Stale(error.message) from error
     content = {
         **serialize_saved_agent(principal, saved),
         "spent": await services.budgets.spent(workspace, agent),
     }
-    return _put(content, saved.created, location_of(workspace, "agents", agent))
+    headers = {"ETag": etag(saved.row.version)}
+    return _put(content, saved.created, location_of(workspace, "agents", agent), headers)
 
 
 @router.post(
@@ -140,5 +176,36 @@ async def delete_agent(
     return no_content()
 
 
-def _put(content: JsonObject, created: bool, location: str) -> Response:
-    return JsonResponse(content, 201, {"Location": location}) if created else JsonResponse(content)
+async def _expected(
+    services: Services,
+    principal: Principal,
+    workspace: str,
+    agent: str,
+    if_match: str | None,
+    if_none_match: str | None,
+) -> int | None:
+    """Return the version that the agent must still have: None is any, 0 none."""
+    if if_none_match is not None:
+        if if_none_match.strip() != "*":
+            raise Malformed("If-None-Match: write '*' to create an agent only")
+        return 0
+    if if_match is None:
+        return None
+    try:
+        row = await services.agents.get(principal, workspace, agent)
+    except NotFound as error:
+        raise Stale(error.message) from error
+    if not matches(if_match, row.version):
+        raise Stale(stale_agent(agent, row.version).message)
+    return None if if_match.strip() == "*" else row.version
+
+
+def _put(
+    content: JsonObject, created: bool, location: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    own = dict(headers or {})
+    return (
+        JsonResponse(content, 201, {**own, "Location": location})
+        if created
+        else JsonResponse(content, headers=own)
+    )

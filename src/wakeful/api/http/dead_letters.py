@@ -1,23 +1,38 @@
-"""Dead letters over HTTP: list, replay, discard."""
+"""Dead letters over HTTP: list, group by cause, replay, discard."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import Cursor, Limit
+from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
-from wakeful.api.http.runs import runs_page
+from wakeful.dead_letter_groups import DeadLetterSelection
 from wakeful.errors import InvalidArgument
+from wakeful.ids import is_id
+from wakeful.service.auth.access import Principal
+from wakeful.service.dead_letter_serializers import serialize_groups
+from wakeful.service.runs.dead_letters import read_selection
+from wakeful.service.serializers import JsonObject, serialize_run
+from wakeful.service.services import Services
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/dead-letters", tags=["dead letters"], dependencies=SECURED
 )
+
+_FILTERS: Final = ("agent", "job", "cause")
+_FIELDS: Final = ("ids", "all", *_FILTERS, "through", "cursor", "dryRun")
+
+OfAgent = Annotated[str | None, Query(description="Only of this agent.")]
+OfJob = Annotated[
+    str | None, Query(max_length=64, description="Only of this job: its id or name; empty: without a job.")
+]
 
 
 @router.get("", summary="List dead letters", responses=responses({200: "DeadLetters"}))
@@ -25,13 +40,43 @@ async def list_dead_letters(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
+    agent: OfAgent = None,
+    job: OfJob = None,
+    cause: Annotated[
+        str | None, Query(max_length=200, description="Only with this cause, as its group has it.")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Failed runs that were not replayed or discarded, newest first."""
-    return await runs_page(
-        services, principal, workspace, agent, dead=True, limit=limit, cursor=cursor, name="deadLetters"
+    """Failed runs that were not replayed or discarded, newest first.
+
+    With a filter, a page looks at 10,000 dead letters: it may have few runs, or none, and yet a cursor.
+    """
+    scope = ("deadLetters", workspace, agent, job, cause)
+    before = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
+    selection = DeadLetterSelection(agent, job, cause)
+    shown, following = await services.dead_letters.list(
+        principal, workspace, selection, before=before, limit=limit
+    )
+    return JsonResponse(
+        {
+            "deadLetters": [serialize_run(run) for run in shown],
+            "cursor": None if following is None else write_cursor([following], scope),
+        }
+    )
+
+
+@router.get("/groups", summary="Group dead letters by cause", responses=responses({200: "DeadLetterGroups"}))
+async def group_dead_letters(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    agent: OfAgent = None,
+    job: OfJob = None,
+) -> Response:
+    """The newest 2,000 dead letters by job and cause, the group with the newest failure first."""
+    return JsonResponse(
+        serialize_groups(await services.dead_letters.groups(principal, workspace, agent, job))
     )
 
 
@@ -39,7 +84,7 @@ async def list_dead_letters(
     "/replay",
     summary="Replay dead letters",
     responses=responses({200: "Replayed"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=request_body("WhichDeadLetters", {"all": True}),
+    openapi_extra=request_body("WhichDeadLetters", {"job": "digest", "cause": "http 503"}),
 )
 async def replay_dead_letters(
     workspace: str,
@@ -49,10 +94,21 @@ async def replay_dead_letters(
     body: Document,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """The named ones, or with `all` the oldest thousand. Runs that are not dead letters are left out."""
-    replay = partial(services.runs.replay_many, principal, workspace, _ids(body))
+    """The named ones, or the oldest thousand that match. Runs that are not dead letters are left out.
+
+    With a filter, `cursor` says where to continue if there are more. Send `through` too, with the id of the
+    newest run that is meant: replayed runs may fail again meanwhile.
+    """
+    picked = await _pick(services, principal, workspace, body)
+    if picked.dry_run:
+        return JsonResponse({"replayed": [], **picked.content})
+    replay = partial(services.dead_letters.replay, principal, workspace, picked.ids)
     return await respond_once(
-        request, principal, workspace, replay, lambda ids: JsonResponse({"replayed": list(ids)})
+        request,
+        principal,
+        workspace,
+        replay,
+        lambda ids: JsonResponse({"replayed": list(ids), **picked.content}),
     )
 
 
@@ -66,15 +122,51 @@ async def discard_dead_letters(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
     """Discard permanently, selected in the same way; their runs stay readable."""
-    ids = _ids(body)
-    return JsonResponse({"discarded": list(await services.runs.discard_many(principal, workspace, ids))})
+    picked = await _pick(services, principal, workspace, body)
+    discarded: Sequence[str] = ()
+    if not picked.dry_run:
+        discarded = await services.dead_letters.discard(principal, workspace, picked.ids)
+    return JsonResponse({"discarded": list(discarded), **picked.content})
 
 
-def _ids(body: dict[str, object]) -> list[str] | None:
-    """Return the ids; None for all, which must be requested explicitly."""
-    ids, everything = body.get("ids"), body.get("all")
-    if everything is True and ids is None:
-        return None
-    if isinstance(ids, list) and all(isinstance(each, str) for each in ids) and not everything:
-        return ids
-    raise InvalidArgument('select dead letters: {"ids": ["…"]} for some of them, or {"all": true}')
+class _Picked(NamedTuple):
+    """The dead letters of a request."""
+
+    ids: list[str]
+    cursor: str | None = None
+    dry_run: bool = False
+    #: whether the response says how many were selected, and where to continue
+    counted: bool = True
+
+    @property
+    def content(self) -> JsonObject:
+        return {"selected": len(self.ids), "cursor": self.cursor} if self.counted else {}
+
+
+async def _pick(
+    services: Services, principal: Principal, workspace: str, body: Mapping[str, object]
+) -> _Picked:
+    """Return the dead letters that a request selects; all of them must be requested explicitly."""
+    unknown = sorted(str(key)[:64] for key in body if key not in _FIELDS)
+    if unknown:
+        raise InvalidArgument(f"a selection has no {', '.join(unknown)}; it has {', '.join(_FIELDS)}")
+    ids, everything, dry_run = body.get("ids"), body.get("all"), body.get("dryRun")
+    filtered = any(body.get(name) is not None for name in _FILTERS)
+    if not isinstance(dry_run, bool | None) or not isinstance(everything, bool | None):
+        raise InvalidArgument("all, dryRun: write true or false")
+    if isinstance(ids, list) and all(isinstance(each, str) for each in ids):
+        if not everything and not filtered:
+            return _Picked(ids, dry_run=bool(dry_run), counted=dry_run is not None)
+    elif ids is None and (everything or filtered):
+        cursor = body.get("cursor")
+        if cursor is not None and not (isinstance(cursor, str) and is_id(cursor)):
+            raise InvalidArgument("cursor: use that of the previous response, or leave it out")
+        selected = await services.dead_letters.select(
+            principal, workspace, read_selection(dict(body)), after=cursor
+        )
+        counted = any(name in body for name in (*_FILTERS, "through", "cursor", "dryRun"))
+        return _Picked(selected.ids, selected.after, bool(dry_run), counted)
+    raise InvalidArgument(
+        'select dead letters: {"ids": ["…"]} for some of them, {"cause": "…", "job": "…", "agent": "…"} '
+        'for those that match, or {"all": true}'
+    )

@@ -29,7 +29,7 @@ _REASONS: Final[dict[int, str]] = {
 #: The errors of every route of the API.
 _ALWAYS: Final = (400, 401, 403, 404, 422, 503)
 _HEADERS: Final[dict[str, str]] = {
-    "ETag": "The version of the job, in quotes.",
+    "ETag": "The version of the job or agent, in quotes.",
     "Location": "The path of the resource.",
     "Idempotency-Replayed": "`true` if this is the stored response of an earlier request with this key.",
 }

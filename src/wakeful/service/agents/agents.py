@@ -58,6 +58,16 @@ T = TypeVar("T")
 _REQUIRED_OF_JOB: Final = {"name": "agent", "schedule": "@daily"}
 
 
+class StaleAgent(FailedPrecondition):
+    """The agent is not at the version that the caller has read."""
+
+
+def stale_agent(name: str, version: int | None) -> StaleAgent:
+    """Return the error for an agent that has changed, is gone (None), or exists already."""
+    now = "does not exist any more" if version is None else f"is at version {version} now"
+    return StaleAgent(f"agent '{name}' has changed meanwhile: it {now}; read it again")
+
+
 class SavedAgent(NamedTuple):
     """A saved agent, and its secret if it is new: it is not returned again."""
 
@@ -106,9 +116,17 @@ class AgentService:
         return [row for row in await self._store.agents(workspace) if only in (None, row.name)]
 
     async def put(
-        self, principal: Principal, workspace: str, name: str, document: Mapping[str, object]
+        self,
+        principal: Principal,
+        workspace: str,
+        name: str,
+        document: Mapping[str, object],
+        *,
+        version: int | None = None,
     ) -> SavedAgent:
         """Create the agent or change it to match the document.
+
+        `version` is the version that it must still have (`StaleAgent` otherwise): 0 if it must not exist.
 
         In the same transaction, its jobs without a target of their own get the new target, and its jobs are
         paused if it becomes inactive, or resumed if it becomes active. An agent with a new webhook gets a
@@ -141,6 +159,8 @@ class AgentService:
 
         def changed(old: AgentRow | None) -> AgentRow | None:
             before[:] = [old]
+            if version is not None and version != (old.version if old else 0):
+                raise stale_agent(name, old.version if old else None)
             if (approval, bounds) != ((old.approval, old.self_scheduling) if old else (None, None)):
                 check_person(principal, "change approval and selfScheduling")
             known = Inherited() if old is None else old.inherited

@@ -109,6 +109,14 @@ _CLAIMED_BY: Final[Schema] = {
     "description": "The name in the claim. If given, only runs that this worker claimed count.",
 }
 
+_SELECTED: Final[dict[str, Schema]] = {
+    "selected": {**WHOLE, "description": "With a filter: how many the request selected."},
+    "cursor": {
+        **or_null(ID),
+        "description": "With a filter: send it with the same filter to continue; null: there are no others.",
+    },
+}
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Run": response(RUN, about="A run."),
     "RunWithAttempts": response(
@@ -185,8 +193,50 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "verified",
     ),
     "WhichDeadLetters": request(
-        {"ids": list_of(TEXT, 1_000), "all": BOOLEAN}, about="Either `ids`, or `all` as true."
+        {
+            "ids": or_null(list_of(TEXT, 1_000)),
+            "all": or_null(BOOLEAN),
+            "agent": {**or_null(text(200)), "description": "Only of this agent."},
+            "job": {
+                **or_null(text(200)),
+                "description": "Only of this job: its id or name; empty: runs without a job.",
+            },
+            "cause": {**or_null(text(200)), "description": "Only with this cause, as its group has it."},
+            "through": {
+                **or_null(ID),
+                "description": "The newest run that is meant; those that fail later are left out.",
+            },
+            "cursor": {**or_null(ID), "description": "The `cursor` of the previous response."},
+            "dryRun": {**or_null(BOOLEAN), "description": "Only count: nothing is changed."},
+        },
+        about="Either `ids`, or some of `agent`, `job` and `cause`, or `all` as true.",
     ),
-    "Replayed": response({"replayed": list_of(ID)}, about="The ids of the replayed dead letters."),
-    "Discarded": response({"discarded": list_of(ID)}, about="The ids of the discarded dead letters."),
+    "DeadLetterGroups": response(
+        {
+            "groups": list_of(
+                response(
+                    {
+                        "agentId": TEXT,
+                        "jobId": {**or_null(ID), "description": "Null: runs without a job."},
+                        "job": or_null(TEXT),
+                        "cause": {**TEXT, "description": "What failed, without ids, numbers and addresses."},
+                        "count": WHOLE,
+                        "firstFailedAt": INSTANT,
+                        "lastFailedAt": INSTANT,
+                        "newestRunId": ID,
+                        "error": {**or_null(TEXT), "description": "The beginning of the newest error."},
+                    }
+                )
+            ),
+            "counted": {**WHOLE, "description": "How many dead letters the groups are made of."},
+            "more": {**BOOLEAN, "description": "Whether there are older dead letters."},
+        },
+        about="The newest dead letters by job and cause.",
+    ),
+    "Replayed": response(
+        {"replayed": list_of(ID), **_SELECTED}, *_SELECTED, about="The ids of the replayed dead letters."
+    ),
+    "Discarded": response(
+        {"discarded": list_of(ID), **_SELECTED}, *_SELECTED, about="The ids of the discarded dead letters."
+    ),
 }

@@ -1,0 +1,132 @@
+"""Dead letters by cause: which of them a selection means, and the groups that a page shows. Pure.
+
+Dead letters of one job with one cause are one group, as failures are one incident (`wakeful.incident_rules`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from wakeful.failure_cause import failure_cause
+from wakeful.stored_text import cleaned
+
+
+class FailedRun(Protocol):
+    """What a dead letter says about its failure."""
+
+    @property
+    def id(self) -> str:
+        """The run's id; ids are in the order of creation."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The run's agent."""
+        ...
+
+    @property
+    def job_id(self) -> str | None:
+        """The run's job, if it has one."""
+        ...
+
+    @property
+    def job_name(self) -> str | None:
+        """The name of the job."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run failed."""
+        ...
+
+    @property
+    def response_code(self) -> int | None:
+        """The status of the last response."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """The error of the last attempt."""
+        ...
+
+    @property
+    def finished_ms(self) -> int:
+        """When it failed."""
+        ...
+
+
+class DeadLetterGroup(NamedTuple):
+    """Dead letters of one job with one cause."""
+
+    agent: str
+    #: None: runs without a job
+    job_id: str | None
+    job_name: str | None
+    cause: str
+    #: how many they are
+    runs: int
+    #: when the first and the last of them failed
+    first_ms: int
+    last_ms: int
+    #: the newest of them: its id and its error
+    newest_id: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSelection:
+    """Which dead letters a request means; None does not filter."""
+
+    agent: str | None = None
+    #: the id or the name of a job; empty: runs without a job
+    job: str | None = None
+    cause: str | None = None
+    #: not newer than the run of this id: so runs that fail meanwhile are left out
+    through: str | None = None
+
+    def includes(self, letter: FailedRun) -> bool:
+        """Return whether a dead letter is selected."""
+        if self.agent not in (None, letter.agent):
+            return False
+        if self.job is not None and (
+            letter.job_id is not None if self.job == "" else self.job not in (letter.job_id, letter.job_name)
+        ):
+            return False
+        return self.cause in (None, cause_of(letter))
+
+
+def cause_of(letter: FailedRun) -> str:
+    """Return the cause of a dead letter, the same as that of its incident."""
+    return cleaned(failure_cause(letter.reason, letter.response_code, letter.error))
+
+
+def groups_of(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
+    """Return the groups of dead letters, the one with the newest failure first."""
+    found: dict[tuple[str, str | None, str], list[FailedRun]] = {}
+    causes: dict[tuple[str | None, int | None, str | None], str] = {}
+    for letter in letters:
+        failure = letter.reason, letter.response_code, letter.error
+        cause = causes.get(failure)
+        if cause is None:
+            cause = causes[failure] = cause_of(letter)
+        found.setdefault((letter.agent, letter.job_id, cause), []).append(letter)
+    groups = [_group(cause, same) for (_, _, cause), same in found.items()]
+    return sorted(groups, key=lambda group: (group.last_ms, group.newest_id), reverse=True)
+
+
+def _group(cause: str, same: list[FailedRun]) -> DeadLetterGroup:
+    newest = max(same, key=lambda letter: letter.id)
+    ends = [letter.finished_ms for letter in same]
+    return DeadLetterGroup(
+        newest.agent,
+        newest.job_id,
+        newest.job_name,
+        cause,
+        len(same),
+        min(ends),
+        max(ends),
+        newest.id,
+        newest.error,
+    )

@@ -1,0 +1,43 @@
+"""A PUT of an agent replaces all fields, so its ETag guards against changes since it was read."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.integration.conftest import on_one_store
+from tests.support.api_client import ApiClient
+
+AGENT = "/agents/writer"
+
+
+async def test_a_change_since_the_agent_was_read_is_refused(ask: ApiClient):
+    created = await ask("PUT", AGENT, {"description": "one"}, headers={"If-None-Match": "*"})
+    assert (created.status, created.headers["etag"]) == (201, '"1"')
+    read = await ask("GET", AGENT)
+    assert read.headers["etag"] == '"1"'
+    await ask("PUT", AGENT, {"description": "two"})
+    stale = await ask("PUT", AGENT, {"description": "three"}, headers={"If-Match": '"1"'})
+    assert (stale.status, stale.code) == (412, "failed-precondition")
+    assert "has changed meanwhile: it is at version 2 now" in stale.body["detail"]
+    assert (await ask("GET", AGENT)).body["description"] == "two"
+    changed = await ask("PUT", AGENT, {"description": "three"}, headers={"If-Match": '"2"'})
+    assert (changed.status, changed.headers["etag"]) == (200, '"3"')
+
+
+async def test_of_two_changes_at_once_one_is_refused(ask: ApiClient):
+    await ask("PUT", AGENT, {})
+    replies = await asyncio.gather(
+        *(ask("PUT", AGENT, {"description": text}, headers={"If-Match": '"1"'}) for text in ("a", "b"))
+    )
+    assert sorted(reply.status for reply in replies) == [200, 412]
+
+
+@on_one_store
+async def test_create_only_and_any_version(ask: ApiClient):
+    assert (await ask("PUT", AGENT, {}, headers={"If-Match": "*"})).status == 412
+    await ask("PUT", AGENT, {})
+    taken = await ask("PUT", AGENT, {"description": "x"}, headers={"If-None-Match": "*"})
+    assert (taken.status, taken.code) == (412, "failed-precondition")
+    assert (await ask("PUT", AGENT, {"description": "x"}, headers={"If-Match": "*"})).status == 200
+    assert (await ask("PUT", AGENT, {}, headers={"If-None-Match": '"1"'})).status == 400
+    assert (await ask("PUT", AGENT, {}, headers={"If-Match": "1"})).status == 400
