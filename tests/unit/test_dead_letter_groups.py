@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +26,7 @@ _LETTERS = st.lists(
 )
 
 
-def _letter(run_id: str = "1", **fields: object) -> DeadLetterRow:
+def _letter(run_id: str = "1", **fields: Any) -> DeadLetterRow:
     return DeadLetterRow(run_id, "a", "j1", "digest", None, None, "refused", 5)._replace(**fields)
 
 

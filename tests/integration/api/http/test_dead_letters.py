@@ -23,7 +23,8 @@ class Picky:
     async def __call__(self, run: Launch) -> str:
         if self.mended:
             return "done"
-        raise Permanent(run.payload["error"])
+        assert isinstance(run.payload, dict)
+        raise Permanent(str(run.payload["error"]))
 
 
 async def _dead(ask: ApiClient, job: str, *errors: str) -> list[str]:
@@ -63,7 +64,7 @@ async def test_a_group_is_listed_replayed_and_discarded(ask: ApiClient):
         ask, "orders", "order 17 refused", "order 18 refused", "no space left", "order 19 refused"
     )
     group = {"job": "orders", "cause": "order # refused"}
-    listed = await ask("GET", "/dead-letters", **group)
+    listed = await ask("GET", "/dead-letters", **group)  # type: ignore[arg-type]
     assert [run["id"] for run in listed.body["deadLetters"]] == [ids[3], ids[1], ids[0]]
 
     counted = await ask("POST", "/dead-letters/replay", {**group, "dryRun": True})
