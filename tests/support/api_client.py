@@ -17,7 +17,7 @@ from wakeful.settings import Settings
 
 HOME = "/api/workspaces/default"
 JOBS = f"{HOME}/agents/default/jobs"
-_OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs", "/hooks")
+_OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs", "/hooks", "/workspaces/")
 
 
 class Reply(NamedTuple):

@@ -53,6 +53,8 @@ from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.replicas import Replicas
+from wakeful.service.runs.run_details import RunDetailReader
+from wakeful.service.runs.run_finder import RunFinder
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.settings import Settings
@@ -103,7 +105,9 @@ class Services:
         self.jobs = JobService(job_dependencies)
         self.runs = RunService(store, accounts, self.budgets)
         self.dead_letters = DeadLetterService(store, accounts, self.runs)
+        self.run_finder = RunFinder(store, self.runs)
         self.waiting = WaitingReasons(store, self.executors, replicas, metrics)
+        self.run_details = RunDetailReader(store, self.runs, self.run_finder, self.waiting)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)
         wake_jobs = WakeJobs(store, accounts, keyring)

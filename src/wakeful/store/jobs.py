@@ -200,6 +200,17 @@ class RunStore(Protocol):
         """Return runs, newest first (by id)."""
         ...
 
+    async def follow_up_runs(self, run_id: str, limit: int = 50) -> list[RunView]:
+        """Return the runs that the end of a run caused (chains, heartbeats, alerts) and its replays."""
+        ...
+
+    async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
+        """Return the id of the run that is `count` runs older than the id `before`; None: there are fewer.
+
+        A search for runs that no index finds is limited to the runs after it (`RunFilter.since`).
+        """
+        ...
+
     async def attempts(self, run_id: str) -> list[AttemptView]:
         """Return the attempts of a run before its last, in order."""
         ...

@@ -413,6 +413,8 @@ class RunFilter(NamedTuple):
     before: str | None = None
     limit: int = 50
     instance_id: str | None = None
+    #: only runs with this id or a higher one
+    since: str | None = None
 
 
 #: Labels that a job must have: each a name and its value, or None for any.

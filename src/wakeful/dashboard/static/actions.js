@@ -1,6 +1,6 @@
 // Buttons that call the API ([data-action]), buttons that copy ([data-copy]), and menus.
 
-import { request } from "./api.js";
+import { page, request } from "./api.js";
 import { confirmDialog, toast } from "./dialogs.js";
 
 export function startActions() {
@@ -37,7 +37,7 @@ export async function run(button) {
   try {
     const result = await request(method, path, body === undefined ? undefined : JSON.parse(body));
     button.dispatchEvent(new CustomEvent("wakeful:done", { bubbles: true, detail: result }));
-    finish(done);
+    finish(done, result);
     return result;
   } catch (error) {
     toast(error.message, { kind: "error" });
@@ -47,13 +47,14 @@ export async function run(button) {
   }
 }
 
-// reload, goto:URL, toast:TEXT, or nothing.
-export function finish(done) {
+// reload, goto:URL, toast:TEXT, result:PAGE (the page of what was created), or nothing.
+export function finish(done, result = {}) {
   const [what, ...rest] = done.split(":");
   const text = rest.join(":");
   if (what === "reload") location.reload();
   else if (what === "goto") location.assign(text);
   else if (what === "toast") toast(text);
+  else if (what === "result") location.assign(result.id ? page(text, result.id) : location.href);
 }
 
 // Show a text after the next page has loaded.

@@ -95,11 +95,12 @@ class RunService:
         dead: bool = False,
         instance: str | None = None,
         before: str | None = None,
+        since: str | None = None,
         limit: int = 50,
     ) -> list[RunView]:
         """List runs, newest first; `before` is the id of the last run of the previous page.
 
-        `instance` is an instance of the agent.
+        `since` is the lowest id. `instance` is an instance of the agent.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
         visible = visible_agent(principal, agent)
@@ -109,7 +110,7 @@ class RunService:
                 raise InvalidArgument("instance: it needs its agent; give agent too")
             own = instance_id(workspace, visible, check_slug(instance, "instance"))
         runs = await self._store.runs(
-            RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit, own)
+            RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit, own, since)
         )
         if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)

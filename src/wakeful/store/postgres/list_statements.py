@@ -81,6 +81,7 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
         ("r.instance_id = ", only.instance_id),
         ("r.trigger = ", only.trigger),
         ("r.id < ", only.before),
+        ("r.id >= ", only.since),
         ("r.state = ANY", list(only.states) or None),
     ):
         if value is not None:

@@ -26,7 +26,7 @@ from wakeful.store.rows import (
     RunFilter,
     RunView,
 )
-from wakeful.store.sql import calling_runs, prechecks, revisions, suggestions, verifications
+from wakeful.store.sql import calling_runs, prechecks, related_runs, revisions, suggestions, verifications
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -189,6 +189,13 @@ class SqlJobsAndRuns(SqlBase[D]):
 
     async def runs(self, only: RunFilter) -> list[RunView]:
         return await self._driver.read(self._operations.runs.list_runs, only)
+
+    async def follow_up_runs(self, run_id: str, limit: int = 50) -> list[RunView]:
+        ids = await self._read(related_runs.follow_up_ids, run_id, limit)
+        return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
+
+    async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
+        return await self._read(related_runs.horizon, workspace, before, count)
 
     async def attempts(self, run_id: str) -> list[AttemptView]:
         return await self._driver.read(self._operations.runs.attempts, run_id)

@@ -88,6 +88,9 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     if only.before is not None:
         where.append("id < ?")
         args.append(only.before)
+    if only.since is not None:
+        where.append("id >= ?")
+        args.append(only.since)
     unsuccessful = only.states and _UNSUCCESSFUL.issuperset(only.states)
     if unsuccessful:
         # The condition of the indexes.

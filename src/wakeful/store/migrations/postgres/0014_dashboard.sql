@@ -30,6 +30,10 @@ CREATE TABLE sign_in_limits (
 );
 CREATE INDEX sign_in_limits_full ON sign_in_limits (full_at);
 
+-- The replays of a run, and the runs that its end caused.
+CREATE INDEX runs_replay_of ON runs (replay_of) WHERE replay_of IS NOT NULL;
+CREATE INDEX runs_follow_up ON runs (triggered_by) WHERE trigger IN ('chain', 'heartbeat', 'alert');
+
 -- What a job was before each change of its definition.
 CREATE TABLE job_revisions (
     job_id      uuid        NOT NULL,

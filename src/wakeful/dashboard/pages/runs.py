@@ -1,0 +1,102 @@
+"""All runs of a workspace, with filters."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from starlette.responses import Response
+
+from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.formats import STATES
+from wakeful.dashboard.run_items import TRIGGERS, run_items
+from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.ids import is_id
+from wakeful.run import RunState
+from wakeful.service.runs.run_finder import CONSIDERED, RunSearch, RunsFound
+
+router = page_router()
+
+#: How many runs a page shows.
+SHOWN: Final = 50
+_STATES: Final = tuple(state.value for state in RunState)
+#: The periods that can be chosen, in hours.
+PERIODS: Final = (("", "Any time"), ("1", "Last hour"), ("24", "Last 24 hours"), ("168", "Last 7 days"))
+_HOUR_MS: Final = 3_600_000
+
+
+@router.get("/runs")
+async def runs(page: PageDep) -> Response:
+    """List runs, newest first."""
+    error: str | None = None
+    found = RunsFound((), None, complete=True)
+    try:
+        found = await page.services.run_finder.search(
+            page.principal,
+            page.workspace,
+            await _search(page),
+            before=page.query.get("cursor"),
+            limit=SHOWN,
+        )
+    except WakefulError as failed:
+        error = failed.message
+    return page.render(
+        "runs.html",
+        title="Runs",
+        active="runs",
+        error=error,
+        items=run_items(found.runs, page.now_ms),
+        cursor=found.cursor,
+        complete=found.complete,
+        considered=CONSIDERED,
+        filtered=any(name in page.query for name in _FILTERS),
+        states=[("", "All states"), *((state, STATES[state]) for state in _STATES)],
+        triggers=[("", "All triggers"), *TRIGGERS.items()],
+        periods=PERIODS,
+    )
+
+
+_FILTERS: Final = ("state", "trigger", "agent", "job", "period", "since", "until")
+
+
+async def _search(page: Page) -> RunSearch:
+    query = page.query
+    states = tuple(state for state in query.get("state", "").split(",") if state)
+    for state in states:
+        if state not in _STATES:
+            raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+    trigger = query.get("trigger")
+    if trigger is not None and trigger not in TRIGGERS:
+        raise InvalidArgument(f"trigger: '{trigger[:64]}' is not one of {', '.join(TRIGGERS)}")
+    agent, job, job_id = query.get("agent"), query.get("job"), None
+    if job is not None and is_id(job):
+        job_id = job  # also that of a deleted job
+    elif job is not None and agent is not None:
+        job_id = (await page.services.jobs.get(page.principal, page.workspace, agent, job)).id
+    elif job is not None:
+        job_id = (await page.services.jobs.find(page.principal, page.workspace, job)).id
+    since_ms, until_ms = _instant("since", query.get("since")), _instant("until", query.get("until"))
+    hours = query.get("period", "")
+    if hours:
+        if hours not in dict(PERIODS):
+            raise InvalidArgument("period: choose one of the list")
+        since_ms = page.now_ms - int(hours) * _HOUR_MS
+    return RunSearch(agent, job_id, states, trigger, since_ms, until_ms)
+
+
+def _instant(name: str, text: str | None) -> int | None:
+    """Return an instant of the query: milliseconds, or ISO 8601, which is in UTC without a zone.
+
+    >>> _instant("since", "1970-01-01T00:01"), _instant("since", "250"), _instant("since", None)
+    (60000, 250, None)
+    """
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 16:
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+        aware = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return round(aware.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"{name}: '{text[:64]}' is not a time; write 2027-03-01T09:00") from None

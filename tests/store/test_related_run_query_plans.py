@@ -1,0 +1,96 @@
+"""With 20,000 runs, statements about related runs visit no more rows than they need."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.factories import MINUTE, NOW, FalseClock, asked, asleep
+from tests.support.query_plans import visited
+from wakeful.ids import first_id
+from wakeful.run import NewRun
+from wakeful.store.port import Store
+from wakeful.store.rows import JobRow
+from wakeful.store.sql import related_runs
+from wakeful.store.sqlite import SqliteStore
+from wakeful.store.sqlite.session import translate
+
+RUNS = 20_000
+
+
+def _id(number: int) -> str:
+    return f"{first_id(NOW - MINUTE)[:-12]}{number:012x}"
+
+
+def _runs(job: JobRow) -> list[NewRun]:
+    """One in a hundred is a replay, and one in a hundred a follow-up."""
+    return [
+        asked(
+            job,
+            id=_id(number),
+            trigger="replay" if number % 100 == 1 else "chain" if number % 100 == 2 else "schedule",
+            scheduled_ms=NOW + number,
+            triggered_by=_id(number - 2) if number % 100 == 2 else None,
+            replay_of=_id(number - 1) if number % 100 == 1 else None,
+            state="succeeded",
+            due_ms=None,
+            finished_ms=NOW,
+        )
+        for number in range(RUNS)
+    ]
+
+
+#: Statements with arguments, and the most rows that each may visit.
+CASES: list[tuple[str, str, list[object], int]] = [
+    ("REPLAYS", related_runs.REPLAYS, [_id(500), 50], 10),
+    ("FOLLOW_UPS", related_runs.FOLLOW_UPS, [_id(500), 50], 10),
+    ("HORIZON", related_runs.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
+]
+
+
+def test_every_statement_has_a_case() -> None:
+    named = {name for name, text in vars(related_runs).items() if name.isupper() and isinstance(text, str)}
+    assert named == {name for name, *_ in CASES}
+
+
+async def _fill(store: Store) -> None:
+    job = asleep("digest")
+    await store.create_jobs([job])
+    runs = _runs(job)
+    for first in range(0, RUNS, 5_000):
+        await store.add_runs(runs[first : first + 5_000])
+
+
+async def test_sqlite_uses_the_indexes(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
+    await store.open()
+    await _fill(store)
+    db = store._connection._connected()
+    db.execute("ANALYZE")
+    plans = {}
+    for name, statement, given, _ in CASES:
+        plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(statement)}", given)]
+        if not any(re.search(r"INDEX runs_(replay_of|follow_up|of_workspace)\b", step) for step in plan):
+            plans[name] = plan
+    await store.close()
+    assert plans == {}
+
+
+async def test_postgres_visits_few_rows() -> None:
+    server = pytest.importorskip("tests.support.postgres_server")
+    from wakeful.store.postgres import PostgresStore
+
+    store = PostgresStore(server.fresh_database(), clock=FalseClock())
+    await store.open()
+    await _fill(store)
+    beyond = {}
+    async with store._pool._acquired() as db:
+        await db.execute("ANALYZE")
+        for name, statement, given, most in CASES:
+            rows, scanned = await visited(db, statement, *given)
+            if rows > most or scanned:
+                beyond[name] = rows, scanned
+    await store.close()
+    assert beyond == {}

@@ -1,0 +1,54 @@
+"""Runs that follow from a run, and bounded searches through runs, in every store."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.factories import NOW, asked, given_job
+from wakeful.ids import first_id, new_id
+from wakeful.run import NewRun
+from wakeful.store.port import Store
+from wakeful.store.rows import RunFilter
+
+
+def ids(runs: list[NewRun]) -> list[str]:
+    return [run.id for run in runs]
+
+
+async def test_the_runs_that_a_run_caused_and_its_replays_are_found(store: Store) -> None:
+    digest = await given_job(store)
+    first = asked(digest)
+    caused = [
+        asked(digest, trigger=trigger, triggered_by=first.id) for trigger in ("chain", "heartbeat", "alert")
+    ]
+    replay = asked(digest, trigger="replay", triggered_by="key:1", replay_of=first.id)
+    other = asked(digest, trigger="chain", triggered_by=caused[0].id)
+    await store.add_runs([first, *caused, replay, other])
+    assert [run.id for run in await store.follow_up_runs(first.id)] == ids([*caused, replay])
+    assert [run.id for run in await store.follow_up_runs(first.id, 2)] == ids(caused[:2])
+    assert await store.follow_up_runs(other.id) == []
+    assert await store.follow_up_runs("nothing") == []
+
+
+async def test_the_horizon_is_so_many_runs_back(store: Store) -> None:
+    digest = await given_job(store)
+    runs = [asked(digest) for _ in range(5)]
+    await store.add_runs(runs)
+    end = first_id(NOW * 2)
+    assert await store.run_horizon("default", end, 2) == runs[2].id
+    assert await store.run_horizon("default", runs[3].id, 2) == runs[0].id
+    assert await store.run_horizon("default", end, 5) is None
+    assert await store.run_horizon("other", end, 0) is None
+    assert await store.run_horizon("default", "nothing", 0) is None
+
+
+@pytest.mark.parametrize("states", [(), ("pending",), ("pending", "failed"), ("failed",)])
+async def test_a_list_begins_with_the_lowest_id(store: Store, states: tuple[str, ...]) -> None:
+    digest = await given_job(store)
+    runs = [asked(digest) for _ in range(4)]
+    await store.add_runs(runs)
+    wanted = [] if states == ("failed",) else list(reversed(ids(runs[1:3])))
+    for agent, job_id in ((None, None), ("default", None), (None, digest.id)):
+        only = RunFilter("default", agent, job_id, states, before=runs[3].id, since=runs[1].id)
+        assert [run.id for run in await store.runs(only)] == wanted
+    assert await store.runs(RunFilter("default", since=new_id(NOW + 1))) == []
