@@ -24,10 +24,12 @@ HOSTILE = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
 async def finished(ask: ApiClient, run_id: str) -> dict[str, Any]:
     async def over() -> dict[str, Any] | None:
-        run = (await ask("GET", f"/runs/{run_id}")).body
+        run: dict[str, Any] = (await ask("GET", f"/runs/{run_id}")).body
         return run if run["state"] in ("succeeded", "failed", "cancelled") else None
 
-    return await eventually(over)
+    run = await eventually(over)
+    assert isinstance(run, dict)
+    return run
 
 
 async def ran(ask: ApiClient, job: dict[str, Any], body: Any = None) -> dict[str, Any]:
