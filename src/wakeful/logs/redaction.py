@@ -20,7 +20,7 @@ _FIELDS: Final = frozenset(
 )
 _FORMS: Final = re.compile(
     r"""
-      (?P<key>wk_)[A-Za-z0-9_-]{16,}
+      (?P<key>w[kl]_)[A-Za-z0-9_-]{16,}
     | (?P<webhook>whsec_)[A-Za-z0-9+/=_-]{8,}
     | (?P<trigger>\bhook_)[A-Za-z0-9_-]{43}
     | (?P<jwt>eyJ)[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?

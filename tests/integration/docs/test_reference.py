@@ -46,6 +46,7 @@ _PARTS = {
     "/sessions/main": "/sessions/{session}",
     "/runs/{run}": "/runs/{run_id}",
     "/keys/{key}": "/keys/{key_id}",
+    "/sessions/{web_session}": "/sessions/{session_id}",
     "/incidents/{incident}": "/incidents/{incident_id}",
     "/suggestions/{suggestion}": "/suggestions/{suggestion_id}",
     "/invoices/1": "/{workflow_id}/{version}",

@@ -27,6 +27,7 @@ from wakeful.api.http import (
     problems,
     runs,
     sessions,
+    sign_in,
     signals,
     suggestions,
 )
@@ -43,8 +44,9 @@ from wakeful.service.services import Services
 
 _ABOUT: Final = """Durable cron for AI agents.
 
-Every path under `/api` requires `Authorization: Bearer wk_…`. Errors are `application/problem+json` with a
-`code` and a `detail` that says what to do. Lists are paged: send the `cursor` of a page to get the next one.
+Every path under `/api` requires `Authorization: Bearer wk_…`, or the cookie of a sign-in session. Errors are
+`application/problem+json` with a `code` and a `detail` that says what to do. Lists are paged: send the
+`cursor` of a page to get the next one.
 """
 _TAGS: Final = (
     "jobs", "hooks", "runs", "work", "dead letters", "incidents", "suggestions", "agents", "instances",
@@ -86,6 +88,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         dead_letters,
         incidents,
         suggestions,
+        sign_in,
         admin,
     ):
         _add_routes(app, part.router)

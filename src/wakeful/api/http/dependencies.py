@@ -51,7 +51,9 @@ async def current_principal(request: Request) -> Principal:
 async def bearer_principal(request: Request) -> Principal:
     """Return the principal of the bearer token; a sign-in session is not enough."""
     if bearer_of(request) is None:
-        raise _no_credentials()
+        raise Unauthenticated(
+            "send the header 'Authorization: Bearer wk_…' with an API key; a sign-in session is not enough"
+        )
     return await current_principal(request)
 
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
 from wakeful.cli.commands.serve import settings_with, wakeful_command
+from wakeful.cli.local_key import shown_link
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_table
 from wakeful.cli.times import moment
@@ -83,7 +84,8 @@ def register(app: typer.Typer) -> None:
             agent = await stack.enter_async_context(DemoAgent())
             client = await stack.enter_async_context(RestClient(url, key, run_id=""))
             await make_jobs(client, agent)
-            s.out.say(*_introduction(url, key))
+            link = str((await client.sign_in_link())["url"])
+            s.out.say(*_introduction(url, key, link))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await _watch(s, client, agent, server, enough)
@@ -166,9 +168,10 @@ def _counts(agent: DemoAgent) -> Text:
     return line.append(f", {agent.refused} refused", "red" if agent.refused else "dim")
 
 
-def _introduction(url: str, key: str) -> Iterator[RenderableType]:
+def _introduction(url: str, key: str, link: str) -> Iterator[RenderableType]:
     wakeful = wakeful_command()
     yield Text("Wakeful is running", "bold green").append(f" at {url}", "default")
+    yield from shown_link(link)
     yield Text("In another terminal, set these variables:", "dim")
     yield Text(f"  export WAKEFUL_URL={url} WAKEFUL_KEY={key}")
     yield Text("then try:", "dim")

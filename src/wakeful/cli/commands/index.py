@@ -31,6 +31,12 @@ COMMANDS: Final = (
         "Server",
         "Run the scheduler without the HTTP API: one more replica on the same database.",
     ),
+    Entry(
+        "open",
+        "open",
+        "Server",
+        "Print a link that signs in to the dashboard, with the key that this command line uses.",
+    ),
     Entry("migrate", "migrate", "Server", "Create or upgrade the tables of the database."),
     Entry("list", "jobs", "Jobs", "Show the jobs of all agents, or of --agent."),
     Entry(

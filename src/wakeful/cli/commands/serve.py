@@ -16,12 +16,13 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.dev_mode import NEW_DATABASE, DevMode
+from wakeful.cli.local_key import LocalKey, local_key, shown_link, sign_in_url
 from wakeful.cli.output import Output, log_instead
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
-from wakeful.client.api_key_file import key_file, read_key, store_key
+from wakeful.client.api_key_file import key_file
 from wakeful.client.rest.client import DEFAULT_URL
-from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs.redaction import add_secrets, secrets_of
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
 from wakeful.process_protection import protect_process
@@ -107,20 +108,23 @@ def register(app: typer.Typer) -> None:
         keep_log(settings)
         scheduler = load_app(app_name, settings)
         db_name = database(settings, app_name)
-        key_text, key_valid = "", False
+        key = LocalKey("", None)
+        sign_in_link = None
         dev_mode = DevMode(s.out, prints=settings.log_format == "console") if dev else None
         stack = contextlib.ExitStack()
 
         async def prepare(url: str, scheduler: Wakeful) -> None:
             # Before the server accepts requests: once /readyz responds, the key file exists.
-            nonlocal key_text, key_valid
+            nonlocal key, sign_in_link
             try:
-                key_text, key_valid = await _key(url, scheduler, new_key, settings.admin_key)
+                key = await local_key(url, scheduler, new_key, settings.admin_key)
+                if dev and key.key is not None:
+                    sign_in_link = await sign_in_url(url, scheduler, key.key)
             except WakefulError as error:
-                key_text, key_valid = error.message, False
+                key = LocalKey(error.message, None)
 
         def started(url: str, scheduler: Wakeful) -> None:
-            _greet(s.out, url, db_name, key_text, key_valid, dev_mode)
+            _greet(s.out, url, db_name, key, sign_in_link, dev_mode)
             if dev_mode is not None:
                 stack.enter_context(dev_mode.printing(scheduler))
 
@@ -307,56 +311,43 @@ def wakeful_command() -> str:
 
 
 def _greet(
-    out: Output, url: str, db_name: str, key_text: str, key_valid: bool, dev_mode: DevMode | None
+    out: Output,
+    url: str,
+    db_name: str,
+    key: LocalKey,
+    sign_in_link: str | None,
+    dev_mode: DevMode | None,
 ) -> None:
     """Print the server's URL, database and key, and commands to try."""
     wakeful = wakeful_command()
     if url != DEFAULT_URL:
         wakeful = f"WAKEFUL_URL={url} {wakeful}"
     out.show(
-        {"url": url, "db": db_name, "keyFile": str(key_file(url)), "pid": os.getpid()},
+        {
+            "url": url,
+            "db": db_name,
+            "keyFile": str(key_file(url)),
+            "pid": os.getpid(),
+            **({"signInUrl": sign_in_link} if sign_in_link else {}),
+        },
         Text("Wakeful is running", "bold green"),
-        page({"url": Text(url, "bold"), "db": db_name, "key": Text(key_text, "" if key_valid else "yellow")}),
+        page(
+            {
+                "url": Text(url, "bold"),
+                "db": db_name,
+                "key": Text(key.text, "yellow" if key.key is None else ""),
+            }
+        ),
+        *shown_link(sign_in_link),
         *([Text(NEW_DATABASE, "green")] if dev_mode is not None and dev_mode.echoes else []),
         Text("try", "dim"),
         Text(f"  {wakeful} add hello --schedule 'every 10s' --message 'good morning'"),
         Text(f"  {wakeful} run hello --wait"),
         Text(f"  {wakeful} list"),
+        Text(f"  {wakeful} open"),
         Text(f"  {url}/docs for the HTTP API; Ctrl-C stops", "dim"),
         *([Text("finished runs:", "dim")] if dev_mode is not None and dev_mode.prints else []),
     )
-
-
-async def _key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str | None) -> tuple[str, bool]:
-    """Return where this machine's CLI finds its key, and whether that key is valid."""
-    from wakeful.service.auth.access import LOCAL
-
-    keys = scheduler.services.keys
-    key = await keys.first_key()
-    if key is None and new_key:
-        _, key = await keys.create(LOCAL, None, {"name": "local", "role": "admin"})
-    if key is not None:
-        try:
-            return f"{store_key(url, key)} (a new admin key; the CLI reads it)", True
-        except WakefulError as error:  # print it: it cannot be read again
-            return f"{key} (store it now, it is not shown again: {error.message})", False
-    if admin_key is not None:
-        try:
-            await keys.authenticate(admin_key)
-        except Unauthenticated as error:
-            return f"WAKEFUL_ADMIN_KEY: {error.message}", False
-        return "from WAKEFUL_ADMIN_KEY", True
-    stored = read_key(url)
-    if stored is None:
-        return "none for this machine's CLI; set WAKEFUL_KEY, or start once with --new-key", False
-    try:
-        await keys.authenticate(stored)
-    except Unauthenticated:
-        return (
-            f"{key_file(url)} belongs to another database; set WAKEFUL_KEY, or start once with --new-key",
-            False,
-        )
-    return f"{key_file(url)} (the CLI reads it)", True
 
 
 def database(settings: Settings, app_name: str | None) -> str:

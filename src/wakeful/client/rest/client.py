@@ -104,6 +104,10 @@ class RestClient:
         """Return the service level: the dead-letter ratio and the dispatch latency."""
         return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "slo")))
 
+    async def sign_in_link(self) -> dict[str, Json]:
+        """Create a one-time link that signs in to the dashboard with the key of this client."""
+        return cast(dict[str, Json], await self._connection.request("POST", "/api/sign-in-links"))
+
     async def ready(self) -> bool:
         """Return True if the server and its database respond; Unavailable otherwise."""
         await self._connection.request("GET", "/readyz")

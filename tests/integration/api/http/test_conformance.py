@@ -92,7 +92,9 @@ async def known(ask: ApiClient) -> dict[str, str]:
     await ask("POST", f"/runs/{failed['id']}/complete", {"status": "failed", "attempt": failed["attempt"]})
     (incident,) = (await ask("GET", "/incidents")).body["incidents"]
     run = (await ask("POST", f"{JOBS}/by-hand/run")).body["id"]
-    key = (await ask("POST", "/keys", {"name": "k", "role": "member"})).body["id"]
+    key = (await ask("POST", "/keys", {"name": "k", "role": "member"})).body
+    await ask.app.services.web_sessions.sign_in(key["key"])
+    (web_session,) = (await ask("GET", f"/keys/{key['id']}/sessions")).body["sessions"]
     await ask("PUT", "/workflows/invoices/1", {"nodes": []})
     store = ask.app.store
     await store.put_class(agent_class(agent="default"), store.clock.now_ms())
@@ -103,7 +105,8 @@ async def known(ask: ApiClient) -> dict[str, str]:
     return {
         **_KNOWN,
         "run_id": run,
-        "key_id": key,
+        "key_id": key["id"],
+        "session_id": web_session["id"],
         "incident_id": incident["id"],
         "suggestion_id": suggestion,
         "token": token,

@@ -134,6 +134,7 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "session": "main",
         "run_id": run["id"],
         "key_id": key.json()["id"],
+        "session_id": "0123456789abcdef",
         "incident_id": incident,
         "suggestion_id": "01980000-0000-7000-8000-000000000000",  # it needs days of runs
         "token": hook["token"],

@@ -133,6 +133,10 @@ TABLE = [
     Row("GET", f"{HOME}/keys", None, _admins(foreign=_DENIED)),
     Row("POST", f"{HOME}/keys", {"name": "new", "role": "member"}, _admins(foreign=_DENIED)),
     Row("DELETE", f"{HOME}/keys/{{key}}", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/keys/{{key}}/sessions", None, _admins(foreign=_DENIED)),
+    Row("DELETE", f"{HOME}/keys/{{key}}/sessions", None, _admins(foreign=_DENIED)),
+    Row("DELETE", f"{HOME}/keys/{{key}}/sessions/{{web_session}}", None, _admins(foreign=_DENIED)),
+    Row("POST", "/api/sign-in-links", None, (_OK,) * 6),
     Row("GET", f"{HOME}/quotas", None, _all(_OK)),
     Row(
         "PUT",
@@ -230,10 +234,13 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
     run = await services.wakes.wake(LOCAL, "default", "writer")
     await services.messages.send(LOCAL, "default", "writer", {"message": "/stop"})  # adds the session `main`
-    key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
+    key, text = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
+    await services.web_sessions.sign_in(text)
+    (web_session,) = await services.web_sessions.list(LOCAL, "default", key.id)
     return {
         "run": run.id,
         "key": key.id,
+        "web_session": web_session.id,
         "incident": await _incident(services.store),
         "suggestion": await suggest(services.store, "writer", "digest"),
     }

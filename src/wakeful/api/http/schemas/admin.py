@@ -253,6 +253,18 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Key": response(_KEY),
     "Keys": response({"keys": list_of(ref("Key"))}),
     "NewKey": response({**_KEY, "key": {"type": "string", "description": "The key; it is not shown again."}}),
+    "SignInLink": response({"url": TEXT, "expiresAt": INSTANT}),
+    "WebSession": response(
+        {
+            "id": TEXT,
+            "keyId": TEXT,
+            "createdAt": INSTANT,
+            "seenAt": {**INSTANT, "description": "The last request, to the minute."},
+            "expiresAt": {**INSTANT, "description": "When it ends if there is no further request."},
+            "address": {**or_null(TEXT), "description": "The client's address at sign-in."},
+        }
+    ),
+    "WebSessions": response({"sessions": list_of(ref("WebSession"))}),
     "KeyDocument": request(
         {
             "name": or_null(text(200)),
