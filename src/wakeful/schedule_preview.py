@@ -93,11 +93,8 @@ def preview_ticks(timing: Timing, anchor_ms: int, after_ms: int, count: int) -> 
     return SchedulePreview(ticks, tuple(_changes(timing, place, after_ms, found)))
 
 
-def peak_advice(week: Week, timing: Timing, text: str | None, next_ms: int) -> PeakAdvice | None:
-    """Return the advice for a job whose next tick is then; None: not many others start then.
-
-    `text` is the schedule as it is written.
-    """
+def peak_advice(week: Week, timing: Timing, next_ms: int) -> PeakAdvice | None:
+    """Return the advice for a job whose next tick is then; None: not many others start then."""
     starts, tz = week.starts_at(next_ms), timing.schedule.tz
     if starts is None or starts < MANY:
         return None
@@ -195,7 +192,7 @@ def _skipped_wall(timing: Timing, place: Zone, index: int) -> int | None:
 
 def _changes(timing: Timing, place: Zone, after_ms: int, ticks: Sequence[int]) -> Iterator[ClockChange]:
     """Yield the last clock change between two ticks whose offsets differ, and each that skips a tick."""
-    earlier = after_ms
+    earlier = after_ms if timing.start_ms is None else max(after_ms, timing.start_ms - 1)
     for tick in ticks:
         first, last = bisect_right(place.starts, earlier // 1000), bisect_right(place.starts, tick // 1000)
         for index in range(first, last):

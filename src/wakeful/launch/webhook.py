@@ -22,7 +22,8 @@ from yarl import URL
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.duration import spell_duration
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
@@ -50,6 +51,8 @@ USAGE_HEADER: Final = "x-wakeful-usage"
 _FIELDS: Final = frozenset({"kind", "url", "headers", "completion"})
 _MAX_HEADERS: Final = 32
 _MAX_HEADER: Final = 4096
+#: How many headers of a response a test returns.
+_MAX_SHOWN_HEADERS: Final = 50
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PRINTABLE: Final = re.compile(r"[\t\x20-\x7e]*")
 #: Headers that a job cannot set.
@@ -68,6 +71,20 @@ class _Accepted(NamedTuple):
     status: int
     text: str
     usage: str | None
+
+
+class Exchange(NamedTuple):
+    """A request of a test, and what came of it."""
+
+    url: str
+    headers: dict[str, str]
+    body: str
+    #: the response; None: there was none
+    status: int | None = None
+    response_headers: tuple[tuple[str, str], ...] = ()
+    text: str = ""
+    #: None: the response is a success
+    failure: Failed | None = None
 
 
 class WebhookLauncher:
@@ -215,15 +232,11 @@ class WebhookLauncher:
     ) -> _Accepted | Failed:
         assert self._session is not None, "open() comes first"
         try:
-            url = _url(run.target.get("url"))
-            self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
             if report is not None:
                 body = report.encode()
             else:
                 body = precheck_body_of(run) if precheck else body_of(run)
-            headers = self._headers(run, secrets, body)
-            if "headers" in run.target:
-                headers.update(_own_headers(run.target["headers"]))
+            url, headers = self._request(run, secrets, body)
             if precheck:
                 headers["x-wakeful-precheck"] = "1"
             if report is not None:
@@ -243,6 +256,46 @@ class WebhookLauncher:
             return connection_failure(error)
         except ValueError as error:  # aiohttp refuses to send it
             return Failed(truncate(f"target: {error}"), permanent=True, reason="invalid_target")
+
+    async def test(self, run: Launch, secrets: tuple[bytes, ...], wait_ms: int) -> Exchange:
+        """Post a run that is only a test, and return the request and the response.
+
+        Raises InvalidArgument for a target that is not valid, Unavailable if this process launches no runs.
+        """
+        if self._session is None:
+            raise Unavailable("no engine runs in this process; send the request to another one")
+        body = body_of(run)
+        url, headers = self._request(run, secrets, body)
+        sent = Exchange(str(url), headers, body.decode())
+        try:
+            async with (
+                asyncio.timeout(wait_ms / 1000),
+                self._session.post(url, data=body, headers=headers, allow_redirects=False) as response,
+            ):
+                text = await read_text(response)
+                shown = [(name, value[:_MAX_HEADER]) for name, value in response.headers.items()]
+                answered = sent._replace(
+                    status=response.status, response_headers=tuple(shown[:_MAX_SHOWN_HEADERS]), text=text
+                )
+                if 200 <= response.status < 300:
+                    return answered
+                return answered._replace(failure=failed_response(response, text, self._clock.now_ms()))
+        except TimeoutError:
+            failure = Failed(f"no response within {spell_duration(wait_ms)}", reason="timeout")
+            return sent._replace(failure=failure)
+        except (ClientError, OSError) as error:
+            return sent._replace(failure=connection_failure(error))
+        except ValueError as error:  # aiohttp refuses to send it
+            raise InvalidArgument(f"target: {error}") from error
+
+    def _request(self, run: Launch, secrets: tuple[bytes, ...], body: bytes) -> tuple[URL, dict[str, str]]:
+        """Return the URL and the headers of a request. Raises InvalidArgument."""
+        url = _url(run.target.get("url"))
+        self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
+        headers = self._headers(run, secrets, body)
+        if "headers" in run.target:
+            headers.update(_own_headers(run.target["headers"]))
+        return url, headers
 
     def _headers(self, run: Launch, secrets: tuple[bytes, ...], body: bytes) -> dict[str, str]:
         timestamp = self._clock.now_ms() // 1000

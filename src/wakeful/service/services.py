@@ -46,9 +46,12 @@ from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_editor import JobDependencies
+from wakeful.service.jobs.job_texts import JobTexts
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
+from wakeful.service.jobs.schedule_previews import SchedulePreviews
+from wakeful.service.jobs.target_tests import TargetTests
 from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
@@ -103,6 +106,9 @@ class Services:
             internal=False,
         )
         self.jobs = JobService(job_dependencies)
+        self.schedule_previews = SchedulePreviews(store, accounts, self._weeks)
+        self.target_tests = TargetTests(job_dependencies, self.executors, replicas)
+        self.job_texts = JobTexts(accounts)
         self.runs = RunService(store, accounts, self.budgets)
         self.dead_letters = DeadLetterService(store, accounts, self.runs)
         self.run_finder = RunFinder(store, self.runs)

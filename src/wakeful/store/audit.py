@@ -7,6 +7,7 @@ are committed, or neither.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -44,6 +45,10 @@ class AuditRow(NamedTuple):
 
 class AuditStore(Protocol):
     """The part of a store that holds the audit log."""
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Append entries about actions that change nothing in the store."""
+        ...
 
     async def audit(
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100

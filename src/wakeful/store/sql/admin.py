@@ -79,6 +79,9 @@ class SqlAdmin(SqlBase[D]):
 
     # --- audit ------------------------------------------------------------------------------------
 
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        await self._record(Recorded(entries, always), self._shared(audit.nothing))
+
     async def audit(
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:

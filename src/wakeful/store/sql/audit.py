@@ -32,3 +32,7 @@ async def head(session: Session, workspace: str) -> tuple[int, str]:
     """Return number and hash of the newest entry."""
     row = await session.row(HEAD, workspace)
     return (row[0], row[1]) if row else (0, "")
+
+
+async def nothing(session: Session) -> None:
+    """Do nothing: the operation of an entry about an action that changes nothing in the store."""

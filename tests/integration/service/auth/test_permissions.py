@@ -73,6 +73,14 @@ TABLE = [
     Row(
         "POST", f"{_OWN}/jobs", {"name": "digest", **_DOCUMENT}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)
     ),
+    Row("POST", f"{HOME}/schedules/preview", {"schedule": SELDOM}, _all(_OK)),
+    Row("POST", f"{_OWN}/jobs/snippets", {"name": "digest"}, _all()),
+    Row(
+        "POST",
+        f"{_OWN}/jobs/test-target",
+        {"target": {"kind": "echo"}},
+        (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING),
+    ),
     Row("GET", _JOB, None, _all()),
     Row("PUT", _JOB, _DOCUMENT, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("PATCH", _JOB, {"description": "x"}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),

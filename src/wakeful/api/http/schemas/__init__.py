@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.http.schemas import admin, enums, instances, jobs, runs, sessions
+from wakeful.api.http.schemas import admin, enums, instances, job_checks, jobs, runs, sessions
 from wakeful.api.http.schemas.parts import Schema
 
 #: Every schema by its name in the document.
 SCHEMAS: Final[dict[str, Schema]] = {
     **enums.SCHEMAS,
     **jobs.SCHEMAS,
+    **job_checks.SCHEMAS,
     **runs.SCHEMAS,
     **instances.SCHEMAS,
     **sessions.SCHEMAS,

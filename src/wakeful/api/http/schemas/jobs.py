@@ -118,16 +118,17 @@ _REQUEST: Final[dict[str, Schema]] = {
     "payload": ANY,
     "webhookUrl": {"type": "string", "maxLength": MAX_URL, "pattern": _HTTP},
 }
+NORMAL_SCHEDULE: Final[Schema] = response(
+    {"kind": ref("ScheduleKind"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
+    "atMs",
+    "everyMs",
+    "expr",
+    "tz",
+    about="The normal form: `at` has `atMs`, `every` has `everyMs`, `cron` has `expr`.",
+)
 #: In responses, fields whose values are objects, lists or instants.
 _RESPONSE: Final[dict[str, Schema]] = {
-    "schedule": response(
-        {"kind": ref("ScheduleKind"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
-        "atMs",
-        "everyMs",
-        "expr",
-        "tz",
-        about="The normal form: `at` has `atMs`, `every` has `everyMs`, `cron` has `expr`.",
-    ),
+    "schedule": NORMAL_SCHEDULE,
     "startAt": WHOLE,
     "endAt": WHOLE,
     "exclude": list_of(TEXT),
@@ -158,7 +159,8 @@ def _in_response(field: Field) -> Schema:
     return or_null(schema) if field.nullable else schema
 
 
-_DOCUMENT: Final[dict[str, Schema]] = {
+#: The fields of a job document in a request, by every name that they have.
+DOCUMENT: Final[dict[str, Schema]] = {
     **{field.name: _in_request(field) for field in (*OTHER, *DECLARED)},
     "cron": {**_SCHEDULE, "description": "Short for `schedule`."},
     **{
@@ -168,7 +170,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     },
 }
 _OPTIONAL: Final[dict[str, Schema]] = {
-    **{name: or_null(schema) for name, schema in _DOCUMENT.items()},
+    **{name: or_null(schema) for name, schema in DOCUMENT.items()},
     "name": SLUG,
     **dict.fromkeys(RESPONSE_ONLY, READ_ONLY),
 }

@@ -1,0 +1,89 @@
+"""The JSON of what is known about a job before it is saved: its schedule, its target, its texts."""
+
+from __future__ import annotations
+
+from wakeful.job import Json
+from wakeful.schedule_preview import PeakAdvice, offset_text
+from wakeful.service.jobs.job_snippets import Snippets
+from wakeful.service.jobs.schedule_previews import PreviewedSchedule
+from wakeful.service.jobs.target_tests import TargetTest
+from wakeful.service.serializers import JsonObject, explain_job, instant
+
+
+def serialize_preview(found: PreviewedSchedule) -> JsonObject:
+    """Return the preview of a schedule. Instants are in its zone."""
+    timing = found.definition.timing
+    schedule: Json = None if timing is None else {**timing.schedule.to_json()}  # type: ignore[dict-item]
+    ticks: list[Json] = [
+        {
+            "at": instant(tick.at_ms, found.tz),
+            "atMs": tick.at_ms,
+            "offset": offset_text(tick.offset),
+            "dst": tick.effect,
+            "note": tick.note,
+        }
+        for tick in found.ticks.ticks
+    ]
+    changes: list[Json] = [
+        {
+            "at": instant(change.at_ms, found.tz),
+            "atMs": change.at_ms,
+            "before": offset_text(change.before),
+            "after": offset_text(change.after),
+            "skipped": change.skipped,
+            "note": change.note,
+        }
+        for change in found.ticks.changes
+    ]
+    return {
+        "schedule": schedule,
+        "text": found.text,
+        "tz": found.tz,
+        "explain": explain_job(found.definition),
+        "ticks": ticks,
+        "clockChanges": changes,
+        "peak": None if found.peak is None else _peak(found.peak, found.tz),
+    }
+
+
+def _peak(peak: PeakAdvice, tz: str) -> JsonObject:
+    return {
+        "message": peak.message,
+        "at": instant(peak.at_ms, tz),
+        "starts": peak.starts,
+        "quietAt": instant(peak.quiet_ms, tz),
+        "quietStarts": peak.quiet_starts,
+        "schedule": peak.schedule,
+        "jitter": peak.jitter,
+    }
+
+
+def serialize_target_test(test: TargetTest) -> JsonObject:
+    """Return the result of a test, with the request and the response if one was sent."""
+    content: JsonObject = {
+        "kind": test.kind,
+        "ok": test.ok,
+        "message": test.message,
+        "durationMs": test.duration_ms,
+        "request": None,
+        "response": None,
+    }
+    exchange = test.exchange
+    if exchange is not None:
+        content["request"] = {
+            "method": "POST",
+            "url": exchange.url,
+            "headers": {**exchange.headers},
+            "body": exchange.body,
+        }
+        if exchange.status is not None:
+            headers: list[Json] = [[name, value] for name, value in exchange.response_headers]
+            content["response"] = {"status": exchange.status, "headers": headers, "body": exchange.text}
+    if test.secret is not None:
+        content["secret"] = test.secret
+    return content
+
+
+def serialize_snippets(texts: Snippets) -> JsonObject:
+    """Return the texts that create a job."""
+    return {**texts._asdict()}
