@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServiceDocument, ServicesDep
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.job import Json
 from wakeful.service.job_check_serializers import (
@@ -73,7 +73,7 @@ async def write_job_snippets(
     request: Request,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    document: ServiceDocument,
+    document: Document,
 ) -> Response:
     """The texts that create the job of a document. It is not validated, and nothing is saved."""
     base_url = services.public_url or str(request.base_url).rstrip("/")

@@ -16,6 +16,7 @@ from wakeful.instances import InstanceStatus
 from wakeful.job import ChainOn, ScheduleOrigin
 from wakeful.model import DeliveryState
 from wakeful.run import RunState, TriggerName
+from wakeful.schedule_preview import DstEffect
 from wakeful.service.admin.diagnosis import CheckState
 from wakeful.service.admin.quotas import BUCKETS
 from wakeful.service.auth.access import ROLES
@@ -29,6 +30,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     },
     "ChainOn": one_of(*get_args(ChainOn)),
     "ScheduleKind": one_of("at", "every", "cron"),
+    "DstEffect": one_of(*get_args(DstEffect)),
     "TargetKind": one_of(*KINDS),
     "RunMode": one_of("force", "due"),
     "RunState": one_of(*(state.value for state in RunState)),

@@ -6,6 +6,7 @@ from typing import Final
 
 from wakeful.api.http.schemas.jobs import DOCUMENT, NORMAL_SCHEDULE
 from wakeful.api.http.schemas.parts import (
+    ANY,
     BOOLEAN,
     SECRET,
     SLUG,
@@ -13,7 +14,6 @@ from wakeful.api.http.schemas.parts import (
     WHOLE,
     Schema,
     list_of,
-    one_of,
     or_null,
     ref,
     request,
@@ -21,6 +21,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.document.fields import RESPONSE_ONLY
 from wakeful.schedule import LONGEST_TEXT
 from wakeful.service.jobs import schedule_previews, target_tests
 
@@ -58,7 +59,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
                         "atMs": WHOLE,
                         "offset": _OFFSET,
                         "dst": {
-                            **or_null(one_of("moved", "first", "second")),
+                            **or_null(ref("DstEffect")),
                             "description": "`moved`: its time is in a gap; `first`, `second`: there are two.",
                         },
                         "note": {**or_null(TEXT), "description": "What the clock change does to it."},
@@ -137,7 +138,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "secret",
         about="The result of a test of a target.",
     ),
-    "JobDraft": {"type": "object", "description": "The document of a job, which need not be valid yet."},
+    "JobDraft": request(
+        dict.fromkeys((*DOCUMENT, *RESPONSE_ONLY), ANY),
+        about="The document of a job, which need not be valid yet.",
+    ),
     "JobSnippets": response(
         {
             "yaml": {"type": "string", "description": "A file for `wakeful apply`."},
