@@ -20,6 +20,8 @@ from wakeful.chat_settings import ChatModel, is_chat, read_chat
 from wakeful.errors import InvalidArgument
 
 PREFIX: Final = "WAKEFUL_"
+#: the file of the settings, in the working directory
+FILE: Final = Path("wakeful.toml")
 #: variables of other programs that are credentials: the database driver and the exporter of traces read them
 SECRET_VARIABLES: Final = frozenset(
     {"PGPASSWORD", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}

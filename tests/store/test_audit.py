@@ -24,7 +24,7 @@ from tests.support.factories import (
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
-from wakeful.store.audit import AuditEntry, AuditRow
+from wakeful.store.audit import AuditEntry, AuditFilter, AuditRow
 from wakeful.store.audit_chain import flaw
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, Allowance
@@ -237,3 +237,69 @@ async def test_an_entry_that_cannot_be_written_rolls_back_the_operation(
     assert await store.job("default", "scribe", "lost") is None
     assert await store.agent("default", "scribe") is None
     assert {row.used for row in await store.quotas("default", NOW)} == {0}
+
+
+# --- filters ------------------------------------------------------------------------------------------------
+
+
+async def _found(store: Store, *, before: int | None = None, considered: int = 1_000, **only: object) -> str:
+    """Return the numbers of the entries that match, newest first, and where the next page begins."""
+    found = await store.audit_page(
+        "default",
+        AuditFilter(**only),  # type: ignore[arg-type]
+        before=before,
+        limit=2,
+        considered=considered,
+    )
+    return f"{' '.join(str(row.seq) for row in found.rows)} | {found.before}"
+
+
+async def _filterable(store: Store, database: Database) -> None:
+    """Append six entries, one a second."""
+    for number, (actor, action, subject) in enumerate(
+        [
+            ("key:1", "job.create", "a/x"),
+            ("key:2", "job.update", "a/x"),
+            ("key:1", "jobs", "a/y"),
+            ("key:1", "run.stop", "r"),
+            ("key:2", "job.delete", "a/x"),
+            ("key:1", "job.create", "a/y"),
+        ]
+    ):
+        database.clock.ms = NOW + 1_000 * number
+        await append(store, [entry(action, actor=actor, subject=subject)])
+
+
+async def test_entries_are_filtered_and_paged(store: Store, database: Database) -> None:
+    await _filterable(store, database)
+    assert await _found(store) == "6 5 | 5"
+    assert await _found(store, before=5) == "4 3 | 3"
+    assert await _found(store, actor="key:2") == "5 2 | None"
+    assert await _found(store, action="job") == "6 5 | 5"
+    assert await _found(store, action="job", before=5) == "2 1 | None"
+    assert await _found(store, action="job.create") == "6 1 | None"
+    assert await _found(store, subject="a/x") == "5 2 | 2"
+    assert await _found(store, subject="a/x", before=2) == "1 | None"
+    assert await _found(store, subject="a/x", actor="key:1") == "1 | None"
+    assert await _found(store, actor="nobody") == " | None"
+
+
+async def test_entries_are_filtered_by_time(store: Store, database: Database) -> None:
+    await _filterable(store, database)
+    assert await _found(store, since_ms=NOW + 4_000) == "6 5 | None"
+    assert await _found(store, since_ms=NOW + 3_001, until_ms=NOW + 5_000) == "5 | None"
+    assert await _found(store, until_ms=NOW + 1_001) == "2 1 | None"
+    assert await _found(store, until_ms=NOW) == " | None"
+    assert await _found(store, since_ms=NOW + 60_000) == " | None"
+
+
+async def test_a_page_reads_a_bounded_number_of_entries(store: Store, database: Database) -> None:
+    await _filterable(store, database)
+    assert await _found(store, action="jobs", considered=2) == " | 5"
+    assert await _found(store, action="jobs", considered=2, before=5) == "3 | 3"
+    assert await _found(store, action="jobs", considered=2, before=3) == " | None"
+
+
+async def test_an_entry_alone_is_part_of_the_chain(store: Store) -> None:
+    await store.record_audit([entry("channel.test")])
+    assert await actions(store) == ["channel.test"]

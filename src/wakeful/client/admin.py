@@ -121,9 +121,20 @@ class Audit:
     def __init__(self, rest: RestAudit) -> None:
         self._rest = rest
 
-    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditEntry]:
-        """Return entries, newest first; `cursor` is that of the previous page."""
-        page = await self._rest.list(limit=limit, cursor=cursor)
+    async def list(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[AuditEntry]:
+        """Return entries, newest first; `cursor` is that of the previous page.
+
+        `action` may be a kind, such as `job`. With a filter, a page may be short and have a next one.
+        """
+        page = await self._rest.list(actor=actor, action=action, subject=subject, limit=limit, cursor=cursor)
         return Page(map(audit_entry_from_json, page), page.cursor)
 
     async def verify(self) -> dict[str, Json]:

@@ -12,6 +12,7 @@ from wakeful.client.jobs import Jobs
 from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
 from wakeful.client.suggestions import Suggestions
+from wakeful.client.types import CostShape
 from wakeful.json_value import Json
 from wakeful.model import Event
 from wakeful.model.from_json import event_from_json
@@ -109,6 +110,20 @@ class AsyncClient:
     async def doctor(self) -> dict[str, Json]:
         """Return the checks of `wakeful doctor`, each with its state, a message and what to do."""
         return await self._rest.doctor()
+
+    async def cost(
+        self,
+        *,
+        first: str | None = None,
+        last: str | None = None,
+        agent: str | None = None,
+        limit: int = 20,
+    ) -> CostShape:
+        """Return tokens and cost by day, agent and job, and budgets with what is left of them today.
+
+        `first` and `last` are days (UTC), such as `2027-03-01`; by default the last 30.
+        """
+        return await self._rest.cost(first=first, last=last, agent=agent, limit=limit)
 
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""

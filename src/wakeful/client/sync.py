@@ -230,6 +230,7 @@ class Client(_Part[AsyncClient]):
 
     status = blocking(AsyncClient.status)
     doctor = blocking(AsyncClient.doctor)
+    cost = blocking(AsyncClient.cost)
     slo = blocking(AsyncClient.slo)
     ready = blocking(AsyncClient.ready)
 

@@ -103,6 +103,64 @@ class BusyScheduleShape(TypedDict):
     jobs: int
 
 
+class DaySpentShape(TypedDict):
+    """What was used on a day (UTC)."""
+
+    date: str
+    tokens: int
+    cost: float
+
+
+class AgentCostShape(TypedDict):
+    """What an agent used; `days` has the days with use."""
+
+    agentId: str
+    tokens: int
+    cost: float
+    days: list[DaySpentShape]
+
+
+class JobCostShape(AgentCostShape):
+    """What a job used."""
+
+    jobId: str
+    #: its name; None: the job is gone
+    job: str | None
+    deleted: bool
+
+
+class BudgetShape(TypedDict):
+    """A cap of a budget, and what is left of it today."""
+
+    #: None: of the whole workspace
+    agentId: str | None
+    jobId: str | None
+    job: str | None
+    #: `tokensPerDay` or `costPerDay`
+    cap: str
+    limit: float
+    used: float
+    remaining: float
+    exhausted: bool
+
+
+CostShape = TypedDict(
+    "CostShape",
+    {
+        "workspace": str,
+        "agentId": str | None,
+        "from": str,
+        "to": str,
+        "tokens": int,
+        "cost": float,
+        "days": list[DaySpentShape],
+        "agents": list[AgentCostShape],
+        "jobs": list[JobCostShape],
+        "budgets": list[BudgetShape],
+    },
+)
+
+
 class PeakShape(TypedDict):
     """A busy minute."""
 

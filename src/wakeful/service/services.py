@@ -17,6 +17,8 @@ from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.channels import ChannelService
+from wakeful.service.admin.cost import CostService
 from wakeful.service.admin.doctor import Doctor
 from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
@@ -24,8 +26,10 @@ from wakeful.service.admin.figures import Figures
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.peaks import PeakService, WeekCache
 from wakeful.service.admin.quotas import QuotaService
+from wakeful.service.admin.settings import SettingsService
 from wakeful.service.admin.status import Status
 from wakeful.service.admin.suggestions import SuggestionService
+from wakeful.service.admin.workers import WorkerService
 from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
@@ -163,6 +167,7 @@ class Services:
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
         self.audit = AuditService(store, accounts)
         self.quotas = QuotaService(store, accounts)
+        self.cost = CostService(store, accounts)
         self.workflows = WorkflowService(store, accounts)
         self.incidents = IncidentService(store, accounts)
         self.suggestions = SuggestionService(store, accounts, self.jobs)
@@ -185,6 +190,9 @@ class Services:
         self.doctor = Doctor(
             store, accounts, settings, metrics, self.status, sorted(settings.channels), launchers.check
         )
+        self.workers = WorkerService(store, accounts, metrics, self.status)
+        self.channels = ChannelService(store, accounts, settings.channels)
+        self.settings = SettingsService(accounts, settings)
         self.tracing: Tracing | None = None
 
     def _completed(self, finished: Finished, run: RunView) -> None:

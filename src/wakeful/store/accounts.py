@@ -138,6 +138,10 @@ class AccountStore(Protocol):
         """Return all workspaces, by name."""
         ...
 
+    async def workspace_names(self, prefix: str, limit: int) -> list[str]:
+        """Return the names of workspaces that begin like this, sorted."""
+        ...
+
     async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
         """Add the workspace, or replace all of it but `created_ms`."""
         ...

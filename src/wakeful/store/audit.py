@@ -43,6 +43,26 @@ class AuditRow(NamedTuple):
     hash: str
 
 
+class AuditFilter(NamedTuple):
+    """Which entries to list; None does not filter."""
+
+    actor: str | None = None
+    #: `job.create`, or `job` for all actions of that kind
+    action: str | None = None
+    subject: str | None = None
+    #: from this instant on, and before that one
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+class AuditPage(NamedTuple):
+    """Some entries, newest first."""
+
+    rows: list[AuditRow]
+    #: where the next page begins: only entries below this number; None: there are no more
+    before: int | None
+
+
 class AuditStore(Protocol):
     """The part of a store that holds the audit log."""
 
@@ -54,6 +74,20 @@ class AuditStore(Protocol):
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
         """Return entries with `seq > after`, oldest first; with `before`, those below it, newest first."""
+        ...
+
+    async def audit_page(
+        self, workspace: str, only: AuditFilter, *, before: int | None, limit: int, considered: int
+    ) -> AuditPage:
+        """Return entries that match, below number `before`, newest first.
+
+        At most `considered` entries are read: a page may have less than `limit` entries, or none, and still
+        have a next one.
+        """
+        ...
+
+    async def record_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Append entries about operations that change nothing in the database."""
         ...
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:

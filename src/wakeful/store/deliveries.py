@@ -65,6 +65,21 @@ class DeliveryResult(NamedTuple):
     error: str | None = None
 
 
+class DeliveryView(NamedTuple):
+    """A delivery, for observers."""
+
+    run_id: str
+    agent: str
+    job_id: str | None
+    job_name: str | None
+    channel: str | None
+    to: str | None
+    state: str
+    attempt: int
+    at_ms: int
+    error: str | None
+
+
 class DeliveryStore(Protocol):
     """The part of a store that holds deliveries."""
 
@@ -86,4 +101,13 @@ class DeliveryStore(Protocol):
 
     async def next_delivery_ms(self) -> int | None:
         """Return when the next delivery is due or times out; None: there is none."""
+        ...
+
+    async def recent_deliveries(
+        self, workspace: str, since_ms: int, considered: int, limit: int
+    ) -> list[DeliveryView]:
+        """Return the newest deliveries of runs of a workspace that were created since then, newest first.
+
+        Only the newest `considered` ones of all workspaces are read.
+        """
         ...

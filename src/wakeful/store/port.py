@@ -17,8 +17,8 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   that a worker holds.
 - `workspaces`, `agents`, `keys`: `accounts`. `audit`, `audit_heads`: `audit`. `quotas`, `workflows` and
   `idempotency_keys`: the modules of these names.
-- `spending`, `budget_blocks`: `budgets`. `job_incidents`: `incidents`. `incidents` and `alert_cooldowns`:
-  `alerts`.
+- `spending`, `budget_blocks`: `budgets` and, for reports, `costs`. `job_incidents`: `incidents`. `incidents`
+  and `alert_cooldowns`: `alerts`.
 - `sessions`, `messages`, `turns`, `session_history`: `sessions`. `deliveries`: `deliveries`. `hooks`:
   `hooks`.
 - `agent_classes`, `instances`, `signal_ids`: `instances`. A run of an instance is in its mailbox until it is
@@ -65,6 +65,7 @@ from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditStore
 from wakeful.store.budgets import BudgetStore
 from wakeful.store.changelog import ChangelogStore
+from wakeful.store.costs import CostStore
 from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.figures import FigureStore
 from wakeful.store.hooks import HookStore
@@ -74,6 +75,7 @@ from wakeful.store.instances import InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.live import LiveStore
 from wakeful.store.overviews import OverviewStore
+from wakeful.store.processes import ProcessStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
@@ -115,6 +117,8 @@ class Store(
     ChangelogStore,
     StatsStore,
     BudgetStore,
+    CostStore,
+    ProcessStore,
     AlertStore,
     IncidentStore,
     SessionStore,

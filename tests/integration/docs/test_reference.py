@@ -50,6 +50,7 @@ _PARTS = {
     "/incidents/{incident}": "/incidents/{incident_id}",
     "/suggestions/{suggestion}": "/suggestions/{suggestion_id}",
     "/invoices/1": "/{workflow_id}/{version}",
+    "/channels/log": "/channels/{channel}",
 }
 _WHO: dict[tuple[bool, ...], str] = {
     (True, True, True, True): "all",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServiceDocument, ServicesDep
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
@@ -23,6 +23,8 @@ from wakeful.service.serializers import (
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
 
 Version = Annotated[int, Path(ge=0, le=2**31 - 1, description="A whole number.")]
+#: The latest instant that both databases can compare.
+_LATEST_MS: Final = 253_000_000_000_000
 Hours = Annotated[int, Query(ge=1, le=720, description="The number of hours up to now.")]
 
 
@@ -115,16 +117,38 @@ async def list_audit(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
+    actor: Annotated[str | None, Query(max_length=300, description="Only of this actor.")] = None,
+    action: Annotated[
+        str | None, Query(max_length=64, description="Only this action, or this kind, such as `job`.")
+    ] = None,
+    subject: Annotated[str | None, Query(max_length=300, description="Only about this subject.")] = None,
+    since: Annotated[int | None, Query(ge=0, le=_LATEST_MS, description="Since this instant, in ms.")] = None,
+    until: Annotated[int | None, Query(ge=0, le=_LATEST_MS, description="Before this one, in ms.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Actor, action, subject, time and address of each change, newest first."""
-    scope, before = ("audit", workspace), None
+    """Actor, action, subject, time and address of each change, newest first.
+
+    With filters, a page reads at most 20,000 entries: it may have less than `limit`, or none, and a `cursor`.
+    """
+    scope, before = ("audit", workspace, actor, action, subject, since, until), None
     if cursor is not None:
         before = int(read_cursor(cursor, scope, int)[0])
-    rows = await services.audit.list(principal, workspace, before=before, limit=limit + 1)
-    shown, next_cursor = page(rows, limit, scope, lambda row: (row.seq,))
-    return JsonResponse({"entries": [serialize_audit_entry(row) for row in shown], "cursor": next_cursor})
+    found = await services.audit.search(
+        principal,
+        workspace,
+        actor=actor,
+        action=action,
+        subject=subject,
+        since_ms=since,
+        until_ms=until,
+        before=before,
+        limit=limit,
+    )
+    next_cursor = None if found.before is None else write_cursor((found.before,), scope)
+    return JsonResponse(
+        {"entries": [serialize_audit_entry(row) for row in found.rows], "cursor": next_cursor}
+    )
 
 
 @router.get(

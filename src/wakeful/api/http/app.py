@@ -14,6 +14,7 @@ from wakeful.api.http import (
     admin,
     agents,
     bulk_jobs,
+    cost,
     dead_letters,
     executors,
     health,
@@ -25,6 +26,7 @@ from wakeful.api.http import (
     jobs,
     messages,
     oauth,
+    operations,
     problems,
     runs,
     sessions,
@@ -52,7 +54,7 @@ Every path under `/api` requires `Authorization: Bearer wk_…`, or the cookie o
 _TAGS: Final = (
     "jobs", "hooks", "runs", "work", "dead letters", "incidents", "suggestions", "agents", "instances",
     "sessions",
-    "workspaces", "workflows", "keys", "quotas", "audit", "status", "events", "health",
+    "workspaces", "workflows", "keys", "quotas", "cost", "operations", "audit", "status", "events", "health",
 )  # fmt: skip
 
 
@@ -91,6 +93,8 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         incidents,
         suggestions,
         sign_in,
+        cost,
+        operations,
         admin,
     ):
         _add_routes(app, part.router)

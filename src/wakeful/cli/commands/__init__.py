@@ -53,6 +53,7 @@ MODULES: Final = (
     "audit",
     "status",
     "peaks",
+    "cost",
     "doctor",
 )
 

@@ -18,17 +18,29 @@ def register(app: typer.Typer) -> None:
     """Register the commands."""
     group = command_group(app, "audit", "The audit log: list, verify.", panel="Administration")
 
-    @command(group, "list", examples=("wakeful audit list --limit 10",))
+    @command(group, "list", examples=("wakeful audit list --limit 10", "wakeful audit list --action key"))
     async def list_entries(
         s: Session,
+        actor: Annotated[
+            str | None, typer.Option("--actor", help="only of this actor, such as key:ID")
+        ] = None,
+        action: Annotated[
+            str | None, typer.Option("--action", help="only this action, or this kind, such as job")
+        ] = None,
+        subject: Annotated[
+            str | None, typer.Option("--subject", help="only about this subject, such as agent/job")
+        ] = None,
         limit: Limit = 50,
         cursor: Annotated[
             str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
         ] = None,
     ) -> None:
         """Show the audit log, newest first."""
-        entries = await s.out.wait_for(s.client.audit.list(limit=limit, cursor=cursor))
-        shown = audit_table(entries, now_ms()) if entries else Text("the audit log is empty", "dim")
+        entries = await s.out.wait_for(
+            s.client.audit.list(actor=actor, action=action, subject=subject, limit=limit, cursor=cursor)
+        )
+        none = "no entry matches" if actor or action or subject else "the audit log is empty"
+        shown = audit_table(entries, now_ms()) if entries else Text(none, "dim")
         s.out.show({"entries": entries, "cursor": entries.cursor}, shown)
 
     @command(group, "verify", examples=("wakeful audit verify",))

@@ -143,6 +143,12 @@ COMMANDS: Final = (
         "Show when many jobs start in the coming week, and quieter minutes nearby.",
     ),
     Entry(
+        "cost",
+        "cost",
+        "Administration",
+        "Show what runs used by day, agent and job, and what is left of the budgets today.",
+    ),
+    Entry(
         "doctor",
         "doctor",
         "Server",

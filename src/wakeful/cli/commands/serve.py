@@ -26,14 +26,13 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs.redaction import add_secrets, secrets_of
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
 from wakeful.process_protection import protect_process
-from wakeful.settings import PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
+from wakeful.settings import FILE, PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
 from wakeful.store.address import shown_address
 
 if TYPE_CHECKING:
     from wakeful.app import Wakeful
 
 _PANEL: Final = "Server"
-_FILE: Final = Path("wakeful.toml")
 Db = Annotated[
     str | None,
     typer.Option("--db", help="sqlite:///wakeful.db, postgresql://…, or the path of an SQLite file"),
@@ -222,7 +221,7 @@ def settings_with(
     options = {"LOG_LEVEL": log_level, "LOG_FORMAT": log_format}
     given = {f"{PREFIX}{name}": value for name, value in options.items() if value is not None}
     try:
-        settings = read_settings({**os.environ, **given}, _FILE)
+        settings = read_settings({**os.environ, **given}, FILE)
     except InvalidArgument as error:
         name, _, rest = error.message.partition(": ")
         if name not in given:
@@ -286,7 +285,7 @@ def keep_early_log(arguments: list[str]) -> None:
     requested = requested_format(arguments, os.environ)
     if requested is None:
         with contextlib.suppress(WakefulError, OSError):  # reported when the command reads the settings
-            requested = read_settings(os.environ, _FILE).log_format
+            requested = read_settings(os.environ, FILE).log_format
     if requested == "json":
         _configure("json", "info")
 

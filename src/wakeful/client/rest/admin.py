@@ -100,9 +100,23 @@ class RestKeys(RestPart):
 class RestAudit(RestPart):
     """The audit log of a workspace."""
 
-    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditShape]:
+    async def list(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[AuditShape]:
         """Return a page of entries, newest first."""
-        query: Query = {"cursor": cursor, "limit": limit}
+        query: Query = {
+            "actor": actor,
+            "action": action,
+            "subject": subject,
+            "cursor": cursor,
+            "limit": limit,
+        }
         return read_page(await self._request("GET", "audit", query=query), "entries")
 
     async def verify(self) -> dict[str, Json]:

@@ -23,7 +23,7 @@ from wakeful.client.rest.instances import RestInstances
 from wakeful.client.rest.jobs import RestJobs
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.tls import ClientTls
-from wakeful.client.types import EventShape
+from wakeful.client.types import CostShape, EventShape
 from wakeful.json_value import Json
 
 DEFAULT_URL: Final = "http://127.0.0.1:9253"
@@ -99,6 +99,19 @@ class RestClient:
     async def doctor(self) -> dict[str, Json]:
         """Return the checks of the installation, or of the workspace."""
         return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "doctor")))
+
+    async def cost(
+        self,
+        *,
+        first: str | None = None,
+        last: str | None = None,
+        agent: str | None = None,
+        limit: int = 20,
+    ) -> CostShape:
+        """Return tokens and cost by day, agent and job."""
+        query: Query = {"from": first, "to": last, "agent": agent, "limit": limit}
+        found = await self._connection.request("GET", path(self.workspace, "cost"), query=query)
+        return cast(CostShape, found)
 
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""

@@ -13,14 +13,14 @@ from typing import Final
 from wakeful.deliver.channels import apprise_installed
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.errors import NotFound, PermissionDenied, WakefulError
+from wakeful.errors import NotFound, WakefulError
 from wakeful.job import Json
 from wakeful.policy import DAY_MS
 from wakeful.service.admin import diagnosis
 from wakeful.service.admin.chat_targets import read_chat_targets
 from wakeful.service.admin.diagnosis import Check
 from wakeful.service.admin.status import Status
-from wakeful.service.auth.access import Principal, permit
+from wakeful.service.auth.access import Principal, may_operate, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.settings import Settings
@@ -67,7 +67,7 @@ class Doctor:
         workspace.
         """
         permit(principal, "diagnose", workspace)
-        operator = _is_operator(principal, workspace)
+        operator = may_operate(principal)
         database = await self._database()
         if database.state != "error":
             await self._accounts.authorize(principal, "diagnose", workspace)
@@ -248,14 +248,6 @@ async def _within(name: str, read: Callable[[], Awaitable[list[Check]]]) -> list
         return [diagnosis.check_failed(name, f"no response in {TIMEOUT_S:.0f} s")]
     except WakefulError as error:
         return [diagnosis.check_failed(name, error.message)]
-
-
-def _is_operator(principal: Principal, workspace: str) -> bool:
-    try:
-        permit(principal, "operate", workspace)
-    except PermissionDenied:
-        return False
-    return True
 
 
 def _is_public(host: str) -> bool:

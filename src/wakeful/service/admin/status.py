@@ -36,7 +36,7 @@ class Status:
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
-        self._version = package_version()
+        self.version = package_version()
         #: the engine of this process, while it runs
         self.engine: Engine | None = None
 
@@ -56,7 +56,7 @@ class Status:
             "tz": await self.zone(principal, workspace, principal.agent or "default"),
             "role": principal.role,
             "agentId": principal.agent,
-            "version": self._version,
+            "version": self.version,
             "database": self._store.kind,
             "engine": self.engine is not None and self.engine.alive,
             "replicas": len(workers),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
@@ -352,6 +353,12 @@ class WorkspaceService:
     async def list(self, principal: Principal) -> list[WorkspaceRow]:
         """List the workspaces of the principal."""
         return [row for row in await self._store.workspaces() if principal.workspace in (None, row.name)]
+
+    async def names(self, principal: Principal, prefix: str = "", limit: int = 20) -> builtins.list[str]:
+        """Return the names of workspaces that begin like this, sorted. A key of one sees its own."""
+        if principal.workspace is not None:
+            return [principal.workspace] if principal.workspace.startswith(prefix) else []
+        return await self._store.workspace_names(prefix[:64] if is_storable(prefix) else "", limit)
 
     async def get(self, principal: Principal, name: str) -> WorkspaceRow:
         """Return the workspace, or raise NotFound."""

@@ -36,6 +36,7 @@ Action = Literal[
     "workflow.write",
     "key",  # list, create and revoke keys
     "audit.read",
+    "channel",  # list channels with their deliveries; send a test message
     "diagnose",  # the checks of `wakeful doctor`
     "quota.read",
     "operate",  # workspaces and limits: only principals of all workspaces
@@ -61,6 +62,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "workflow.write": frozenset({"admin"}),
     "key": frozenset({"admin"}),
     "audit.read": frozenset({"admin"}),
+    "channel": frozenset({"admin"}),
     "diagnose": frozenset({"admin"}),
     "quota.read": frozenset({"admin", "member", "agent"}),
     "operate": frozenset({"admin"}),
@@ -130,6 +132,11 @@ def permit(principal: Principal, action: Action, workspace: str, agent: str | No
         raise PermissionDenied(
             "only a key for all workspaces may do this, such as the first key of the installation"
         )
+
+
+def may_operate(principal: Principal) -> bool:
+    """Return whether the principal may do what only a key for all workspaces may."""
+    return principal.role in MAY["operate"] and principal.workspace is None
 
 
 def visible_agent(principal: Principal, agent: str | None) -> str | None:

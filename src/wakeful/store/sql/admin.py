@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow
-from wakeful.store.audit import AuditEntry, AuditRow, always, written
+from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always, written
 from wakeful.store.idempotency import StoredResponse
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.sql import accounts, audit, idempotency, quotas, workflows
 from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.driver import Session
 from wakeful.store.workflows import WorkflowRow
 
 D = TypeVar("D")
@@ -26,6 +27,9 @@ class SqlAdmin(SqlBase[D]):
 
     async def workspaces(self) -> list[WorkspaceRow]:
         return await self._read(accounts.workspaces)
+
+    async def workspace_names(self, prefix: str, limit: int) -> list[str]:
+        return await self._read(accounts.workspace_names, prefix, limit)
 
     async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
         await self._record(Recorded(entries, always), self._shared(accounts.put_workspace), row)
@@ -86,6 +90,17 @@ class SqlAdmin(SqlBase[D]):
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
         return await self._read(audit.page, workspace, after, before, limit)
+
+    async def audit_page(
+        self, workspace: str, only: AuditFilter, *, before: int | None, limit: int, considered: int
+    ) -> AuditPage:
+        return await self._read(audit.filtered, workspace, only, before, limit, considered)
+
+    async def record_audit(self, entries: Sequence[AuditEntry]) -> None:
+        async def nothing(session: Session) -> None:
+            pass
+
+        await self._record(Recorded(entries, always), self._shared(nothing))
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:
         return await self._read(audit.head, workspace)

@@ -7,6 +7,7 @@ from typing import Final
 from wakeful.capabilities import Capabilities, capabilities_from_text
 from wakeful.ids import first_id
 from wakeful.store.changelog import FINISHED, RETRYING, ChangeRow
+from wakeful.store.deliveries import DeliveryView
 from wakeful.store.sql.driver import Session
 from wakeful.store.stats import RecentRun
 
@@ -59,6 +60,13 @@ DELIVERIES: Final = """
         WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
     JOIN runs r ON r.id = newest.run_id WHERE r.workspace = $3
     GROUP BY 1, 2 ORDER BY 1, 2"""
+
+#: the primary key: its end, backwards; that of runs for each
+RECENT_DELIVERIES: Final = """
+    SELECT newest.run_id::text, r.agent, r.job_id::text, r.job_name, newest.channel, newest.send_to,
+        newest.state, newest.attempt, newest.at, newest.error
+    FROM (SELECT * FROM deliveries WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
+    JOIN runs r ON r.id = newest.run_id WHERE r.workspace = $3 ORDER BY newest.run_id DESC LIMIT $4"""
 
 #: schema_version, all of it
 SCHEMA: Final = "SELECT max(version) FROM schema_version"
@@ -133,3 +141,11 @@ async def delivery_counts(
     else:
         rows = await session.rows(DELIVERIES, first, limit, workspace)
     return [(row[0], row[1], row[2]) for row in rows]
+
+
+async def recent_deliveries(
+    session: Session, workspace: str, since_ms: int, considered: int, limit: int
+) -> list[DeliveryView]:
+    """Return the newest deliveries of a workspace."""
+    rows = await session.rows(RECENT_DELIVERIES, first_id(since_ms), considered, workspace, limit)
+    return [DeliveryView(*row) for row in rows]

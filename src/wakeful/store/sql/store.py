@@ -38,6 +38,7 @@ from wakeful.store.sql.instance_store import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.sql.live_store import SqlLive
 from wakeful.store.sql.overview_store import SqlOverviews
+from wakeful.store.sql.report_store import SqlReports
 from wakeful.store.sql.run_count_store import SqlRunCounts
 from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
@@ -60,6 +61,7 @@ class SqlStore(
     SqlVerifications[D],
     SqlWebSessions[D],
     SqlOverviews[D],
+    SqlReports[D],
 ):
     """A store in an SQL database. Each method is that of `port.Store`."""
 

@@ -22,6 +22,7 @@ from wakeful.api.http.app import create_app
 from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import Services
+from wakeful.settings import Settings
 from wakeful.store.accounts import KeyRow
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.port import Store
@@ -152,6 +153,12 @@ TABLE = [
         {"bucket": "scheduler.liveJobs", "limit": 9},
         (_DENIED, _OK, _DENIED, _DENIED, _DENIED, _MISSING),
     ),
+    Row("GET", f"{HOME}/cost", None, _all(_OK)),
+    Row("GET", f"{HOME}/cost?agent=writer", None, _all()),
+    Row("GET", f"{HOME}/workers", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/channels", None, _admins(foreign=_DENIED)),
+    Row("POST", f"{HOME}/channels/log/test", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/settings", None, (_DENIED, _OK, _DENIED, _DENIED, _DENIED, _MISSING)),
     Row("GET", f"{HOME}/audit", None, _admins(foreign=_DENIED)),
     Row("GET", f"{HOME}/audit/verify", None, _admins(foreign=_DENIED)),
     Row("GET", f"{HOME}/status", None, _all(_OK)),
@@ -165,7 +172,7 @@ TABLE = [
 @pytest.fixture
 async def people(new_app: NewApp) -> AsyncIterator[dict[str, ApiClient]]:
     """Yield a client for each role."""
-    app = new_app()
+    app = new_app(settings=Settings(channels={"log": "json://127.0.0.1:1/"}))
     async with app, served(app) as operator:
         services = app.services
         await services.workspaces.put(LOCAL, "acme", {})

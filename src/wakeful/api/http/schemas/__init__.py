@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.http.schemas import admin, enums, instances, job_checks, jobs, runs, sessions
+from wakeful.api.http.schemas import admin, enums, instances, job_checks, jobs, operations, runs, sessions
 from wakeful.api.http.schemas.parts import Schema
 
 #: Every schema by its name in the document.
@@ -20,6 +20,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     **instances.SCHEMAS,
     **sessions.SCHEMAS,
     **admin.SCHEMAS,
+    **operations.SCHEMAS,
 }
 
 __all__ = ["SCHEMAS"]

@@ -19,6 +19,7 @@ from wakeful.run import RunState, TriggerName
 from wakeful.schedule_preview import DstEffect
 from wakeful.service.admin.diagnosis import CheckState
 from wakeful.service.admin.quotas import BUCKETS
+from wakeful.service.admin.settings import Source
 from wakeful.service.auth.access import ROLES
 from wakeful.suggestion import RULES, SUGGESTION_STATUSES
 
@@ -52,6 +53,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "DoctorScope": one_of("installation", "workspace"),
     "Role": one_of(*ROLES),
     "QuotaBucket": one_of(*BUCKETS),
+    "BudgetCap": one_of("tokensPerDay", "costPerDay"),
+    "SendOutcome": one_of("accepted", "not_sent", "unknown"),
+    "SettingSource": one_of(*get_args(Source)),
     "ErrorCode": one_of(
         "invalid-argument",
         "unauthenticated",

@@ -98,3 +98,8 @@ CREATE INDEX jobs_list ON jobs (workspace, agent, name)
     INCLUDE (id, enabled, disabled_reason, created_by, schedule_kind, target_kind, short_labels)
     WHERE deleted_at IS NULL;
 CREATE INDEX jobs_failing_by_name ON jobs (workspace, agent, name) WHERE failures > 0 AND deleted_at IS NULL;
+
+-- The most expensive jobs and agents of a day.
+CREATE INDEX spending_of_jobs ON spending (workspace, day, cost, tokens) WHERE job <> '';
+CREATE INDEX spending_of_agent_jobs ON spending (workspace, agent, day, cost, tokens) WHERE job <> '';
+CREATE INDEX spending_of_agents ON spending (workspace, day, cost, tokens) WHERE job = '';
