@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import status_of
 from wakeful.api.http.session_cookie import session_token
+from wakeful.dashboard import formats
 from wakeful.dashboard.local_paths import requested_path
 from wakeful.dashboard.regions import RegionCache, region_key, region_names
 from wakeful.dashboard.render import HEADERS, render_page
@@ -29,6 +30,8 @@ from wakeful.service.services import Services
 #: The cookie with the theme; without it, the browser decides.
 THEME: Final = "wakeful_theme"
 THEMES: Final = ("light", "dark")
+#: The cookie with the time zone of the browser (time.js).
+ZONE: Final = "wakeful_tz"
 #: The header that asks for regions of a page instead of the whole page, with commas.
 REGION: Final = "x-wakeful-region"
 
@@ -52,6 +55,11 @@ class Page:
     def theme(self) -> str | None:
         """The theme that the user chose; None: that of the browser."""
         return theme_of(self.request)
+
+    @property
+    def tz(self) -> str:
+        """The time zone of the viewer; UTC before the browser has named it."""
+        return formats.known_zone(self.request.cookies.get(ZONE))
 
     @property
     def regions(self) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
@@ -127,6 +128,29 @@ def local(ms: int, tz: str | None = None) -> datetime:
     return (_EPOCH + timedelta(milliseconds=ms)).astimezone(ZoneInfo(tz or "UTC"))
 
 
+def known_zone(name: str | None) -> str:
+    """Return a time zone that exists: this one, or else UTC.
+
+    >>> known_zone("Europe/Berlin"), known_zone("../etc/passwd"), known_zone(None)
+    ('Europe/Berlin', 'UTC', 'UTC')
+    """
+    return name if name in _zones() else "UTC"
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(available_timezones())
+
+
+def clock(ms: int, tz: str | None = None) -> str:
+    """Return the time of day of an instant, to the minute.
+
+    >>> clock(0), clock(0, "Europe/Berlin")
+    ('00:00', '01:00')
+    """
+    return f"{local(ms, tz):%H:%M}"
+
+
 def relative(ms: int | None, now_ms: int) -> str:
     """Return how far an instant is away.
 
@@ -192,6 +216,7 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "percent": percent,
     "at": at,
     "iso": iso,
+    "clock": clock,
     "relative": relative,
     "state_word": state_word,
     "pretty": pretty,

@@ -16,6 +16,8 @@ export function relative(ms, now = Date.now()) {
 }
 
 export function startTimes() {
+  // The server counts "today" in this zone.
+  document.cookie = `wakeful_tz=${zone}; path=/; max-age=31536000; samesite=strict`;
   update(document);
   setInterval(() => update(document), 1000);
   document.addEventListener("wakeful:replaced", (event) => update(event.target));

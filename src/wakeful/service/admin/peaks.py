@@ -22,6 +22,8 @@ from wakeful.store.port import Store
 
 #: How long a computed week is returned.
 KEPT_MS: Final = 60_000
+#: How long a page shows a week that is computed quickly.
+_FRESH_MS: Final = 2_000
 #: How old the week may be by which a saved job is judged: schedules change slowly.
 _USABLE_MS: Final = 60 * 60_000
 #: Seconds from the first saved job to the first computation, so that a batch of jobs is in it.
@@ -73,18 +75,22 @@ class WeekCache:
     async def recent(self, workspace: str, agent: str | None, wait_s: float) -> ComputedWeek | None:
         """Return the week for a page: at most an hour old, or None if there is none within `wait_s`.
 
-        An old week is computed again in the background.
+        A week that takes little time is computed again after seconds, so that new jobs are in it. Another one
+        is computed in the background when it is a minute old.
         """
         key = workspace, agent
         kept = self._kept.get(key)
-        if kept is not None and self._age_ms(kept) < KEPT_MS:
-            return kept
+        if kept is not None:
+            age_ms = self._age_ms(kept)
+            if age_ms < min(KEPT_MS, max(_FRESH_MS, kept.took_ms / _SHARE)):
+                return kept
+            if age_ms >= _USABLE_MS:
+                kept = None
         task = self._compute(key)
         task.add_done_callback(_log_failure)
-        if kept is not None and self._age_ms(kept) < _USABLE_MS:
-            return kept
-        done, _ = await asyncio.wait([task], timeout=wait_s)
-        return task.result() if done else None
+        if kept is None or kept.took_ms < 1_000 * wait_s:
+            await asyncio.wait([task], timeout=wait_s)
+        return task.result() if task.done() else kept
 
     def known(self, workspace: str) -> Week | None:
         """Return the week of a workspace if one is kept. Never waits, and never computes."""
