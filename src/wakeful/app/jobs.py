@@ -16,6 +16,7 @@ from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.job_query import JobQuery
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
@@ -150,7 +151,7 @@ class Jobs(JobsApi):
         agent = None if all_agents else self._where[1]
         if names is not None:
             return read_selection({"jobs": [*names], "agent": agent})
-        return JobSelection((), agent, read_label_filter(labels))
+        return JobSelection((), JobQuery(agent, read_label_filter(labels)))
 
     async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
         workspace, agent = self._where[0], None if all_agents else self._where[1]

@@ -19,7 +19,8 @@ from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
-from wakeful.service.jobs.bulk_pauses import BulkResult
+from wakeful.service.jobs.bulk_actions import BulkRuns
+from wakeful.service.jobs.bulk_pauses import BulkResult, JobError
 from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
@@ -27,7 +28,7 @@ from wakeful.service.jobs.revision_rules import Revision
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
 from wakeful.store.quotas import QuotaRow
-from wakeful.store.rows import AttemptView, RunView
+from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.store.sessions import HistoryEntry, SessionView
 from wakeful.store.workflows import WorkflowRow
 
@@ -201,25 +202,9 @@ def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int)
 
 
 def serialize_bulk_result(result: BulkResult) -> JsonObject:
-    """Return the jobs that were paused or resumed together, and those that could not be."""
-    errors: list[Json] = [
-        {
-            "id": each.job.id,
-            "agentId": each.job.agent,
-            "name": each.job.name,
-            "code": each.error.code,
-            "message": each.error.message,
-        }
-        for each in result.errors
-    ]
+    """Return the jobs that were changed together, and those that could not be."""
     jobs: list[Json] = [
-        {
-            "id": job.id,
-            "agentId": job.agent,
-            "name": job.name,
-            "nextAt": instant(job.next_ms),
-            "pausedUntil": instant(job.pause_until_ms),
-        }
+        {**_job_reference(job), "nextAt": instant(job.next_ms), "pausedUntil": instant(job.pause_until_ms)}
         for job in result.jobs
     ]
     return {
@@ -227,8 +212,31 @@ def serialize_bulk_result(result: BulkResult) -> JsonObject:
         "count": len(jobs),
         "jobs": jobs,
         "unchanged": result.unchanged,
-        "errors": errors,
+        "errors": _job_errors(result.errors),
     }
+
+
+def serialize_bulk_runs(result: BulkRuns) -> JsonObject:
+    """Return the runs that were started together, and the jobs that could not be run."""
+    return {
+        "dryRun": result.dry_run,
+        "count": len(result.jobs),
+        "jobs": [_job_reference(job) for job in result.jobs],
+        "runs": [serialize_run(run) for run in result.runs],
+        "notDue": [_job_reference(job) for job in result.not_due],
+        "errors": _job_errors(result.errors),
+    }
+
+
+def _job_reference(job: JobRow) -> JsonObject:
+    return {"id": job.id, "agentId": job.agent, "name": job.name}
+
+
+def _job_errors(errors: Sequence[JobError]) -> list[Json]:
+    return [
+        {**_job_reference(each.job), "code": each.error.code, "message": each.error.message}
+        for each in errors
+    ]
 
 
 def serialize_run(

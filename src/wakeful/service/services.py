@@ -50,6 +50,7 @@ from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_editor import JobDependencies
+from wakeful.service.jobs.job_overviews import JobOverviews
 from wakeful.service.jobs.job_texts import JobTexts
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.run_origin import RunOrigins
@@ -113,6 +114,7 @@ class Services:
         self.schedule_previews = SchedulePreviews(store, accounts, self._weeks)
         self.target_tests = TargetTests(job_dependencies, self.executors, replicas)
         self.job_texts = JobTexts(accounts)
+        self.job_overviews = JobOverviews(store, accounts)
         self.runs = RunService(store, accounts, self.budgets)
         self.dead_letters = DeadLetterService(store, accounts, self.runs)
         self.run_finder = RunFinder(store, self.runs)

@@ -27,6 +27,43 @@ class AgentOverview(NamedTuple):
     heartbeat_run: str | None
 
 
+class RunOutcome(NamedTuple):
+    """What a bar of the last outcomes shows of a run."""
+
+    id: str
+    state: str
+    trigger: str
+    fire_ms: int
+    started_ms: int | None
+    finished_ms: int | None
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it ran; None if it has not ended, or did not start."""
+        if self.started_ms is None or self.finished_ms is None:
+            return None
+        return max(0, self.finished_ms - self.started_ms)
+
+
+class DayCost(NamedTuple):
+    """What runs used on a day (UTC, counted from 1970)."""
+
+    day: int
+    tokens: int
+    cost: float
+
+
+class JobOverview(NamedTuple):
+    """What a list shows of a job besides its fields."""
+
+    #: its last runs, oldest first
+    runs: tuple[RunOutcome, ...] = ()
+    #: the days on which its runs used something, oldest first
+    costs: tuple[DayCost, ...] = ()
+    #: the ids of its open incidents, oldest first
+    incidents: tuple[str, ...] = ()
+
+
 class DeadLetterFilter(NamedTuple):
     """Which dead letters to read; None does not filter. Ids are in the order of creation."""
 
@@ -68,6 +105,12 @@ class OverviewStore(Protocol):
         self, workspace: str, names: Sequence[str], most: int
     ) -> dict[str, AgentOverview]:
         """Return what these agents have, by name; counts end at `most`."""
+        ...
+
+    async def job_overviews(
+        self, job_ids: Sequence[str], runs: int, since_day: int
+    ) -> dict[str, JobOverview]:
+        """Return what a list shows of these jobs, by id: so many last runs, and the costs since that day."""
         ...
 
     async def waiting_messages(self, key: SessionKey, limit: int) -> list[SessionMessage]:

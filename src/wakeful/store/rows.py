@@ -421,6 +421,10 @@ class RunFilter(NamedTuple):
 LabelFilter = tuple[tuple[str, str | None], ...]
 
 
+#: The states of jobs by which lists are filtered, the kinds of their schedules, and who creates them.
+JOB_STATES: Final = ("active", "paused", "failing", "approval", "inactive", "ended")
+SCHEDULE_KINDS: Final = ("cron", "every", "at", "after", "none")
+CREATORS: Final = ("person", "agent")
 #: How lists of jobs are ordered: by agent and name, or by the next tick.
 JobOrder = Literal["name", "next"]
 
@@ -438,12 +442,12 @@ class JobFilter(NamedTuple):
     name: str | None = None
     #: a part of `agent/name`
     q: str | None = None
-    #: a key of `sql.job_conditions.STATES`
+    #: one of `JOB_STATES`
     state: str | None = None
-    #: `person` or `agent`
+    #: one of `CREATORS`
     creator: str | None = None
     created_by: str | None = None
-    #: `cron`, `every`, `at`, `after` or `none`
+    #: one of `SCHEDULE_KINDS`
     schedule_kind: str | None = None
     target_kind: str | None = None
     #: with `next`, only jobs that have a next tick

@@ -39,7 +39,7 @@ from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, jobs_and_runs, live_store, prechecks, queries, workflows
+from wakeful.store.sql import budgets, job_overviews, jobs_and_runs, live_store, prechecks, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 
@@ -230,8 +230,19 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         JobFilter("ws-1"),
         JobFilter("ws-1", "agent-1", False),
         JobFilter("x", after=("a", "b")),
+        JobFilter("ws-1", q="nothing-like-it"),
+        JobFilter("ws-1", labels=(("team", "ops"),), creator="agent"),
+        JobFilter("ws-8", state="failing"),
+        JobFilter("ws-1", schedule_kind="cron", target_kind="webhook", created_by="x"),
     ):
         yield str(jobs_only), *lists.list_jobs(jobs_only)  # type: ignore[misc]
+        yield f"count {jobs_only}", *lists.count_jobs(jobs_only, 1_001)  # type: ignore[misc]
+    for few in (False, True):
+        ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, FIRST_ID))
+        yield f"{ticks} {few}", *lists.list_jobs(ticks, few)  # type: ignore[misc]
+    yield "job_overviews.RUNS", job_overviews.RUNS["postgresql"], [jobs[:100], 20]
+    yield "job_overviews.COSTS", job_overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
+    yield "job_overviews.INCIDENTS", job_overviews.INCIDENTS, [jobs[:100]]
     for only in (
         RunFilter("ws-1"),
         RunFilter("ws-1", agent="agent-1"),

@@ -17,7 +17,7 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, jobs_and_runs, live_store, prechecks, queries, workflows
+from wakeful.store.sql import budgets, job_overviews, jobs_and_runs, live_store, prechecks, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 from wakeful.store.sqlite import (
@@ -161,6 +161,19 @@ def _all_statements() -> dict[str, str]:
             for disabled in (True, False):
                 jobs = JobFilter("w", agent, disabled, after)
                 named[str(jobs)] = sqlite_list_statements.list_jobs(jobs)[0]
+    for jobs in (
+        JobFilter(
+            "w", q="x", labels=(("a", "b"),), creator="agent", schedule_kind="cron", target_kind="chat"
+        ),
+        JobFilter("w", state="failing"),
+    ):
+        for order in ("name", "next"):
+            ordered = jobs._replace(order=order, after_tick=(1, "x"))
+            named[str(ordered)] = sqlite_list_statements.list_jobs(ordered, few=True)[0]
+            named[f"count {ordered}"] = sqlite_list_statements.count_jobs(ordered, 9)[0]
+    named["job_overviews.RUNS"] = translate(job_overviews.RUNS["sqlite"])
+    named["job_overviews.COSTS"] = translate(job_overviews.COSTS)
+    named["job_overviews.INCIDENTS"] = translate(job_overviews.INCIDENTS)
     return named
 
 
@@ -217,7 +230,16 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         "rescue": (lambda: store.rescue(NOW, 0, 10, lambda lost: ended(planned_runs[0]), alone), 60_000),
         "prune": (lambda: store.prune(NOW, 100), 20_000),
         "job": (lambda: store.job("ws-1", "agent-1", "job-1"), STEP),
-        "jobs": (lambda: store.jobs(JobFilter("ws-1", limit=50)), 3_000),
+        "jobs": (lambda: store.jobs(JobFilter("ws-1", limit=50)), 4_000),
+        # 2,500 entries of an index, and no row: a row of each would be twice as much
+        "a search that finds nothing": (lambda: store.jobs(JobFilter("ws-1", q="zz")), 75_000),
+        "a label that no job has": (lambda: store.jobs(JobFilter("ws-1", labels=(("a", "b"),))), 75_000),
+        "jobs by next tick": (lambda: store.jobs(JobFilter("ws-1", order="next", limit=50)), 100_000),
+        "failing jobs": (lambda: store.jobs(JobFilter("ws-8", state="failing")), 5_000),
+        "overviews": (
+            lambda: store.job_overviews([f"j{number:05d}" for number in range(100)], 20, 0),
+            60_000,
+        ),
         "runs": (lambda: store.runs(RunFilter("ws-1")), 3_000),
         "runs of an agent": (lambda: store.runs(RunFilter("ws-1", "agent-1")), 3_000),
         "runs of a job": (lambda: store.runs(RunFilter("ws-1", job_id=planned_runs[0].job_id)), 3_000),

@@ -1,4 +1,4 @@
-"""Actions on several jobs over HTTP: pause and resume named jobs, or those of an agent or with a label."""
+"""Actions on several jobs over HTTP: pause, resume, run and delete; jobs are named, or found by a filter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, S
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.service.jobs.job_selection import read_selection
-from wakeful.service.serializers import serialize_bulk_result
+from wakeful.service.serializers import serialize_bulk_result, serialize_bulk_runs
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/jobs", tags=["jobs"], dependencies=SECURED)
 
@@ -49,6 +49,50 @@ async def resume_jobs(
 ) -> Response:
     """The named jobs, or the paused jobs that the filter finds. `dryRun` counts them and changes nothing."""
     result = await services.jobs.resume_many(
+        principal, workspace, read_selection(body), dry_run=_dry_run(body)
+    )
+    return JsonResponse(serialize_bulk_result(result))
+
+
+@router.post(
+    "/run",
+    summary="Run several jobs",
+    responses=responses({200: "BulkRuns"}, *BODY, 409),
+    openapi_extra=request_body("BulkRun", {"jobs": ["digest", "ops/tidy"]}),
+)
+async def run_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """The named jobs, or the enabled jobs that the filter finds: at most 1,000 of them.
+
+    Each is run as by `POST …/jobs/{name}/run`. A job that cannot be run is in `errors`; the others are run.
+    """
+    result = await services.jobs.run_many(
+        principal,
+        workspace,
+        read_selection(body),
+        mode=body.get("mode", "force"),
+        payload=body.get("payload"),
+        overlap=body.get("overlapPolicy"),
+        dry_run=_dry_run(body),
+    )
+    return JsonResponse(serialize_bulk_runs(result))
+
+
+@router.post(
+    "/delete",
+    summary="Delete several jobs",
+    responses=responses({200: "BulkResult"}, *BODY, 409),
+    openapi_extra=request_body("BulkDelete", {"agent": "ops", "label": ["team=ops"], "dryRun": True}),
+)
+async def delete_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """The named jobs, or those that the filter finds: at most 1,000 of them.
+
+    Each is deleted as by `DELETE …/jobs/{name}`. A job that cannot be deleted is in `errors`.
+    """
+    result = await services.jobs.delete_many(
         principal, workspace, read_selection(body), dry_run=_dry_run(body)
     )
     return JsonResponse(serialize_bulk_result(result))

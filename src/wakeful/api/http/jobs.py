@@ -11,7 +11,7 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.job_lists import JobListDep, list_page
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
@@ -19,7 +19,6 @@ from wakeful.ids import is_id
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 
@@ -37,27 +36,17 @@ _EXAMPLE: Final[dict[str, object]] = {
     "payload": {"to": "me"},
 }
 
-IncludeDisabled = Annotated[bool, Query(description="Include disabled jobs; without it only enabled ones.")]
-
-Label = Annotated[
-    list[str] | None,
-    Query(description="Only jobs with this label: 'name=value' or 'name'. Repeat it to require several."),
-]
-
 
 @router.get("/jobs", summary="List the jobs of all agents", responses=responses({200: "Jobs"}))
 async def list_all_jobs(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
+    wanted: JobListDep,
     agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
-    include_disabled: IncludeDisabled = False,
-    label: Label = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
-    """The jobs of a workspace, by agent and name."""
-    return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
+    """The jobs of a workspace, by agent and name, or by their next tick."""
+    return await list_page(services, principal, workspace, agent, wanted)
 
 
 @router.get(
@@ -77,13 +66,10 @@ async def list_jobs(
     agent: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    include_disabled: IncludeDisabled = False,
-    label: Label = None,
-    limit: Limit = 100,
-    cursor: Cursor = None,
+    wanted: JobListDep,
 ) -> Response:
-    """The jobs of an agent, by name."""
-    return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
+    """The jobs of an agent, by name, or by their next tick."""
+    return await list_page(services, principal, workspace, agent, wanted)
 
 
 @router.post(
@@ -207,43 +193,6 @@ async def _one_job(services: Services, principal: Principal, job: JobRecord) -> 
     last = await services.runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=LAST_RUNS)
     content["lastRuns"] = [serialize_run(run) for run in last]
     return JsonResponse(content, headers={"ETag": etag(job.version)})
-
-
-async def _jobs_page(
-    services: Services,
-    principal: Principal,
-    workspace: str,
-    agent: str | None,
-    include_disabled: bool,
-    label: list[str] | None,
-    limit: int,
-    cursor: str | None,
-) -> Response:
-    labels = read_label_filter(label or ())
-    scope = ("jobs", workspace, agent, include_disabled, *labels)
-    after: tuple[str, str] | None = None
-    if cursor is not None:
-        last_agent, last_name = read_cursor(cursor, scope, str, str)
-        after = str(last_agent), str(last_name)
-    jobs: list[JobRecord] = []
-    while len(jobs) <= limit:
-        # A job that cannot be read is left out, so a short page need not be the last one.
-        wanted = limit + 1 - len(jobs)
-        found = await services.jobs.list(
-            principal,
-            workspace,
-            agent,
-            include_disabled=include_disabled,
-            labels=labels,
-            after=after,
-            limit=wanted,
-        )
-        jobs += found
-        if not found or len(found) == wanted:
-            break
-        after = found[-1].agent, found[-1].name
-    shown, next_cursor = page(jobs, limit, scope, lambda job: (job.agent, job.name))
-    return JsonResponse({"jobs": [serialize_job(principal, job) for job in shown], "cursor": next_cursor})
 
 
 async def _name_of(about: JobRequest) -> str:

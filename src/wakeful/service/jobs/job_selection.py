@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
 from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.ids import is_id
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import is_internal
 from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
-from wakeful.service.jobs.label_filter import read_label_filter
+from wakeful.service.jobs.job_query import JobQuery, read_job_query
 from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobFilter, JobRow, LabelFilter
+from wakeful.store.rows import JobRow
 from wakeful.stored_text import is_storable
 
 #: The most jobs of one operation.
@@ -23,50 +24,55 @@ MAX_JOBS: Final = 10_000
 _PAGE: Final = 500
 _HOW: Final = (
     'select jobs: {"jobs": ["digest", "ops/tidy"]} by name or id, {"agent": "ops"}, '
-    '{"label": ["team=ops"]}, or {"all": true}'
+    '{"label": ["team=ops"]}, {"state": "failing"}, or {"all": true}'
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobSelection:
-    """Which jobs: `jobs` by name, `agent/name` or id; else those of the agent with the labels."""
+    """Which jobs: `jobs` by name, `agent/name` or id; else those that the filter finds."""
 
     jobs: tuple[str, ...] = ()
-    #: with `jobs`: the agent of names without one
-    agent: str | None = None
-    labels: LabelFilter = ()
+    #: with `jobs`: its agent is that of names without one
+    only: JobQuery = field(default_factory=JobQuery)
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that is named."""
+        return self.only.agent
 
 
 def read_selection(document: Mapping[str, object]) -> JobSelection:
-    """Return the selection of a request: `jobs`, `agent`, `label` or `labels`, `all`.
+    """Return the selection of a request: `jobs`, or `agent`, `label` or `labels`, a filter, or `all`.
 
-    >>> read_selection({"agent": "ops", "label": "team=ops"})
-    JobSelection(jobs=(), agent='ops', labels=(('team', 'ops'),))
+    >>> read_selection({"agent": "ops", "label": "team=ops", "state": "paused"}).only.labels
+    (('team', 'ops'),)
     """
     jobs, agent, everything = document.get("jobs"), document.get("agent"), document.get("all")
     if agent is not None and not _is_text(agent):
         raise InvalidArgument("agent: give the name of an agent")
     if everything is not None and not isinstance(everything, bool):
         raise InvalidArgument("all: write true to select every job")
-    labels = _labels(document)
+    only = read_job_query(document, agent, _labels(document))
+    filtered = only != JobQuery(agent)
     if jobs is not None:
-        if labels or everything:
+        if filtered or everything:
             raise InvalidArgument("jobs: name jobs, or give a filter (label, all); not both")
         if not isinstance(jobs, list) or not jobs or not all(map(_is_text, jobs)):
             raise InvalidArgument("jobs: give a list of names or ids, such as ['digest', 'ops/tidy']")
         if len(jobs) > MAX_JOBS:
             raise InvalidArgument(f"jobs: at most {MAX_JOBS} in one request, not {len(jobs)}")
-        return JobSelection(tuple(dict.fromkeys(jobs)), agent)
-    if agent is None and not labels and not everything:
+        return JobSelection(tuple(dict.fromkeys(jobs)), only)
+    if agent is None and not filtered and not everything:
         raise InvalidArgument(_HOW)
-    return JobSelection((), agent, labels)
+    return JobSelection((), only)
 
 
 def _is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and is_storable(value)
 
 
-def _labels(document: Mapping[str, object]) -> LabelFilter:
+def _labels(document: Mapping[str, object]) -> Mapping[str, str] | Sequence[str]:
     given = document.get("label")
     if given is None:
         given = document.get("labels")
@@ -75,11 +81,11 @@ def _labels(document: Mapping[str, object]) -> LabelFilter:
     if given is None:
         return ()
     if isinstance(given, str):
-        return read_label_filter([given])
+        return [given]
     values = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else None
     if values is None or not all(isinstance(value, str) for value in values):
         raise InvalidArgument("label: write 'name=value' or 'name', or a list of them")
-    return read_label_filter(given)  # type: ignore[arg-type]
+    return given  # type: ignore[return-value]
 
 
 async def selected_jobs(
@@ -93,11 +99,9 @@ async def selected_jobs(
         return await _named_jobs(store, principal, workspace, selection)
     rows: list[JobRow] = []
     after: tuple[str, str] | None = None
-    agent = visible_agent(principal, selection.agent)
+    only = selection.only.filter(principal, workspace)._replace(limit=_PAGE)
     while True:
-        found = await store.jobs(
-            JobFilter(workspace, agent, after=after, limit=_PAGE, labels=selection.labels)
-        )
+        found = await store.jobs(only._replace(after=after))
         rows += [row for row in found if not _is_internal(row)]
         if len(rows) > MAX_JOBS:
             raise InvalidArgument(
@@ -117,15 +121,30 @@ async def _named_jobs(
 ) -> list[JobRow]:
     rows: dict[str, JobRow] = {}
     errors: list[WakefulError] = []
+    by_id = await _jobs_by_id(store, principal, workspace, selection)
     for job in selection.jobs:
         try:
-            row = await _named_job(store, principal, workspace, job, selection.agent)
+            row = by_id.get(job) or await _named_job(store, principal, workspace, job, selection.agent)
             rows[row.id] = row
         except WakefulError as error:
             errors.append(error)
     if errors:
         raise type(errors[0])("\n".join(error.message for error in errors))
     return list(rows.values())
+
+
+async def _jobs_by_id(
+    store: Store, principal: Principal, workspace: str, selection: JobSelection
+) -> dict[str, JobRow]:
+    """Return those jobs that are selected by their id, a few statements for all."""
+    ids = [job for job in selection.jobs if is_id(job)]
+    agents = {selection.agent, principal.agent} - {None}
+    return {
+        row.id: row
+        for start in range(0, len(ids), _PAGE)
+        for row in await store.jobs_by_ids(ids[start : start + _PAGE])
+        if row.workspace == workspace and all(agent == row.agent for agent in agents)
+    }
 
 
 async def _named_job(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from wakeful.bounded_cache import bypass
 from wakeful.clock import Clock
@@ -15,10 +16,11 @@ from wakeful.engine.calendar_loader import compute_ticks, excludes_something, ha
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Definition, JobRecord, Json, check_slug
 from wakeful.logs import get_logger
-from wakeful.service.auth.access import LOCAL, Principal, visible_agent
+from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_target_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
+from wakeful.service.jobs.bulk_actions import BulkActions
 from wakeful.service.jobs.bulk_pauses import BulkPauses
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.create_batcher import CreateBatcher
@@ -31,6 +33,7 @@ from wakeful.service.jobs.job_editor import (
 )
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
+from wakeful.service.jobs.job_query import JobQuery
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.jobs.revisions import JobRevisions
 from wakeful.service.jobs.run_origin import AgentCall
@@ -38,7 +41,10 @@ from wakeful.service.jobs.save_warnings import waits_for_approval
 from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobFilter, LabelFilter
+from wakeful.store.rows import JobOrder, LabelFilter
+
+#: Counts of jobs end here.
+MOST_COUNTED: Final = 1_000
 
 log = get_logger("wakeful.service")
 
@@ -70,6 +76,9 @@ class JobService:
         self.triggers = JobTriggers(dependencies, self._editor)
         self.trigger = self.triggers.trigger
         self.backfill = self.triggers.backfill
+        several = BulkActions(dependencies.store, dependencies.accounts, self.triggers, self._editor)
+        self.run_many = several.run
+        self.delete_many = several.delete
         self.hooks = JobHooks(dependencies, self._editor)
         self.revisions = JobRevisions(dependencies, self._editor)
 
@@ -230,14 +239,25 @@ class JobService:
         labels: LabelFilter = (),
         after: tuple[str, str] | None = None,
         limit: int = 1_000,
+        query: JobQuery | None = None,
+        order: JobOrder = "name",
+        after_tick: tuple[int, str] | None = None,
     ) -> list[JobRecord]:
         """List jobs, by agent and name, that come after the pair (agent, name).
 
-        A job that cannot be read is logged and left out.
+        With the order `next`, the jobs that have a next tick, by that tick, after the pair (wake_ms, id). A
+        job that cannot be read is logged and left out. `query` is a further filter, without agent and labels.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
+        query = replace(query or JobQuery(), agent=agent, labels=labels)
         rows = await self._store.jobs(
-            JobFilter(workspace, visible_agent(principal, agent), include_disabled, after, limit, labels)
+            query.filter(principal, workspace)._replace(
+                include_disabled=include_disabled,
+                after=after,
+                limit=limit,
+                order=order,
+                after_tick=after_tick,
+            )
         )
         if not rows and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)
@@ -248,6 +268,20 @@ class JobService:
             except InvalidArgument as error:
                 log.error("job.unreadable", **row.log_fields, error=error.message)
         return jobs
+
+    async def count(
+        self,
+        principal: Principal,
+        workspace: str,
+        query: JobQuery,
+        *,
+        include_disabled: bool = True,
+        most: int = MOST_COUNTED,
+    ) -> int:
+        """Return how many jobs a filter finds; one more than `most` if there are more."""
+        await self._accounts.authorize(principal, "read", workspace, query.agent)
+        only = query.filter(principal, workspace)._replace(include_disabled=include_disabled)
+        return await self._store.count_jobs(only, most + 1)
 
     async def _read_calendars(self, context: JobContext, documents: Sequence[Mapping[str, object]]) -> None:
         """Compute what the calendars of new jobs exclude, off the event loop."""

@@ -51,11 +51,11 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
             WITH m AS MATERIALIZED ({matching})
             SELECT t.id, t.wake_at FROM m JOIN ({ticks}) t ON t.id = m.id
             ORDER BY t.wake_at, t.id LIMIT {limit}"""
-    else:  # OFFSET 0: the ticks are sorted before their jobs are read
+    else:  # OFFSET 0: the ticks are sorted before their jobs are read, each by the primary key
         inner = f"""
             SELECT t.id, t.wake_at FROM ({ticks} ORDER BY c.wake_at, c.job_id OFFSET 0) t
-            CROSS JOIN LATERAL ({matching} AND j.id = t.id OFFSET 0) m
-            ORDER BY t.wake_at, t.id LIMIT {limit}"""
+            CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.id = t.id OFFSET 0) j
+            WHERE {found.text} ORDER BY t.wake_at, t.id LIMIT {limit}"""
     return f"{jobs_of(f'({inner}) k')} ORDER BY k.wake_at, k.id", found.args
 
 

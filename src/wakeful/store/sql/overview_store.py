@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from wakeful.store.accounts import AgentRow
-from wakeful.store.overviews import AgentOverview, DeadLetterFilter, DeadLetterRow
+from wakeful.store.overviews import AgentOverview, DeadLetterFilter, DeadLetterRow, JobOverview
 from wakeful.store.rows import RunView
 from wakeful.store.sessions import SessionKey, SessionMessage
-from wakeful.store.sql import overviews
+from wakeful.store.sql import job_overviews, overviews
 from wakeful.store.sql.base import SqlBase
 
 D = TypeVar("D")
@@ -27,6 +27,11 @@ class SqlOverviews(SqlBase[D]):
         self, workspace: str, names: Sequence[str], most: int
     ) -> dict[str, AgentOverview]:
         return await self._read(overviews.agent_overviews, workspace, names, most)
+
+    async def job_overviews(
+        self, job_ids: Sequence[str], runs: int, since_day: int
+    ) -> dict[str, JobOverview]:
+        return await self._read(job_overviews.job_overviews, self._driver.kind, job_ids, runs, since_day)
 
     async def waiting_messages(self, key: SessionKey, limit: int) -> list[SessionMessage]:
         return await self._read(overviews.waiting_messages, key, limit)

@@ -57,8 +57,8 @@ def _jobs(index: str, found: Conditions, order: str, limit: int) -> tuple[str, l
         f"""
         SELECT {columns} FROM (
             SELECT j.rowid AS number FROM jobs j INDEXED BY {index} WHERE {found.text}
-            ORDER BY {order} LIMIT {found.mark(limit)}) k
-        CROSS JOIN jobs j ON j.rowid = k.number ORDER BY {order}""".replace("$", "?"),
+            ORDER BY {order} LIMIT {found.mark(limit)}) found
+        CROSS JOIN jobs j ON j.rowid = found.number ORDER BY {order}""".replace("$", "?"),
         found.args,
     )
 

@@ -70,6 +70,8 @@ TABLE = [
     Row("GET", f"{HOME}/jobs/digest", None, _all()),
     Row("POST", f"{HOME}/jobs/pause", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),
     Row("POST", f"{HOME}/jobs/resume", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),
+    Row("POST", f"{HOME}/jobs/run", {"all": True}, (_OK, _OK, _OK, _OK, _OK, _MISSING)),
+    Row("POST", f"{HOME}/jobs/delete", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),
     Row("GET", f"{_OWN}/jobs", None, _all()),
     Row(
         "POST", f"{_OWN}/jobs", {"name": "digest", **_DOCUMENT}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)

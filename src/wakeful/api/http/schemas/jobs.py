@@ -27,7 +27,6 @@ from wakeful.api.http.schemas.parts import (
     Schema,
     list_of,
     or_null,
-    page_of,
     ref,
     request,
     response,
@@ -42,9 +41,12 @@ from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
 from wakeful.document.verification import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS
+from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.jobs.label_filter import MAX_LABEL_FILTERS
 from wakeful.service.jobs.pauses import MAX_NOTE
+from wakeful.store.rows import CREATORS, JOB_STATES, SCHEDULE_KINDS
 
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
 _TARGET: Final[Schema] = {
@@ -222,6 +224,11 @@ _PAUSE: Final[dict[str, Schema]] = {
     "until": {**or_null(TIME), "description": "When it resumes automatically: a time, or as in 'in 2h'."},
 }
 _LABEL: Final[Schema] = text(sum(LONGEST_LABEL) + 1, 1)
+_RUN: Final[dict[str, Schema]] = {
+    "mode": ref("RunMode"),
+    "payload": {"description": "Replaces the payload of the job."},
+    "overlapPolicy": or_null(ref("OverlapPolicy")),
+}
 #: Which jobs an operation on several jobs is about.
 _SELECTION: Final[dict[str, Schema]] = {
     "jobs": {
@@ -236,6 +243,17 @@ _SELECTION: Final[dict[str, Schema]] = {
     "labels": {
         "description": "The same, as an object.",
         "anyOf": [{"type": "object", "additionalProperties": TEXT}, {"type": "null"}],
+    },
+    **{
+        field: {**or_null(text(LONGEST_FILTER)), "description": about}
+        for field, about in {
+            "q": "Only jobs whose `agent/name` has this text.",
+            "state": f"Only jobs in this state: {', '.join(JOB_STATES)}.",
+            "creator": f"Only jobs that were created by a {' or an '.join(CREATORS)}.",
+            "createdBy": "Only jobs with this `createdBy`.",
+            "schedule": f"Only jobs with this kind of schedule: {', '.join(SCHEDULE_KINDS)}.",
+            "target": "Only jobs with this kind of target, such as `webhook`.",
+        }.items()
     },
     "all": {**or_null(BOOLEAN), "description": "Every job; required if nothing else selects jobs."},
     "dryRun": {**or_null(BOOLEAN), "description": "Count the jobs and change nothing."},
@@ -278,6 +296,19 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Pause": request(_PAUSE),
     "BulkPause": request({**_SELECTION, **_PAUSE}, about="Which jobs to pause, why, and until when."),
     "BulkResume": request(_SELECTION, about="Which jobs to resume."),
+    "BulkDelete": request(_SELECTION, about="Which jobs to delete."),
+    "BulkRun": request({**_SELECTION, **_RUN}, about="Which jobs to run, and how."),
+    "BulkRuns": response(
+        {
+            "dryRun": BOOLEAN,
+            "count": {**WHOLE, "description": "How many jobs were run, or would be."},
+            "jobs": list_of(response(_REF)),
+            "runs": list_of(ref("Run")),
+            "notDue": {**list_of(response(_REF)), "description": "With the mode `due`: no tick is due."},
+            "errors": list_of(response({**_REF, "code": TEXT, "message": TEXT})),
+        },
+        about="The runs that were started, and the jobs that could not be run.",
+    ),
     "BulkResult": response(
         {
             "dryRun": BOOLEAN,
@@ -295,17 +326,24 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "warnings",
         about="A saved job.",
     ),
-    "Jobs": page_of("jobs", "Job"),
+    "Jobs": response(
+        {
+            "jobs": list_of(ref("Job")),
+            "cursor": {
+                **or_null(TEXT),
+                "description": "Send it as `cursor` for the next page; null on the last.",
+            },
+            "count": {**WHOLE, "description": f"How many jobs match, at most {MOST_COUNTED}."},
+            "hasMore": {**BOOLEAN, "description": "Whether more match than were counted."},
+        },
+        "count",
+        "hasMore",
+        about="A page of a list.",
+    ),
     "JobDocument": request(_OPTIONAL, "name", about="A job; a null is the same as a missing field."),
     "NamedJobDocument": request(_OPTIONAL, about="A job; its name is in the path."),
     "JobPatch": request(_OPTIONAL, about="The fields to change; null resets a field to its default."),
-    "RunRequest": request(
-        {
-            "mode": ref("RunMode"),
-            "payload": {"description": "Replaces the payload of the job."},
-            "overlapPolicy": or_null(ref("OverlapPolicy")),
-        }
-    ),
+    "RunRequest": request(_RUN),
     "Hook": response(_HOOK, about="The trigger URL of a job, without its token."),
     "NewHook": response(
         {

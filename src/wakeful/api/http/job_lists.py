@@ -1,0 +1,130 @@
+"""Lists of jobs over HTTP: their filters, their order and their pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal
+
+from fastapi import Depends, Query
+from starlette.responses import Response
+
+from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.responses import JsonResponse
+from wakeful.job import JobRecord
+from wakeful.service.auth.access import Principal
+from wakeful.service.jobs.job_query import LONGEST, JobQuery, read_job_query
+from wakeful.service.jobs.jobs import MOST_COUNTED
+from wakeful.service.serializers import JsonObject, serialize_job
+from wakeful.service.services import Services
+
+_Text = Annotated[str | None, Query(max_length=LONGEST)]
+_STATE: Final = "active, paused, failing, approval (waits for a person), inactive (its agent is), ended."
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """The filters, the order and the page of a list."""
+
+    query: JobQuery
+    include_disabled: bool
+    order: Literal["name", "next"]
+    count: bool
+    limit: int
+    cursor: str | None
+
+
+def _job_list(
+    include_disabled: Annotated[
+        bool, Query(description="Include disabled jobs; without it only enabled ones, unless by `state`.")
+    ] = False,
+    label: Annotated[
+        list[str] | None,
+        Query(description="Only jobs with this label: 'name=value' or 'name'. Repeat it to require several."),
+    ] = None,
+    q: Annotated[_Text, Query(description="Only jobs whose `agent/name` has this text.")] = None,
+    state: Annotated[_Text, Query(description=f"Only jobs in this state: {_STATE}")] = None,
+    creator: Annotated[_Text, Query(description="Only jobs that a `person` or an `agent` created.")] = None,
+    created_by: Annotated[_Text, Query(description="Only jobs with this `createdBy`.")] = None,
+    schedule: Annotated[
+        _Text, Query(description="Only jobs with this kind of schedule: cron, every, at, after, none.")
+    ] = None,
+    target: Annotated[_Text, Query(description="Only jobs with this kind of target.")] = None,
+    sort: Annotated[
+        Literal["name", "next"],
+        Query(description="By agent and name; or by the next tick, without jobs that have none."),
+    ] = "name",
+    count: Annotated[bool, Query(description=f"Also count the jobs, up to {MOST_COUNTED}.")] = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> JobList:
+    given = {
+        "q": q,
+        "state": state,
+        "creator": creator,
+        "createdBy": created_by,
+        "schedule": schedule,
+        "target": target,
+    }
+    query = read_job_query(given, labels=label or ())
+    return JobList(query, include_disabled or query.state is not None, sort, count, limit, cursor)
+
+
+JobListDep = Annotated[JobList, Depends(_job_list)]
+
+
+async def list_page(
+    services: Services, principal: Principal, workspace: str, agent: str | None, wanted: JobList
+) -> Response:
+    """Return a page of a list of jobs."""
+    query = wanted.query
+    scope = ("jobs", workspace, agent, wanted.include_disabled, query, wanted.order)
+    after: tuple[str, str] | None = None
+    after_tick: tuple[int, str] | None = None
+    if wanted.cursor is not None and wanted.order == "name":
+        last_agent, last_name = read_cursor(wanted.cursor, scope, str, str)
+        after = str(last_agent), str(last_name)
+    elif wanted.cursor is not None:
+        wake_ms, job_id = read_cursor(wanted.cursor, scope, int, str)
+        after_tick = int(wake_ms), str(job_id)
+    jobs: list[JobRecord] = []
+    while len(jobs) <= wanted.limit:
+        # A job that cannot be read is left out, so a short page need not be the last one.
+        size = wanted.limit + 1 - len(jobs)
+        found = await services.jobs.list(
+            principal,
+            workspace,
+            agent,
+            include_disabled=wanted.include_disabled,
+            labels=query.labels,
+            after=after,
+            limit=size,
+            query=query,
+            order=wanted.order,
+            after_tick=after_tick,
+        )
+        jobs += found
+        if not found or len(found) == size:
+            break
+        after, after_tick = (found[-1].agent, found[-1].name), _tick(found[-1])
+    by_name = wanted.order == "name"
+    shown, next_cursor = page(
+        jobs, wanted.limit, scope, lambda job: (job.agent, job.name) if by_name else _tick(job)
+    )
+    content: JsonObject = {
+        "jobs": [serialize_job(principal, job) for job in shown],
+        "cursor": next_cursor,
+    }
+    if wanted.count:
+        found_in_all = await services.jobs.count(
+            principal,
+            workspace,
+            replace(query, agent=agent),
+            include_disabled=wanted.include_disabled,
+        )
+        content["count"] = min(found_in_all, MOST_COUNTED)
+        content["hasMore"] = found_in_all > MOST_COUNTED
+    return JsonResponse(content)
+
+
+def _tick(job: JobRecord) -> tuple[int, str]:
+    return job.wake_ms or 0, job.id
