@@ -78,7 +78,8 @@ async def test_pages_of_a_filtered_list_have_each_job_once(ask: ApiClient, sort:
     met: list[str] = []
     cursor = ""
     while True:
-        page = await ask("GET", "/jobs", q="o", sort=sort, limit=2, **({"cursor": cursor} if cursor else {}))
+        position = f"&cursor={cursor}" if cursor else ""
+        page = await ask("GET", f"/jobs?q=o&sort={sort}&limit=2{position}")
         assert page.status == 200, page.body
         met += names(page.body)
         cursor = page.body["cursor"]
