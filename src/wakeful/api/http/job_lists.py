@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -76,6 +77,25 @@ async def list_page(
     services: Services, principal: Principal, workspace: str, agent: str | None, wanted: JobList
 ) -> Response:
     """Return a page of a list of jobs."""
+    shown, next_cursor = await read_page(services, principal, workspace, agent, wanted)
+    content: JsonObject = {
+        "jobs": [serialize_job(principal, job) for job in shown],
+        "cursor": next_cursor,
+    }
+    if wanted.count:
+        query = replace(wanted.query, agent=agent)
+        found = await services.jobs.count(
+            principal, workspace, query, include_disabled=wanted.include_disabled
+        )
+        content["count"] = min(found, MOST_COUNTED)
+        content["hasMore"] = found > MOST_COUNTED
+    return JsonResponse(content)
+
+
+async def read_page(
+    services: Services, principal: Principal, workspace: str, agent: str | None, wanted: JobList
+) -> tuple[Sequence[JobRecord], str | None]:
+    """Return the jobs of a page, and the cursor of the next one."""
     query = wanted.query
     scope = ("jobs", workspace, agent, wanted.include_disabled, query, wanted.order)
     after: tuple[str, str] | None = None
@@ -107,23 +127,7 @@ async def list_page(
             break
         after, after_tick = (found[-1].agent, found[-1].name), _tick(found[-1])
     by_name = wanted.order == "name"
-    shown, next_cursor = page(
-        jobs, wanted.limit, scope, lambda job: (job.agent, job.name) if by_name else _tick(job)
-    )
-    content: JsonObject = {
-        "jobs": [serialize_job(principal, job) for job in shown],
-        "cursor": next_cursor,
-    }
-    if wanted.count:
-        found_in_all = await services.jobs.count(
-            principal,
-            workspace,
-            replace(query, agent=agent),
-            include_disabled=wanted.include_disabled,
-        )
-        content["count"] = min(found_in_all, MOST_COUNTED)
-        content["hasMore"] = found_in_all > MOST_COUNTED
-    return JsonResponse(content)
+    return page(jobs, wanted.limit, scope, lambda job: (job.agent, job.name) if by_name else _tick(job))
 
 
 def _tick(job: JobRecord) -> tuple[int, str]:

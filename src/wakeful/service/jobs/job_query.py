@@ -16,7 +16,8 @@ from wakeful.stored_text import is_storable
 LONGEST: Final = 256
 #: The fields of a filter besides the agent and the labels.
 FIELDS: Final = ("q", "state", "creator", "createdBy", "schedule", "target")
-_CHOICES: Final[Mapping[str, Sequence[str]]] = {
+#: The values of fields that have few.
+CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "state": JOB_STATES,
     "creator": CREATORS,
     "schedule": SCHEDULE_KINDS,
@@ -85,7 +86,7 @@ def _text(field: str, value: object) -> str | None:
     if not isinstance(value, str) or not is_storable(value) or len(value) > LONGEST:
         raise InvalidArgument(f"{field}: write a text of at most {LONGEST} characters")
     text = value.strip()
-    choices = _CHOICES.get(field)
+    choices = CHOICES.get(field)
     if text and choices is not None and text not in choices:
         raise InvalidArgument(f"{field}: '{text[:64]}' is not one of {', '.join(choices)}")
     return text or None

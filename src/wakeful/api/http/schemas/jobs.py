@@ -41,12 +41,12 @@ from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
 from wakeful.document.verification import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.service.jobs.job_query import CHOICES
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS
 from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.jobs.label_filter import MAX_LABEL_FILTERS
 from wakeful.service.jobs.pauses import MAX_NOTE
-from wakeful.store.rows import CREATORS, JOB_STATES, SCHEDULE_KINDS
 
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
 _TARGET: Final[Schema] = {
@@ -248,10 +248,10 @@ _SELECTION: Final[dict[str, Schema]] = {
         field: {**or_null(text(LONGEST_FILTER)), "description": about}
         for field, about in {
             "q": "Only jobs whose `agent/name` has this text.",
-            "state": f"Only jobs in this state: {', '.join(JOB_STATES)}.",
-            "creator": f"Only jobs that were created by a {' or an '.join(CREATORS)}.",
+            "state": f"Only jobs in this state: {', '.join(CHOICES['state'])}.",
+            "creator": f"Only jobs that were created by a {' or an '.join(CHOICES['creator'])}.",
             "createdBy": "Only jobs with this `createdBy`.",
-            "schedule": f"Only jobs with this kind of schedule: {', '.join(SCHEDULE_KINDS)}.",
+            "schedule": f"Only jobs with this kind of schedule: {', '.join(CHOICES['schedule'])}.",
             "target": "Only jobs with this kind of target, such as `webhook`.",
         }.items()
     },
