@@ -61,7 +61,8 @@ async def test_a_person_signs_in_uses_the_api_and_signs_out(ask: ApiClient, brow
     flags = {part.strip().lower() for part in cookie.split(";")[1:]}
     assert flags == {"httponly", "samesite=strict", "path=/", f"max-age={7 * 86_400}"}
     assert (ask.key or "-") not in str(reply)
-    assert await browser.status() == 200
+    reply = await browser("GET", f"{HOME}/jobs")
+    assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
     reply = await browser("POST", "/sign-out", form={"csrf": browser.csrf["x-wakeful-csrf"]})
     assert (reply.status, reply.headers["location"]) == (303, "/sign-in")
     assert "max-age=0" in reply.headers["set-cookie"].lower()

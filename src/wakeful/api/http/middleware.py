@@ -62,7 +62,10 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                sent = MutableHeaders(scope=message)
+                sent["x-request-id"] = request_id
+                if "csrf" in scope["state"]:  # in a sign-in session: no cache keeps the response
+                    sent.setdefault("cache-control", "no-store")
             await send(message)
 
         try:
