@@ -51,6 +51,8 @@ class TimingCount(NamedTuple):
     #: of an interval: the minute of its anchor, counted within the interval
     phase: int
     jobs: int
+    #: the first of these jobs: agent and name with a slash
+    example: str = ""
 
 
 class BusySchedule(NamedTuple):
@@ -79,7 +81,7 @@ class Hour(NamedTuple):
 
 
 class Week(NamedTuple):
-    """The starts of the coming week."""
+    """The starts of the coming week, or of so many days."""
 
     #: the beginning of its first minute
     start_ms: int
@@ -92,23 +94,29 @@ class Week(NamedTuple):
     def starts_at(self, ms: int) -> int | None:
         """Return the starts in the minute of an instant; None: it is not in the week."""
         minute = (ms - self.start_ms) // MINUTE_MS
-        return round(self.starts[minute]) if 0 <= minute < WEEK_MINUTES else None
+        return round(self.starts[minute]) if 0 <= minute < len(self.starts) else None
 
     def hours(self) -> Iterator[Hour]:
         """Return the hours of the week."""
-        for first in range(0, WEEK_MINUTES, 60):
+        for first in range(0, len(self.starts), 60):
             minutes = self.starts[first : first + 60]
             most = max(minutes)
             yield Hour(
                 self._at(first), round(sum(minutes)), self._at(first + minutes.index(most)), round(most)
             )
 
+    def starts_between(self, from_ms: int, until_ms: int) -> float | None:
+        """Return the starts from an instant to another one, at full minutes; None: they are not in it."""
+        first = max(0, (from_ms - self.start_ms) // MINUTE_MS)
+        last = (until_ms - self.start_ms) // MINUTE_MS
+        return sum(self.starts[first:last]) if 0 <= first < last <= len(self.starts) else None
+
     def quiet_minute(self, ms: int) -> tuple[int, int] | None:
         """Return the quietest minute near an instant, with its starts, if moving a job there helps."""
         minute, starts = (ms - self.start_ms) // MINUTE_MS, self.starts_at(ms)
         if starts is None:
             return None
-        near = range(max(0, minute - NEARBY_MINUTES), min(WEEK_MINUTES, minute + NEARBY_MINUTES + 1))
+        near = range(max(0, minute - NEARBY_MINUTES), min(len(self.starts), minute + NEARBY_MINUTES + 1))
         # Of equal ones the nearest, and of these the later one.
         best = min(near, key=lambda other: (self.starts[other], abs(other - minute), -other))
         return None if self.starts[best] * QUIETER > starts else (self._at(best), round(self.starts[best]))
@@ -118,16 +126,17 @@ class Week(NamedTuple):
 
 
 def compute_week(
-    counts: Iterable[TimingCount], now_ms: int, pause: Callable[[], object] = lambda: None
+    counts: Iterable[TimingCount], now_ms: int, pause: Callable[[], object] = lambda: None, days: int = 7
 ) -> Week:
-    """Return the week that begins with the present minute. `pause` is called after each timing.
+    """Return the week, or so many days, from the minute of `now_ms` on. `pause` is called after each timing.
 
     A timing that cannot be read is left out.
     """
     start_ms = now_ms // MINUTE_MS * MINUTE_MS
-    starts = array("d", bytes(8 * WEEK_MINUTES))
+    length = days * DAY_MINUTES
+    starts = array("d", bytes(8 * length))
     #: the change of the spread starts from one minute to the next
-    changes = array("d", bytes(8 * (WEEK_MINUTES + 1)))
+    changes = array("d", bytes(8 * (length + 1)))
     steady: list[_Steady] = []
     jobs = 0
     groups = _grouped(counts)
@@ -136,7 +145,8 @@ def compute_week(
             try:
                 timing = timing_from_text(text)
                 by_phase = [
-                    (numbers, list(_minutes(timing, phase, start_ms))) for phase, numbers in phases.items()
+                    (numbers, list(_minutes(timing, phase, start_ms, days)))
+                    for phase, numbers in phases.items()
                 ]
             except (WakefulError, ValueError, LookupError):
                 continue
@@ -150,10 +160,10 @@ def compute_week(
                         share = number / (2 * spread + 1)
                         for minute, times in minutes:
                             changes[max(0, minute - spread)] += times * share
-                            changes[min(WEEK_MINUTES, minute + spread + 1)] -= times * share
+                            changes[min(length, minute + spread + 1)] -= times * share
             steady.append(_Steady(timing, {phase: numbers.get(0, 0) for phase, numbers in phases.items()}))
             pause()
-        for minute, spread_starts in zip(range(WEEK_MINUTES), accumulate(changes), strict=False):
+        for minute, spread_starts in zip(range(length), accumulate(changes), strict=False):
             starts[minute] += spread_starts
         peaks = tuple(_peaks(start_ms, starts, steady, pause))
     return Week(start_ms, starts, jobs, len(groups), peaks)
@@ -204,18 +214,20 @@ def _grouped(counts: Iterable[TimingCount]) -> Mapping[str, Mapping[int, _Number
     return groups
 
 
-def _minutes(timing: Timing, phase: int, start_ms: int) -> Iterator[tuple[int, float]]:
-    """Return the minutes of the week that have ticks, and how many."""
+def _minutes(timing: Timing, phase: int, start_ms: int, days: int) -> Iterator[tuple[int, float]]:
+    """Return the minutes of so many days that have ticks, and how many."""
     schedule = timing.schedule
     if isinstance(schedule, Every) and not timing.exclude:
-        return _interval(timing, schedule.every_ms, phase * MINUTE_MS, start_ms)
-    return _days(schedule, timing.ticks(phase * MINUTE_MS), start_ms)
+        return _interval(timing, schedule.every_ms, phase * MINUTE_MS, start_ms, days)
+    return _days(schedule, timing.ticks(phase * MINUTE_MS), start_ms, days)
 
 
-def _interval(timing: Timing, every_ms: int, anchor_ms: int, start_ms: int) -> Iterator[tuple[int, float]]:
+def _interval(
+    timing: Timing, every_ms: int, anchor_ms: int, start_ms: int, days: int
+) -> Iterator[tuple[int, float]]:
     """Return the minutes of an interval. A short one is a rate."""
     begin_ms = start_ms if timing.start_ms is None else max(start_ms, timing.start_ms)
-    end_ms = start_ms + WEEK_MINUTES * MINUTE_MS
+    end_ms = start_ms + days * _DAY_MS
     if timing.end_ms is not None:
         end_ms = min(end_ms, timing.end_ms + 1)
     if every_ms < MINUTE_MS:
@@ -228,7 +240,7 @@ def _interval(timing: Timing, every_ms: int, anchor_ms: int, start_ms: int) -> I
         yield tick // MINUTE_MS, 1
 
 
-def _days(schedule: Schedule, ticks: Ticks, start_ms: int) -> Iterator[tuple[int, float]]:
+def _days(schedule: Schedule, ticks: Ticks, start_ms: int, days: int) -> Iterator[tuple[int, float]]:
     """Return the minutes of any schedule, day by day."""
     several = (
         len(schedule.expr.split()) == _SECONDS_FIELDS
@@ -236,7 +248,7 @@ def _days(schedule: Schedule, ticks: Ticks, start_ms: int) -> Iterator[tuple[int
         else isinstance(schedule, Every) and schedule.every_ms < MINUTE_MS
     )
     known: dict[tuple[int, int | None, int | None], list[tuple[int, float]]] = {}
-    for day in range(7):
+    for day in range(days):
         begin = start_ms + day * _DAY_MS
         count = ticks.count(begin - 1, begin + _DAY_MS - 1)
         if count == 0:
@@ -298,7 +310,7 @@ def _peaks(
     start_ms: int, starts: array[float], steady: Iterable[_Steady], pause: Callable[[], object]
 ) -> Iterator[Peak]:
     """Return the busiest minutes, busiest first, with the schedules that have most jobs in them."""
-    most = nlargest(_PEAKS, range(WEEK_MINUTES), key=lambda minute: (starts[minute], -minute))
+    most = nlargest(_PEAKS, range(len(starts)), key=lambda minute: (starts[minute], -minute))
     for minute in most:
         if round(starts[minute]) == 0:
             return

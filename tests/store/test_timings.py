@@ -44,13 +44,16 @@ async def test_enabled_jobs_are_counted_by_timing_policy_and_phase(store: Store)
     phase = NOW // _MINUTE % 5
     expected = Counter(
         {
-            TimingCount(nine, "{}", 0, 2): 1,
-            TimingCount(nine, '{"jitterMs":60000}', 0, 1): 1,
-            **{TimingCount(every, "{}", (phase + n) % 5, 2 if n < 2 else 1): 1 for n in range(5)},
+            TimingCount(nine, "{}", 0, 2, "default/nine-2"): 1,
+            TimingCount(nine, '{"jitterMs":60000}', 0, 1, "default/jittered"): 1,
+            **{
+                TimingCount(every, "{}", (phase + n) % 5, 2 if n < 2 else 1, f"default/every-{n}"): 1
+                for n in range(5)
+            },
         }
     )
     assert Counter(await store.timings("default")) == expected
-    assert await store.timings("default", "other") == [TimingCount(nine, "{}", 0, 1)]
+    assert await store.timings("default", "other") == [TimingCount(nine, "{}", 0, 1, "other/other")]
     assert await store.timings("default", "nobody") == await store.timings("nowhere") == []
 
 

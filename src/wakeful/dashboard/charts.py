@@ -6,6 +6,7 @@ has a title for screen readers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -114,3 +115,131 @@ def _svg(width: float, height: float, label: str, parts: Sequence[Markup], kind:
         '<svg class="chart chart-{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"'
         ' preserveAspectRatio="none" focusable="false">{}</svg>'
     ).format(kind, width, height, escape(label), Markup("").join(parts))
+
+
+class HeatCell(NamedTuple):
+    """A cell of a heat map."""
+
+    column: int
+    row: int
+    value: int
+    #: `upcoming`, `past`, `gap` (an hour that does not exist) or `pending` (not known yet)
+    kind: str
+    #: what a screen reader and the tooltip say
+    title: str
+    href: str | None = None
+    #: whether something went wrong in it
+    marked: bool = False
+    is_selected: bool = False
+    #: the part of the column that it takes: 0 all, 1 the left half, 2 the right half
+    part: int = 0
+
+
+class HeatColumn(NamedTuple):
+    """A column of a heat map: its heading, a sign behind it, and its tooltip."""
+
+    text: str
+    sign: str = ""
+    title: str = ""
+    is_current: bool = False
+
+
+_HEAT_LEVELS: Final = 5
+_HEAT_LEFT: Final = 44
+_HEAT_TOP: Final = 28
+_HEAT_WIDTH: Final = 96
+_HEAT_HEIGHT: Final = 22
+
+
+def heat_map(
+    columns: Sequence[HeatColumn], rows: Sequence[str], cells: Sequence[HeatCell], *, label: str
+) -> Markup:
+    """Return a heat map. Each cell with an address is a link; the number in it says what the colour says."""
+    width = _HEAT_LEFT + len(columns) * _HEAT_WIDTH
+    height = _HEAT_TOP + len(rows) * _HEAT_HEIGHT
+    most = max((cell.value for cell in cells), default=0)
+    parts = [
+        Markup('<text x="{}" y="18" class="heat-heading{}">{}<title>{}</title></text>').format(
+            _HEAT_LEFT + index * _HEAT_WIDTH + _HEAT_WIDTH // 2,
+            " heat-current" if column.is_current else "",
+            f"{column.text} {column.sign}".strip(),
+            column.title or column.text,
+        )
+        for index, column in enumerate(columns)
+    ]
+    parts += [
+        Markup('<text x="{}" y="{}" class="heat-row">{}</text>').format(
+            _HEAT_LEFT - 6, _HEAT_TOP + index * _HEAT_HEIGHT + 15, row
+        )
+        for index, row in enumerate(rows)
+    ]
+    parts += [_heat_cell(cell, most) for cell in cells]
+    return Markup(
+        '<svg class="chart chart-heat" viewBox="0 0 {:g} {:g}" role="group" aria-label="{}">{}</svg>'
+    ).format(width, height, label, Markup("").join(parts))
+
+
+def _heat_cell(cell: HeatCell, most: int) -> Markup:
+    whole = _HEAT_WIDTH - 2
+    width = whole if cell.part == 0 else whole / 2 - 1
+    x = _HEAT_LEFT + cell.column * _HEAT_WIDTH + 1 + (whole / 2 + 1 if cell.part == 2 else 0)
+    y = _HEAT_TOP + cell.row * _HEAT_HEIGHT + 1
+    parts = [
+        Markup('<rect x="{:g}" y="{:g}" width="{:g}" height="{}" rx="3" class="heat-{} heat-{}{}"/>').format(
+            x,
+            y,
+            width,
+            _HEAT_HEIGHT - 2,
+            cell.kind,
+            heat_level(cell.value, most),
+            " heat-selected" if cell.is_selected else "",
+        )
+    ]
+    if cell.value:
+        parts.append(
+            Markup('<text x="{:g}" y="{:g}" class="heat-value heat-on-{}">{}</text>').format(
+                x + width / 2, y + 14, heat_level(cell.value, most), short_number(cell.value)
+            )
+        )
+    if cell.marked:
+        parts.append(Markup('<path d="M{:g} {:g}l7 0l-7 7z" class="heat-mark"/>').format(x + 1, y + 1))
+    content = Markup("").join([*parts, Markup("<title>{}</title>").format(cell.title)])
+    if cell.href is None:
+        return Markup("<g>{}</g>").format(content)
+    return Markup('<a href="{}" aria-label="{}" data-column="{}" data-row="{}"{}>{}</a>').format(
+        cell.href,
+        cell.title,
+        cell.column,
+        cell.row,
+        Markup(' aria-current="true"') if cell.is_selected else "",
+        content,
+    )
+
+
+def heat_level(value: int, most: int) -> int:
+    """Return the level of a value, 0 to 5, on a logarithmic scale.
+
+    >>> [heat_level(value, 1_000) for value in (0, 1, 10, 100, 1_000)]
+    [0, 1, 2, 4, 5]
+    """
+    if value <= 0:
+        return 0
+    return max(
+        1, min(_HEAT_LEVELS, math.ceil(_HEAT_LEVELS * math.log1p(value) / math.log1p(max(value, most))))
+    )
+
+
+def short_number(value: int) -> str:
+    """Return a number in a few characters.
+
+    >>> short_number(999), short_number(1_340), short_number(24_000), short_number(3_400_000)
+    ('999', '1.3k', '24k', '3.4M')
+    """
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if value >= size:
+            return (
+                f"{value / size:.1f}".removesuffix(".0") + unit
+                if value < 10 * size
+                else f"{value // size}{unit}"
+            )
+    return str(value)

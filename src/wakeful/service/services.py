@@ -17,6 +17,7 @@ from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.calendar import CalendarService
 from wakeful.service.admin.channels import ChannelService
 from wakeful.service.admin.cost import CostService
 from wakeful.service.admin.doctor import Doctor
@@ -93,6 +94,7 @@ class Services:
         self._weeks = WeekCache(store)
         self.peaks = PeakService(store, accounts, self._weeks)
         self.figures = Figures(store, accounts, self.peaks)
+        self.calendar = CalendarService(store, accounts, self.figures)
         self.attention = Attention(store, accounts, launchers, metrics)
         warnings = SaveWarnings(self.executors, replicas, self._weeks)
         run_origins = RunOrigins(store, accounts)
@@ -217,6 +219,7 @@ class Services:
     async def close(self) -> None:
         """End what runs in the background. The store is closed after it."""
         await self._weeks.close()
+        await self.calendar.close()
         await self.web_sessions.close()
         await self.keys.close()
 

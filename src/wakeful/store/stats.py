@@ -169,7 +169,7 @@ class StatsStore(Protocol):
         """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs.
 
         Jobs with the same timing and policy are counted together; those with an interval, if their ticks are
-        in the same minutes.
+        in the same minutes. Each count has the first of its jobs as an example.
         """
         ...
 

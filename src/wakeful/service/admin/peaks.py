@@ -36,7 +36,7 @@ _BUDGET: Final = 8 * MB
 _WEIGHT: Final = 8 * WEEK_MINUTES + 16 * 1024
 
 #: One thread, and not the one for calendars: a computation must not delay a job that excludes days.
-_thread: Final = ThreadPoolExecutor(1, "peaks")
+peak_thread: Final = ThreadPoolExecutor(1, "peaks")
 log = get_logger("wakeful.peaks")
 
 #: a workspace, and an agent or None for all
@@ -141,7 +141,7 @@ class WeekCache:
         now_ms = self._store.clock.now_ms()
         counts = await self._store.timings(*key)
         compute = partial(compute_week, counts, now_ms, self._pause)
-        week = await asyncio.get_running_loop().run_in_executor(_thread, compute)
+        week = await asyncio.get_running_loop().run_in_executor(peak_thread, compute)
         computed = ComputedWeek(week, now_ms, (time.monotonic() - began) * 1_000)
         self._kept.put(key, computed, _WEIGHT)
         log.debug(

@@ -70,7 +70,7 @@ TIMINGS: Final = """
     SELECT timing, policy, CASE WHEN position('"everyMs"' IN timing) > 0 THEN
         (extract(epoch FROM anchor_at) * 1000)::bigint
             % (timing::json -> 'schedule' ->> 'everyMs')::bigint / 60000
-        ELSE 0 END AS phase, count(*)
+        ELSE 0 END AS phase, count(*), min(agent || '/' || name)
     FROM jobs
     WHERE workspace = $1 AND deleted_at IS NULL AND enabled AND timing IS NOT NULL
     GROUP BY timing, policy, phase"""

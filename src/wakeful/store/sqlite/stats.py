@@ -69,7 +69,8 @@ DUE_REQUIREMENTS: Final = """
 #: jobs_name: the part of the workspace, or of the agent; the row of each job
 TIMINGS: Final = """
     SELECT timing, policy, iif(instr(timing, '"everyMs"'),
-        anchor_at % json_extract(timing, '$.schedule.everyMs') / 60000, 0) AS phase, count(*)
+        anchor_at % json_extract(timing, '$.schedule.everyMs') / 60000, 0) AS phase, count(*),
+        min(agent || '/' || name)
     FROM jobs INDEXED BY jobs_name
     WHERE workspace = ?1 AND deleted_at IS NULL AND enabled AND timing IS NOT NULL
     GROUP BY timing, policy, phase"""
