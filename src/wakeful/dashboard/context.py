@@ -145,12 +145,13 @@ class PageRoute(APIRoute):
         async def respond(request: Request) -> Response:
             try:
                 header = request.headers.get(REGION)
-                if header is None:
+                if header is None or request.method != "GET" or "workspace" not in request.path_params:
                     return await handle(request)
                 principal = await current_principal(request)
                 url = request.url.path + "?" + request.url.query
+                zone = formats.known_zone(request.cookies.get(ZONE))
                 return await _regions(request).get(
-                    region_key(principal, url, header), lambda: handle(request)
+                    region_key(principal, url, header, zone), lambda: handle(request)
                 )
             except Unauthenticated as error:
                 return _sign_in(request, error)

@@ -1,7 +1,7 @@
 """Regions of pages, cached for two seconds: many equal dashboards cost one rendering.
 
-A response is shared by callers who see the same: of the same workspace, role and agent. So a region must not
-show anything about the caller's own key or session.
+A response is shared by callers who see the same: of the same workspace, role, agent and time zone. So a
+region must not show anything about the caller's own key or session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT_S: Final = 2.0
 MOST_REGIONS: Final = 10
 _BUDGET: Final = 16 * MB
 
-Key = tuple[str | None, str, str | None, str, str]
+Key = tuple[str | None, str, str | None, str, str, str]
 
 
 class _Kept(NamedTuple):
@@ -41,9 +41,9 @@ def region_names(header: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))[:MOST_REGIONS]
 
 
-def region_key(principal: Principal, url: str, header: str) -> Key:
+def region_key(principal: Principal, url: str, header: str, zone: str = "UTC") -> Key:
     """Return what a cached response depends on."""
-    return principal.workspace, principal.role, principal.agent, url, header
+    return principal.workspace, principal.role, principal.agent, url, header, zone
 
 
 class RegionCache:

@@ -68,6 +68,7 @@ def test_callers_who_see_something_else_do_not_share():
     assert region_key(same, "/jobs?", "rows") == key
     assert len({key, *(region_key(other, "/jobs?", "rows") for other in others)}) == 1 + len(others)
     assert key not in (region_key(ADA, "/jobs?a=1", "rows"), region_key(ADA, "/jobs?", "rows,more"))
+    assert key != region_key(ADA, "/jobs?", "rows", "Europe/Berlin")
 
 
 def test_the_number_of_regions_is_bounded():
