@@ -13,8 +13,27 @@ from wakeful.failure_cause import failure_cause
 from wakeful.stored_text import cleaned
 
 
-class FailedRun(Protocol):
-    """What a dead letter says about its failure."""
+class Failure(Protocol):
+    """What a run says about its failure."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run failed."""
+        ...
+
+    @property
+    def response_code(self) -> int | None:
+        """The status of the last response."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """The error of the last attempt."""
+        ...
+
+
+class FailedRun(Failure, Protocol):
+    """A dead letter."""
 
     @property
     def id(self) -> str:
@@ -34,21 +53,6 @@ class FailedRun(Protocol):
     @property
     def job_name(self) -> str | None:
         """The name of the job."""
-        ...
-
-    @property
-    def reason(self) -> str | None:
-        """Why the run failed."""
-        ...
-
-    @property
-    def response_code(self) -> int | None:
-        """The status of the last response."""
-        ...
-
-    @property
-    def error(self) -> str | None:
-        """The error of the last attempt."""
         ...
 
     @property
@@ -97,7 +101,7 @@ class DeadLetterSelection:
         return self.cause in (None, cause_of(letter))
 
 
-def cause_of(letter: FailedRun) -> str:
+def cause_of(letter: Failure) -> str:
     """Return the cause of a dead letter, the same as that of its incident."""
     return cleaned(failure_cause(letter.reason, letter.response_code, letter.error))
 

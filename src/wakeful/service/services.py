@@ -36,6 +36,7 @@ from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.agents.instances import InstanceService
 from wakeful.service.agents.messages import MessageService
+from wakeful.service.agents.overviews import AgentOverviews
 from wakeful.service.agents.sessions import SessionService
 from wakeful.service.agents.signals import AgentClasses, SignalService
 from wakeful.service.agents.wakes import WakeJobs, WakeService
@@ -151,6 +152,7 @@ class Services:
             self.evolution_jobs,
             warnings,
         )
+        self.agent_overviews = AgentOverviews(store, accounts, self.budgets)
         self.agent_classes = AgentClasses(store, accounts)
         self.agents.on_deleted = self.agent_classes.forget
         limits = self.instance_limits = instance_limits(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.instances import (
     InstanceLimits,
     InstanceStatus,
+    instance_id,
 )
 from wakeful.job import JobRecord, Json, check_slug
 from wakeful.json_value import json_value
@@ -34,7 +36,7 @@ from wakeful.store.instances import (
 )
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobRow
+from wakeful.store.rows import JobRow, RunView
 
 log = get_logger("wakeful.service")
 
@@ -206,6 +208,14 @@ class InstanceService:
         visible = visible_agent(principal, agent)
         only = InstanceFilter(workspace, visible, read_status(status), after, limit)
         return await self._store.instances(only)
+
+    async def mailbox(
+        self, principal: Principal, workspace: str, agent: str, name: str, limit: int = 50
+    ) -> builtins.list[RunView]:
+        """Return the pending runs of an instance, in the order in which it handles them."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        check_slug(name, "instance")
+        return await self._store.mailbox(instance_id(workspace, agent, name), limit)
 
     async def declared(self, workspace: str, agent: str) -> DeclaredSchedules:
         """Return the schedules that the class of an agent declares."""

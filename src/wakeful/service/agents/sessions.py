@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from wakeful.agents.sessions import delete
 from wakeful.document.sessions import is_session_name
@@ -11,7 +12,12 @@ from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
-from wakeful.store.sessions import HistoryEntry, SessionKey, SessionView
+from wakeful.store.rows import RunView
+from wakeful.store.sessions import HistoryEntry, SessionKey, SessionMessage, SessionView
+
+#: How many turns and waiting messages of a conversation are read.
+_TURNS: Final = 50
+_WAITING: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,19 @@ class SessionDetails:
 
     view: SessionView
     entries: list[HistoryEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A session as it is shown: its history, and what has no answer in it."""
+
+    view: SessionView
+    #: newest first
+    entries: list[HistoryEntry]
+    #: turns that run, wait for a retry, or ended without an answer, newest first
+    turns: list[RunView]
+    #: messages that wait for a turn, oldest first
+    waiting: list[SessionMessage]
 
 
 class SessionService:
@@ -54,6 +73,30 @@ class SessionService:
         if view is None:
             raise _no_session(agent, name)
         return SessionDetails(view, await self._store.history(key, before, limit))
+
+    async def conversation(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> Conversation:
+        """Return a session with its history before that number, its open turns and its waiting messages.
+
+        A history has only what succeeded. So the newest turns without success are returned too.
+        """
+        found = await self.get(principal, workspace, agent, name, before, limit)
+        key = SessionKey(workspace, agent, name)
+        turns = [
+            run
+            for run in await self._store.recent_turns(key, _TURNS)
+            if run.state != "succeeded" and run.created_ms >= found.view.created_ms
+        ]
+        return Conversation(
+            found.view, found.entries, turns, await self._store.waiting_messages(key, _WAITING)
+        )
 
     async def delete(self, principal: Principal, workspace: str, agent: str, name: str) -> None:
         """Delete a session with its history. Its turns stop, and its waiting messages are dropped."""

@@ -1,0 +1,111 @@
+"""Agents: the list, one agent, and the forms to create and change one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.service.agents.agents import FIELDS
+from wakeful.service.agents.overviews import COUNTED, AgentSummary, remaining
+from wakeful.service.serializers import serialize_agent
+
+router = page_router()
+
+_PAGE: Final = 50
+_RUNS: Final = 15
+_INSTANCES: Final = 20
+#: With more sessions, they are listed by name.
+_SESSIONS: Final = 200
+#: Fields with a control of their own in the form; the others are JSON.
+_CONTROLS: Final = (
+    "target", "tz", "channel", "to", "description", "active", "approval", "evolution", "heartbeat", "budget",
+)  # fmt: skip
+
+
+def _shown(page: Page, summary: AgentSummary) -> dict[str, Any]:
+    """Return what templates show of an agent."""
+    document = serialize_agent(page.principal, summary.row)
+    beat = document["heartbeat"] if isinstance(document["heartbeat"], dict) else None
+    return {
+        **document,
+        "overview": summary.overview,
+        "beat": beat,
+        "beat_job": summary.heartbeat,
+        "last_beat": summary.last_beat,
+        "budgets": remaining(summary.row.budget, summary.spent),
+    }
+
+
+@router.get("/agents")
+async def agents(page: PageDep) -> Response:
+    """List the agents."""
+    search = page.query.get("q", "")
+    found = await page.services.agent_overviews.list(
+        page.principal, page.workspace, search=search, after=page.query.get("cursor"), limit=_PAGE + 1
+    )
+    shown = [_shown(page, summary) for summary in found[:_PAGE]]
+    return page.render(
+        "agents.html",
+        title="Agents",
+        active="agents",
+        agents=shown,
+        search=search,
+        most=COUNTED,
+        cursor=shown[-1]["name"] if len(found) > _PAGE else None,
+    )
+
+
+@router.get("/new-agent")
+async def new_agent(page: PageDep) -> Response:
+    """Show the form of a new agent."""
+    return _form(page, None, {**dict.fromkeys(FIELDS), "active": True}, None)
+
+
+@router.get("/agents/{agent}")
+async def agent(page: PageDep, agent: str) -> Response:
+    """Show one agent."""
+    services, principal, workspace = page.services, page.principal, page.workspace
+    summary = await services.agent_overviews.get(principal, workspace, agent)
+    after = page.query.get("sessions")
+    sessions = await services.sessions.list(principal, workspace, agent, after, _SESSIONS + 1)
+    more_sessions = sessions[_SESSIONS - 1].name if len(sessions) > _SESSIONS else None
+    shown = sessions[:_SESSIONS]
+    if after is None and more_sessions is None:
+        shown = sorted(shown, key=lambda session: session.updated_ms, reverse=True)
+    return page.render(
+        "agent.html",
+        title=agent,
+        active="agents",
+        agent=_shown(page, summary),
+        most=COUNTED,
+        agent_class=await services.agent_overviews.agent_class(principal, workspace, agent),
+        instances=await services.instances.list(principal, workspace, agent, limit=_INSTANCES + 1),
+        shown_instances=_INSTANCES,
+        sessions=shown,
+        more_sessions=more_sessions,
+        runs=await services.runs.list(principal, workspace, agent, limit=_RUNS),
+    )
+
+
+@router.get("/agents/{agent}/edit")
+async def edit_agent(page: PageDep, agent: str) -> Response:
+    """Show the form of an agent."""
+    row = await page.services.agents.get(page.principal, page.workspace, agent)
+    return _form(page, agent, serialize_agent(page.principal, row), row.version)
+
+
+def _form(page: Page, name: str | None, document: dict[str, Any], version: int | None) -> Response:
+    rest = {
+        key: document[key] for key in FIELDS if key not in _CONTROLS and document.get(key) not in (None, [])
+    }
+    return page.render(
+        "agent_form.html",
+        title="New agent" if name is None else f"Edit {name}",
+        active="agents",
+        name=name,
+        document=document,
+        version=version,
+        rest=rest,
+    )

@@ -1,0 +1,71 @@
+"""Incidents: the list and one incident."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from wakeful.dashboard.context import PageDep, page_router
+from wakeful.errors import NotFound
+from wakeful.ids import is_id
+from wakeful.incident_rules import INCIDENT_STATES
+
+router = page_router()
+
+_PAGE: Final = 50
+_RUNS: Final = 15
+#: The filters of the list; `current` is what still fails.
+STATES: Final[dict[str, tuple[str, ...]]] = {
+    "current": ("open", "acknowledged"),
+    **{state: (state,) for state in INCIDENT_STATES},
+    "all": (),
+}
+
+
+@router.get("/incidents")
+async def incidents(page: PageDep) -> Response:
+    """List incidents, newest first."""
+    chosen = page.query.get("state", "current")
+    cursor = page.query.get("cursor")
+    found = await page.services.incidents.list(
+        page.principal,
+        page.workspace,
+        agent=page.query.get("agent"),
+        job=page.query.get("job"),
+        states=STATES.get(chosen, STATES["current"]),
+        before=cursor if is_id(cursor) else None,
+        limit=_PAGE + 1,
+    )
+    shown = found[:_PAGE]
+    return page.render(
+        "incidents.html",
+        title="Incidents",
+        active="incidents",
+        incidents=shown,
+        chosen=chosen if chosen in STATES else "current",
+        states=list(STATES),
+        cursor=shown[-1].id if len(found) > _PAGE else None,
+    )
+
+
+@router.get("/incidents/{incident_id}")
+async def incident(page: PageDep, incident_id: str) -> Response:
+    """Show one incident with the newest failed runs of its job."""
+    services, principal, workspace = page.services, page.principal, page.workspace
+    found = await services.incidents.get(principal, workspace, incident_id)
+    try:
+        job = await services.jobs.get(principal, workspace, found.agent, found.job_id)
+    except NotFound:
+        job = None
+    runs = await services.runs.list(
+        principal, workspace, found.agent, job_id=found.job_id, states=("failed",), limit=_RUNS
+    )
+    return page.render(
+        "incident.html",
+        title=f"Incident of {found.job_name}",
+        active="incidents",
+        incident=found,
+        job=job,
+        runs=[run for run in runs if run.id >= found.first_run_id],
+    )

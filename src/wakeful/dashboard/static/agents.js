@@ -1,0 +1,184 @@
+// Forms and buttons of the pages about agents, instances and incidents: data-form names what an element does.
+
+import { finish, toastLater } from "./actions.js";
+import { get, page, request } from "./api.js";
+import { confirmDialog, element, openDialog, toast } from "./dialogs.js";
+
+export default function start(item) {
+  const run = FORMS[item.dataset.form];
+  item.addEventListener(item.matches("form") ? "submit" : "click", async (event) => {
+    event.preventDefault();
+    const button = item.matches("form") ? item.querySelector("button:not([type=button])") : item;
+    if (button.getAttribute("aria-busy") === "true") return;
+    button.setAttribute("aria-busy", "true");
+    clearErrors(item);
+    try {
+      await run(item, item.matches("form") ? new FormData(item) : null);
+    } catch (error) {
+      if (!showErrors(item, error)) toast(error.message, { kind: "error" });
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  });
+}
+
+const FORMS = {
+  async conversation(form, data) {
+    const name = String(data.get("session")).trim() || "main";
+    location.assign(`${form.dataset.url}/${encodeURIComponent(name)}`);
+  },
+
+  async active(button) {
+    const agent = await get(button.dataset.api);
+    const wanted = button.dataset.active !== "true";
+    if (!wanted && !(await confirmDialog(`Deactivate ${agent.name}? Its jobs are paused, and it takes no messages.`))) return;
+    await request("PUT", button.dataset.api, { ...agent, active: wanted }, { headers: { "if-match": agent.etag } });
+    finish("reload");
+  },
+
+  async secret(button) {
+    if (!(await confirmDialog("Create a new secret? Webhooks are signed with both secrets for a day."))) return;
+    const saved = await request("POST", `${button.dataset.api}/rotate-secret`);
+    await showSecret(saved.secret);
+    finish("reload");
+  },
+
+  async delete(button) {
+    const { name, api, url } = button.dataset;
+    if (!(await confirmDialog(`Delete the agent ${name} with its conversations? Its runs stay.`, { danger: true, confirm: "Delete", typed: name }))) return;
+    await request("DELETE", api);
+    toastLater(`${name} is deleted`);
+    location.assign(url);
+  },
+
+  async wake(form, data) {
+    const message = String(data.get("message")).trim();
+    const run = await request("POST", form.dataset.api, message ? { payload: { message } } : {});
+    location.assign(page("runs", run.id));
+  },
+
+  async signal(form, data) {
+    const event = {
+      specversion: "1.0",
+      id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`,
+      source: "/dashboard",
+      type: String(data.get("type")).trim(),
+      data: json(data, "data"),
+    };
+    const instance = encodeURIComponent(String(data.get("instance")).trim());
+    const run = await request("POST", `${form.dataset.api}?instance=${instance}`, event);
+    location.assign(page("runs", run.id));
+  },
+
+  async pause(button) {
+    const note = element("textarea", { id: "pause-note", rows: 2, maxLength: 500 });
+    const field = element("div", { className: "field" }, element("label", { htmlFor: "pause-note", textContent: "Note" }), note);
+    const ok = element("button", { type: "submit", value: "ok", className: "button primary", textContent: "Pause" });
+    const said = await openDialog([element("p", { textContent: "Its signals wait until it is resumed." }), field], [ok], { label: "Pause" });
+    if (said !== "ok") return;
+    await request("POST", `${button.dataset.api}/pause`, note.value.trim() ? { note: note.value.trim() } : {});
+    finish("reload");
+  },
+
+  async acknowledge(form, data) {
+    const note = String(data.get("note")).trim();
+    await request("POST", form.dataset.api, note ? { note } : {});
+    finish("reload");
+  },
+
+  async edit(form, data) {
+    const { api, url, version } = form.dataset;
+    const name = form.dataset.name ?? String(data.get("name")).trim();
+    const headers = version === undefined ? { "if-none-match": "*" } : { "if-match": `"${version}"` };
+    let saved;
+    try {
+      saved = await request("PUT", `${api}/${encodeURIComponent(name)}`, documentOf(form, data), { headers });
+    } catch (error) {
+      if (error.status !== 412) throw error;
+      const told = version === undefined
+        ? `There is an agent ${name} already. Choose another name, or edit that one.`
+        : "The agent was changed by others while you edited it, so nothing was saved. Copy what you wrote, reload this page, and change it again.";
+      throw new FieldError(version === undefined ? "name" : "", told);
+    }
+    if (saved.secret) await showSecret(saved.secret);
+    toastLater(saved.warnings?.length ? saved.warnings.join(" ") : "Saved");
+    location.assign(`${url}/${encodeURIComponent(name)}`);
+  },
+};
+
+class FieldError extends Error {
+  constructor(field, message) {
+    super(message);
+    this.field = field;
+  }
+}
+
+// The whole document: a PUT resets what it does not have.
+function documentOf(form, data) {
+  const rest = json(data, "rest") ?? {};
+  const made = { ...rest };
+  for (const name of ["description", "tz", "channel", "to", "approval"]) {
+    const value = String(data.get(name)).trim();
+    if (value) made[name] = value;
+  }
+  made.active = data.get("active") !== null;
+  made.evolution = data.get("evolution");
+  for (const name of ["target", "heartbeat"]) {
+    const value = json(data, name);
+    if (value !== null) made[name] = value;
+  }
+  const budget = { ...(rest.budget ?? {}) };
+  for (const name of ["tokensPerDay", "costPerDay"]) {
+    const value = String(data.get(name)).trim();
+    if (value) budget[name] = Number(value);
+  }
+  if (Object.keys(budget).length) made.budget = budget;
+  return made;
+}
+
+function json(data, name) {
+  const text = String(data.get(name) ?? "").trim();
+  if (!text) return null;
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new FieldError(name, `This is not JSON: ${error.message}`);
+  }
+}
+
+function clearErrors(item) {
+  for (const place of item.querySelectorAll(".error")) place.textContent = "";
+  for (const control of item.querySelectorAll("[aria-invalid]")) control.removeAttribute("aria-invalid");
+}
+
+// Show each line of an error at the control of its field; return whether the form has a place for it.
+function showErrors(item, error) {
+  if (!item.matches("form")) return false;
+  const general = item.querySelector("[data-form-error]");
+  let shown = false;
+  for (const line of error.message.split("\n")) {
+    const field = error.field ?? line.match(/^([A-Za-z]+)\b/)?.[1] ?? "";
+    const place = (field && item.querySelector(`#${CSS.escape(field)}-error`)) || general;
+    if (!place) continue;
+    place.textContent = place.textContent ? `${place.textContent} ${line}` : line;
+    const control = document.getElementById(field);
+    if (control && place !== general) {
+      control.setAttribute("aria-invalid", "true");
+      if (!shown) control.focus();
+    }
+    shown = true;
+  }
+  return shown;
+}
+
+// A secret that is shown once.
+function showSecret(secret) {
+  const text = element("pre", { textContent: secret, tabIndex: 0 });
+  const copy = element("button", { type: "button", className: "button quiet small", textContent: "Copy", "data-copy": "" });
+  const done = element("button", { type: "submit", value: "ok", className: "button primary", textContent: "I have saved it" });
+  return openDialog(
+    [element("p", { textContent: "The secret is shown only once. Save it where the receiver finds it." }), element("div", { className: "code" }, text, copy)],
+    [done],
+    { label: "New secret" },
+  );
+}
