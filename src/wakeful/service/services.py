@@ -67,6 +67,7 @@ from wakeful.service.runs.run_details import RunDetailReader
 from wakeful.service.runs.run_finder import RunFinder
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
+from wakeful.service.search import SearchService
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
@@ -119,6 +120,7 @@ class Services:
         self.job_texts = JobTexts(accounts)
         self.job_overviews = JobOverviews(store, accounts)
         self.runs = RunService(store, accounts, self.budgets)
+        self.search = SearchService(store, self.jobs, self.runs)
         self.dead_letters = DeadLetterService(store, accounts, self.runs)
         self.run_finder = RunFinder(store, self.runs)
         self.waiting = WaitingReasons(store, self.executors, replicas, metrics)

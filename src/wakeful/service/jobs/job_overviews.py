@@ -14,6 +14,9 @@ from wakeful.store.overviews import JobOverview, RunOutcome
 from wakeful.store.port import Store
 from wakeful.usage import day_of
 
+#: The interfaces import the type of runs from here: they do not use the store.
+__all__ = ["DAYS", "MAX_JOBS", "RUNS", "JobOverviews", "JobSummary", "RunOutcome"]
+
 #: The most jobs of one call.
 MAX_JOBS: Final = 100
 RUNS: Final = 20

@@ -380,6 +380,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         about="The changes of the definition of a job, newest first.",
     ),
+    "SearchResult": response(
+        {
+            "jobs": list_of(response({**_REF, "enabled": BOOLEAN})),
+            "agents": list_of(SLUG),
+            "runs": list_of(
+                response({"id": ID, "agentId": SLUG, "job": or_null(SLUG), "state": ref("RunState")})
+            ),
+        },
+        about="What a search found: a few of each kind.",
+    ),
     "HookRun": response(
         {"id": ID, "job": SLUG, "state": ref("RunState"), "trigger": ref("Trigger")},
         about="The run that a request to a trigger URL has started.",
