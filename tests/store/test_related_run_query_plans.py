@@ -13,7 +13,7 @@ from wakeful.ids import first_id
 from wakeful.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
-from wakeful.store.sql import related_runs
+from wakeful.store.sql import chains, related_runs
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 
@@ -47,17 +47,24 @@ CASES: list[tuple[str, str, list[object], int]] = [
     ("REPLAYS", related_runs.REPLAYS, [_id(500), 50], 10),
     ("FOLLOW_UPS", related_runs.FOLLOW_UPS, [_id(500), 50], 10),
     ("HORIZON", related_runs.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
+    ("FOLLOWERS", chains.FOLLOWERS, ["default", "default", "job-7", 20], 10),
 ]
 
 
 def test_every_statement_has_a_case() -> None:
-    named = {name for name, text in vars(related_runs).items() if name.isupper() and isinstance(text, str)}
+    named = {
+        name
+        for module in (related_runs, chains)
+        for name, text in vars(module).items()
+        if name.isupper() and isinstance(text, str)
+    }
     assert named == {name for name, *_ in CASES}
 
 
 async def _fill(store: Store) -> None:
     job = asleep("digest")
-    await store.create_jobs([job])
+    after = [asleep(f"job-{n}", after_job=f"job-{n - 1}", after_on="succeeded") for n in range(1, 2_000)]
+    await store.create_jobs([job, *after])
     runs = _runs(job)
     for first in range(0, RUNS, 5_000):
         await store.add_runs(runs[first : first + 5_000])
@@ -72,7 +79,9 @@ async def test_sqlite_uses_the_indexes(tmp_path: Path) -> None:
     plans = {}
     for name, statement, given, _ in CASES:
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(statement)}", given)]
-        if not any(re.search(r"INDEX runs_(replay_of|follow_up|of_workspace)\b", step) for step in plan):
+        if not any(
+            re.search(r"INDEX (runs_(replay_of|follow_up|of_workspace)|jobs_after)\b", step) for step in plan
+        ):
             plans[name] = plan
     await store.close()
     assert plans == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.factories import NOW, asked, given_job
+from tests.support.factories import NOW, asked, asleep, given_job
 from wakeful.ids import first_id, new_id
 from wakeful.run import NewRun
 from wakeful.store.port import Store
@@ -52,3 +52,20 @@ async def test_a_list_begins_with_the_lowest_id(store: Store, states: tuple[str,
         only = RunFilter("default", agent, job_id, states, before=runs[3].id, since=runs[1].id)
         assert [run.id for run in await store.runs(only)] == wanted
     assert await store.runs(RunFilter("default", since=new_id(NOW + 1))) == []
+
+
+async def test_the_jobs_that_follow_a_job_are_found_by_name(store: Store) -> None:
+    for name, agent, after in (
+        ("b", "default", "digest"),
+        ("a", "default", "digest"),
+        ("c", "default", "other"),
+        ("d", "writer", "digest"),
+        ("e", "default", "digest"),
+    ):
+        await store.create_jobs([asleep(name, agent=agent, after_job=after, after_on="succeeded")])
+    gone = await store.job("default", "default", "e")
+    assert gone is not None
+    await store.delete_job(gone.id, NOW, "no longer wanted")
+    assert await store.followers("default", "default", "digest", 10) == ["a", "b"]
+    assert len(await store.followers("default", "default", "digest", 1)) == 1
+    assert await store.followers("other", "default", "digest", 10) == []

@@ -7,12 +7,17 @@ has a title for screen readers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
 _BAR: Final = 6
+_DAY: Final = 10
+#: The states in a bar, from the top.
+_ORDER: Final = {
+    state: number for number, state in enumerate(("failed", "missed", "cancelled", "skipped", "succeeded"))
+}
 _GAP: Final = 2
 
 
@@ -42,6 +47,38 @@ def outcome_bars(
         rect = _rect(start + index * (_BAR + _GAP), height - size, _BAR, size, bar.state, bar.title)
         parts.append(Markup('<a href="{}">{}</a>').format(bar.href, rect) if bar.href else rect)
     return _svg(width, height, label, parts, "outcome-bars")
+
+
+class DayBar(NamedTuple):
+    """A day: how many runs ended in each state, its tooltip, and where it leads."""
+
+    counts: Mapping[str, int]
+    title: str
+    href: str | None = None
+
+
+def day_strip(days: Sequence[DayBar], *, height: int = 40, label: str) -> Markup:
+    """Return one bar for each day, the newest on the right: the shares of the states, failures on top."""
+    width = len(days) * (_DAY + _GAP) - _GAP
+    parts = []
+    for index, day in enumerate(days):
+        x, y, total = index * (_DAY + _GAP), 0.0, sum(day.counts.values())
+        bars = []
+        # A failed run among thousands is still visible.
+        ordered = sorted(day.counts.items(), key=lambda each: _ORDER.get(each[0], 0))
+        for state, count in ordered:
+            size = height - y if state == ordered[-1][0] else max(3.0, height * count / total)
+            bars.append(_rect(x, y, _DAY, max(0.0, min(size, height - y)), state, day.title))
+            y = min(float(height), y + size)
+        if not total:
+            bars.append(_rect(x, height - 4, _DAY, 4, "none", day.title))
+        drawn = Markup("").join(bars)
+        parts.append(
+            Markup('<a href="{}" aria-label="{}">{}</a>').format(day.href, day.title, drawn)
+            if day.href
+            else drawn
+        )
+    return _svg(width, height, label, parts, "day-strip")
 
 
 def columns(

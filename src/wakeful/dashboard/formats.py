@@ -188,6 +188,15 @@ def pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)
 
 
+def json_line(value: object) -> str:
+    """Return a value as JSON on one line, and null as a dash.
+
+    >>> json_line({"a": "ü"}), json_line(None)
+    ('{"a": "ü"}', '–')
+    """
+    return "–" if value is None else json.dumps(value, ensure_ascii=False)
+
+
 def shorten(text: str | None, length: int = 120) -> str:
     """Return the first line of a text, cut at a length."""
     if not text:
@@ -224,6 +233,7 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "relative": relative,
     "state_word": state_word,
     "pretty": pretty,
+    "json_line": json_line,
     "shorten": shorten,
     "short_id": short_id,
     "safe_link": safe_link,

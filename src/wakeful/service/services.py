@@ -51,6 +51,7 @@ from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
+from wakeful.service.jobs.job_details import JobDetailReader
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.job_overviews import JobOverviews
 from wakeful.service.jobs.job_texts import JobTexts
@@ -125,6 +126,9 @@ class Services:
         self.run_finder = RunFinder(store, self.runs)
         self.waiting = WaitingReasons(store, self.executors, replicas, metrics)
         self.run_details = RunDetailReader(store, self.runs, self.run_finder, self.waiting)
+        self.job_details = JobDetailReader(
+            store, self.jobs, self.runs, self.budgets, self.executors, replicas, metrics
+        )
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)
         wake_jobs = WakeJobs(store, accounts, keyring)

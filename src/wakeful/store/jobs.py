@@ -126,6 +126,10 @@ class JobStore(Protocol):
         """
         ...
 
+    async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
+        """Return the names of the jobs that fire after the job of that name (`after`)."""
+        ...
+
     async def precheck_state(self, job_id: str) -> str | None:
         """Return the state that the last precheck of the job left, as compact JSON."""
         ...

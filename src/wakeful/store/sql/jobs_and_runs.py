@@ -26,7 +26,15 @@ from wakeful.store.rows import (
     RunFilter,
     RunView,
 )
-from wakeful.store.sql import calling_runs, prechecks, related_runs, revisions, suggestions, verifications
+from wakeful.store.sql import (
+    calling_runs,
+    chains,
+    prechecks,
+    related_runs,
+    revisions,
+    suggestions,
+    verifications,
+)
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -131,6 +139,9 @@ class SqlJobsAndRuns(SqlBase[D]):
 
     async def revisions(self, job_id: str) -> list[RevisionRow]:
         return await self._read(revisions.revisions, job_id)
+
+    async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
+        return await self._read(chains.followers, workspace, agent, name, limit)
 
     async def precheck_state(self, job_id: str) -> str | None:
         return await self._read(prechecks.state, job_id)
