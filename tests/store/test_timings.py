@@ -73,10 +73,15 @@ async def test_sqlite_reads_the_jobs_of_the_workspace_only(tmp_path: Path) -> No
     await store.open()
     await store.create_jobs(_many())
     db = store._connection._connected()
-    for name, given in _ARGUMENTS.items():
+    for name, given in (
+        ("TIMINGS", ("ws-1", "a", "b", "c", "d")),
+        ("TIMINGS_OF_AGENT", ("ws-1", "a", "b", "c", "d", "agent-1")),
+        ("TIMINGS_PAGE", ("ws-1", "a", "b", 100)),
+        ("TIMINGS_PAGE_OF_AGENT", ("ws-1", "a", "b", 100, "agent-1")),
+    ):
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {getattr(stats, name)}", given)]
-        columns = "workspace=? AND agent=?" if len(given) == 2 else "workspace=?"
-        assert any(f"SEARCH jobs USING INDEX jobs_name ({columns})" in step for step in plan), plan
+        columns = "workspace=? AND agent=?" if "AGENT" in name else "workspace=? AND (agent,name)>(?,?)"
+        assert any("jobs_name" in step and f"({columns}" in step for step in plan), plan
         assert not any(step.startswith("SCAN") for step in plan), plan
     await store.close()
 
@@ -95,3 +100,17 @@ async def test_postgres_reads_the_jobs_of_the_workspace_only() -> None:
             rows, _ = await visited(db, getattr(postgres_stats, name), *given)
             assert rows <= 3 * _COUNT / (10 if len(given) == 1 else 100), name
     await store.close()
+
+
+async def test_jobs_of_several_pages_are_counted_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, "_AT_ONCE", 3)
+    jobs = [_job(f"job-{number}", "0 9 * * *", agent=f"agent-{number % 2}") for number in range(10)]
+    await store.create_jobs([*jobs, _job("other", "0 8 * * *")])
+    found = await store.timings("default")
+    assert sorted((count.jobs, count.example) for count in found) == [
+        (1, "default/other"),
+        (10, "agent-0/job-0"),
+    ]
+    assert [count.jobs for count in await store.timings("default", "agent-1")] == [5]

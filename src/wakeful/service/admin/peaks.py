@@ -32,6 +32,8 @@ _FIRST_S: Final = 60.0
 _SHARE: Final = 1 / 20
 #: How many workspaces wait for a computation at once.
 _MOST_WAITING: Final = 100
+#: The pause after each timing. A shorter one often ends before another thread runs.
+_PAUSE_S: Final = 0.000_2
 _BUDGET: Final = 8 * MB
 _WEIGHT: Final = 8 * WEEK_MINUTES + 16 * 1024
 
@@ -154,7 +156,7 @@ class WeekCache:
         """Let the event loop run. Called in the thread."""
         if self._closed:
             raise _Stopped
-        time.sleep(0)
+        time.sleep(_PAUSE_S)
 
 
 class PeakService:

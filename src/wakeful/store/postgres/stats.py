@@ -136,12 +136,14 @@ async def database_size(db: Db) -> int:
     return int(await db.fetchval(SIZE))
 
 
-async def timings(db: Db, workspace: str, agent: str | None) -> list[TimingCount]:
-    """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs."""
+async def timings_page(
+    db: Db, workspace: str, agent: str | None, after: tuple[str, str]
+) -> tuple[list[TimingCount], None]:
+    """Return the timings of all enabled jobs of a workspace or agent: one page."""
     query, args = (TIMINGS, [workspace]) if agent is None else (TIMINGS_OF_AGENT, [workspace, agent])
     found: list[TimingCount] = []
     async with db.transaction():
         cursor = await db.cursor(query, *args)
         while rows := await cursor.fetch(_AT_ONCE):  # the driver decodes on the event loop
             found += [TimingCount(*row) for row in rows]
-    return found
+    return found, None

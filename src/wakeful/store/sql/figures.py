@@ -19,7 +19,8 @@ from wakeful.store.sql.driver import Row, Session
 #: runs_dead: its end, backwards
 _DEAD: Final = """
     SELECT count(*) FROM (
-        SELECT 1 FROM runs WHERE workspace = $1 AND dead{} ORDER BY id DESC LIMIT $2) n"""
+        SELECT 1 FROM runs /*+ INDEXED BY runs_dead */ WHERE workspace = $1 AND dead{}
+        ORDER BY id DESC LIMIT $2) n"""
 #: jobs_failing_by_name: the part of the workspace, or of the agent
 _FAILING: Final = """
     SELECT count(*) FROM (
@@ -28,7 +29,8 @@ _FAILING: Final = """
 #: job_incidents_open: the part of the workspace
 _INCIDENTS: Final = """
     SELECT count(*), coalesce(sum(CASE WHEN acknowledged_at IS NULL THEN 1 ELSE 0 END), 0) FROM (
-        SELECT acknowledged_at FROM job_incidents WHERE workspace = $1 AND closed_at IS NULL{} LIMIT $2) n"""
+        SELECT acknowledged_at FROM job_incidents /*+ INDEXED BY job_incidents_open */
+        WHERE workspace = $1 AND closed_at IS NULL{} LIMIT $2) n"""
 #: the primary key: a range
 _BLOCKS: Final = """
     SELECT count(*) FROM (

@@ -17,13 +17,15 @@ RUN_CHANGES: Final = """
 #: runs_dead: its end, backwards; the primary key for each
 DEAD_LETTERS: Final = """
     SELECT count(*), count(*) FILTER (WHERE $2::text IS NULL OR newest.agent = $2) FROM (
-        SELECT agent FROM runs WHERE dead AND workspace = $1 ORDER BY id DESC LIMIT $3) newest"""
+        SELECT agent FROM runs /*+ INDEXED BY runs_dead */ WHERE dead AND workspace = $1
+        ORDER BY id DESC LIMIT $3) newest"""
 #: job_incidents_open: its end, backwards
 OPEN_INCIDENTS: Final = """
     SELECT count(*), count(*) FILTER (WHERE $2::text IS NULL OR newest.agent = $2),
         count(newest.acknowledged_at) FILTER (WHERE $2::text IS NULL OR newest.agent = $2)
     FROM (
-        SELECT agent, acknowledged_at FROM job_incidents WHERE workspace = $1 AND closed_at IS NULL
+        SELECT agent, acknowledged_at FROM job_incidents /*+ INDEXED BY job_incidents_open */
+        WHERE workspace = $1 AND closed_at IS NULL
         ORDER BY id DESC LIMIT $3) newest"""
 #: the table, all of it
 WORKERS: Final = "SELECT count(*) FROM workers WHERE beat_at >= $1"

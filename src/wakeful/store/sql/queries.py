@@ -39,13 +39,14 @@ CAPABILITIES: Final = "SELECT capabilities FROM workers WHERE beat_at >= $1"
 #: runs_dead: its end, backwards; the primary key for each
 DEAD_LETTERS: Final = """
     SELECT newest.reason, count(*) FROM (
-        SELECT coalesce(reason, '') AS reason FROM runs WHERE dead AND workspace = $1
-        ORDER BY id DESC LIMIT $2) newest
+        SELECT coalesce(reason, '') AS reason FROM runs /*+ INDEXED BY runs_dead */
+        WHERE dead AND workspace = $1 ORDER BY id DESC LIMIT $2) newest
     GROUP BY 1 ORDER BY 2 DESC, 1"""
 #: runs_dead, all of it; the primary key for each
 ALL_DEAD_LETTERS: Final = """
     SELECT newest.reason, count(*) FROM (
-        SELECT coalesce(reason, '') AS reason FROM runs WHERE dead LIMIT $1) newest
+        SELECT coalesce(reason, '') AS reason FROM runs /*+ INDEXED BY runs_dead */ WHERE dead
+        LIMIT $1) newest
     GROUP BY 1 ORDER BY 2 DESC, 1"""
 #: the primary key: its end, backwards
 ALL_DELIVERIES: Final = """

@@ -404,7 +404,15 @@ class SqlStore(
         return await self._read(queries.delivery_counts, workspace, since_ms, limit)
 
     async def timings(self, workspace: str, agent: str | None = None) -> list[TimingCount]:
-        return await self._driver.read(self._operations.stats.timings, workspace, agent)
+        read = self._operations.stats.timings_page
+        after: tuple[str, str] | None = ("", "")
+        found: dict[tuple[str, str, int], TimingCount] = {}
+        while after is not None:
+            page, after = await self._driver.read(read, workspace, agent, after)
+            for each in page:
+                known = found.get(each[:3])
+                found[each[:3]] = each if known is None else known.merged(each)
+        return list(found.values())
 
     async def database_size(self) -> int:
         return await self._driver.read(self._operations.stats.database_size)

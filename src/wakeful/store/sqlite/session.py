@@ -52,7 +52,10 @@ def translate(statement: str) -> str:
 
     >>> translate("SELECT id::text FROM runs WHERE id = ANY($1::uuid[]) AND at > $2 FOR UPDATE SKIP LOCKED")
     'SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?1)) AND at > ?2'
+    >>> translate("SELECT id FROM runs /*+ INDEXED BY runs_dead */ WHERE dead")
+    'SELECT id FROM runs INDEXED BY runs_dead WHERE dead'
     """
+    statement = re.sub(r"/\*\+ (INDEXED BY \w+) \*/", r"\1", statement)
     statement = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", statement)
     statement = re.sub(r"\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?", "", statement)
     return re.sub(r"::\w+", "", statement).replace("$", "?")

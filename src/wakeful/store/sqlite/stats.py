@@ -66,15 +66,28 @@ DUE_REQUIREMENTS: Final = """
     SELECT requires, requires_version, count(*), min(due_at) FROM runs INDEXED BY runs_due
     WHERE state IN ('pending', 'retrying') AND due_at <= ? AND requires <> '' AND is_pull = 0
     GROUP BY 1, 2 ORDER BY 4"""
-#: jobs_name: the part of the workspace, or of the agent; the row of each job
+#: jobs_name: a range of the workspace, or of the agent; the row of each job
 TIMINGS: Final = """
     SELECT timing, policy, iif(instr(timing, '"everyMs"'),
         anchor_at % json_extract(timing, '$.schedule.everyMs') / 60000, 0) AS phase, count(*),
         min(agent || '/' || name)
     FROM jobs INDEXED BY jobs_name
-    WHERE workspace = ?1 AND deleted_at IS NULL AND enabled AND timing IS NOT NULL
+    WHERE workspace = ?1 AND (agent, name) > (?2, ?3) AND (agent, name) <= (?4, ?5) AND deleted_at IS NULL
+        AND enabled AND timing IS NOT NULL
     GROUP BY timing, policy, phase"""
-TIMINGS_OF_AGENT: Final = TIMINGS.replace("workspace = ?1", "workspace = ?1 AND agent = ?2")
+TIMINGS_OF_AGENT: Final = TIMINGS.replace(
+    "(agent, name) > (?2, ?3) AND (agent, name) <= (?4, ?5)", "agent = ?6 AND name > ?3 AND name <= ?5"
+)
+#: jobs_name: so many entries
+TIMINGS_PAGE: Final = """
+    SELECT agent, name FROM jobs INDEXED BY jobs_name
+    WHERE workspace = ?1 AND (agent, name) > (?2, ?3) AND deleted_at IS NULL
+    ORDER BY agent, name LIMIT 1 OFFSET ?4"""
+TIMINGS_PAGE_OF_AGENT: Final = TIMINGS_PAGE.replace("(agent, name) > (?2, ?3)", "agent = ?5 AND name > ?3")
+#: How many jobs one call of `timings_page` reads, so that other reads need not wait long.
+_AT_ONCE: Final = 2_000
+#: Sorts after all names.
+_LAST: Final = ("~", "~")
 SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
@@ -117,8 +130,12 @@ async def database_size(db: sqlite3.Connection) -> int:
     return int(db.execute(SIZE).fetchone()[0])
 
 
-async def timings(db: sqlite3.Connection, workspace: str, agent: str | None) -> list[TimingCount]:
-    """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs."""
-    if agent is None:
-        return [TimingCount(*row) for row in db.execute(TIMINGS, (workspace,))]
-    return [TimingCount(*row) for row in db.execute(TIMINGS_OF_AGENT, (workspace, agent))]
+async def timings_page(
+    db: sqlite3.Connection, workspace: str, agent: str | None, after: tuple[str, str]
+) -> tuple[list[TimingCount], tuple[str, str] | None]:
+    """Return the timings of the next jobs after that (agent, name), and the last of them; None: of all."""
+    of = () if agent is None else (agent,)
+    page, counts = (TIMINGS_PAGE, TIMINGS) if agent is None else (TIMINGS_PAGE_OF_AGENT, TIMINGS_OF_AGENT)
+    last: tuple[str, str] | None = db.execute(page, (workspace, *after, _AT_ONCE - 1, *of)).fetchone()
+    rows = db.execute(counts, (workspace, *after, *(last or _LAST), *of))
+    return [TimingCount(*row) for row in rows], last
