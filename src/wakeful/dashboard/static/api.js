@@ -24,13 +24,13 @@ export class ApiError extends Error {
   }
 }
 
-// Send a request; return the JSON of the response, or throw ApiError.
-export async function request(method, url, body, { headers = {}, signal } = {}) {
+// Send a request; return the JSON of the response, or throw ApiError. `raw` is a body that is JSON text already.
+export async function request(method, url, body, { headers = {}, signal, raw } = {}) {
   const options = { method, headers: { accept: "application/json", ...headers }, credentials: "same-origin", signal };
   if (method !== "GET") options.headers["x-wakeful-csrf"] = meta("csrf");
-  if (body !== undefined) {
+  if (body !== undefined || raw !== undefined) {
     options.headers["content-type"] = "application/json";
-    options.body = JSON.stringify(body);
+    options.body = raw ?? JSON.stringify(body);
   }
   let response;
   try {

@@ -1,0 +1,256 @@
+"""The controls of the job form, derived from the declarations of the job fields. Pure.
+
+A field that no group names appears in the last group, so that a new field can be edited without a change
+here. The objects of targets are not declared as fields: their parts are listed in `job_targets`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from wakeful.document.fields import DECLARED, OTHER, Field
+from wakeful.duration import format_duration
+from wakeful.job import Json
+
+#: The fields with a place of their own in the form.
+_PLACED: Final = (
+    "name", "agentId", "description", "labels", "enabled", "schedule", "tz", "after", "target", "message",
+    "payload",
+)  # fmt: skip
+#: Other names of a target, which has a control.
+_SHORT: Final = ("webhookUrl", "workflowId", "version", "userId")
+#: The groups of the other fields: id, title, fields.
+_GROUPS: Final = (
+    (
+        "timing",
+        "Start, end, excluded days and clock changes",
+        ("startAt", "endAt", "exclude", "activeHours", "jitterMs", "dstGap", "dstOverlap"),
+    ),
+    (
+        "retries",
+        "Retries and timeouts",
+        ("maxAttempts", "backoff", "timeoutMs", "onLost", "disableAfter", "claimTimeoutMs"),
+    ),
+    (
+        "overlap",
+        "Overlap and missed ticks",
+        ("overlapPolicy", "maxQueued", "catchupPolicy", "catchupWindowMs", "misfireGraceMs"),
+    ),
+    ("delivery", "Delivery of the output", ("deliver", "channel", "to", "wakeHeartbeat")),
+    ("checks", "Checks before and after a run", ("precheck", "verify", "evidence")),
+    (
+        "limits",
+        "Limits and conversation",
+        ("maxRuns", "deleteAfterRun", "budget", "lane", "continuity", "stateless"),
+    ),
+)  # fmt: skip
+_OTHER_GROUP: Final = ("other", "Other fields")
+_LABELS: Final = {
+    "startAt": "Start",
+    "endAt": "End",
+    "exclude": "Excluded days and hours",
+    "tz": "Time zone",
+    "dstGap": "Time that a clock change skips",
+    "dstOverlap": "Time that a clock change repeats",
+    "to": "Recipient",
+    "deliver": "Deliver the output",
+    "onLost": "If the worker dies",
+    "after": "After another job",
+}
+#: The parts of fields whose value is an object: name, form, further words.
+_PARTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
+    "backoff": (("base", "duration", ()), ("max", "duration", ())),
+    "budget": (("tokensPerDay", "number", ()), ("costPerDay", "number", ())),
+    "after": (
+        ("job", "line", ()),
+        ("on", "choice", ("succeeded", "failed", "finished")),
+        ("output", "flag", ()),
+    ),
+}
+_LINES: Final = ("exclude", "evidence")
+_EXAMPLES: Final = {
+    "precheck": '{"kind": "webhook", "url": "https://example.com/anything-new"}',
+    "verify": '{"kind": "http", "url": "https://example.com/report.html", "newerThanMs": 60000}',
+    "exclude": "2027-12-24/2028-01-01\nholidays:DE-BY\nweekends",
+    "evidence": "external_id\nresult_url",
+    "startAt": "2027-03-01T09:00",
+    "endAt": "2027-03-31T00:00",
+    "activeHours": "08:00-22:00",
+}
+
+
+class Control(NamedTuple):
+    """A control of the form, for a field or for a part of an object."""
+
+    #: the name in the document: that of the duration, where the field takes one
+    name: str
+    label: str
+    #: line, text, number, duration, choice, flag, json, lines, pairs, object
+    form: str
+    #: its text; of a flag `true`, or empty
+    value: str = ""
+    hint: str = ""
+    placeholder: str = ""
+    words: tuple[str, ...] = ()
+    parts: tuple[Control, ...] = ()
+    #: of pairs: what separates a name from its value
+    separator: str = "="
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it has a value of its own."""
+        return bool(self.value) or any(part.is_set for part in self.parts)
+
+
+class Group(NamedTuple):
+    """Fields that are shown together."""
+
+    id: str
+    title: str
+    controls: tuple[Control, ...]
+
+    @property
+    def number(self) -> int:
+        """How many of its fields are set."""
+        return sum(control.is_set for control in self.controls)
+
+
+def groups(job: Mapping[str, Json], defaults: Mapping[str, Json]) -> list[Group]:
+    """Return the groups of rare fields with the values of a job; values equal to the defaults are empty.
+
+    >>> [group.id for group in groups({}, {})]
+    ['timing', 'retries', 'overlap', 'delivery', 'checks', 'limits']
+    """
+    fields = {field.name: field for field in (*DECLARED, *OTHER)}
+    named = {name for _, _, names in _GROUPS for name in names}
+    rest = [name for name in fields if name not in (*named, *_PLACED, *_SHORT)]
+    found = [
+        Group(id_, title, tuple(control_of(fields[name], job, defaults) for name in names))
+        for id_, title, names in _GROUPS
+    ]
+    if rest:
+        found.append(Group(*_OTHER_GROUP, tuple(control_of(fields[name], job, defaults) for name in rest)))
+    return found
+
+
+def placed(job: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Control]:
+    """Return the controls of the fields with a place of their own, except for target and agent."""
+    fields = {field.name: field for field in (*DECLARED, *OTHER)}
+    return {name: control_of(fields[name], job, defaults) for name in _PLACED if name not in _HANDMADE}
+
+
+_HANDMADE: Final = ("agentId", "enabled", "target")
+
+
+def control_of(field: Field, job: Mapping[str, Json], defaults: Mapping[str, Json]) -> Control:
+    """Return the control of a field with its value in a job."""
+    value, default = job.get(field.name), defaults.get(field.name)
+    if value is not None and value == default and repr(value) == repr(default):
+        value = None
+    form = _form(field, value)
+    control = Control(
+        field.duration_name or field.name,
+        _LABELS.get(field.name) or words_of(field.duration_name or field.name),
+        form,
+        "" if form == "object" else text_of(form, value),
+        field.doc.replace("`", ""),
+        _EXAMPLES.get(field.name) or _placeholder(form, default),
+        _words(field),
+    )
+    if form != "object":
+        return control
+    given = value if isinstance(value, dict) else {}
+    return control._replace(parts=tuple(_part(*part, given, default) for part in _PARTS[field.name]))
+
+
+def _form(field: Field, value: Json) -> str:
+    name, form = field.name, field.kind.form
+    if name in _PARTS:
+        known = {part for part, _, _ in _PARTS[name]} | {f"{part}Ms" for part, _, _ in _PARTS[name]}
+        return "object" if not isinstance(value, dict) or value.keys() <= known else "json"
+    if name in _LINES:
+        return "lines"
+    if name == "labels":
+        return "pairs" if are_pairs(value, "=") else "json"
+    if name == "deleteAfterRun":  # its default depends on the schedule
+        return "choice"
+    if name == "payload":
+        return "json"
+    return {"slug": "line", "instant": "line"}.get(form, form)
+
+
+def _words(field: Field) -> tuple[str, ...]:
+    if field.name == "deleteAfterRun":
+        return ("true", "false")
+    enum = (field.kind.schema or {}).get("enum")
+    return tuple(str(word) for word in enum) if isinstance(enum, list) else ()
+
+
+def _part(name: str, form: str, words: tuple[str, ...], given: dict[str, Json], default: Json) -> Control:
+    usual = default if isinstance(default, dict) else {}
+    value, preset = given.get(name), usual.get(name)
+    if form == "duration":
+        value, preset = given.get(f"{name}Ms", value), usual.get(f"{name}Ms")
+    return Control(name, words_of(name), form, text_of(form, value), "", _placeholder(form, preset), words)
+
+
+def text_of(form: str, value: Json) -> str:
+    """Return the text of a value in a control of this form.
+
+    >>> text_of("duration", 90_000), text_of("json", {"a": 1.0}), text_of("lines", ["a", "b"])
+    ('1m30s', '{"a": 1.0}', 'a\\nb')
+    """
+    if value is None:
+        return ""
+    if form == "duration" and isinstance(value, int):
+        return format_duration(value)
+    if form == "lines" and isinstance(value, list):
+        return "\n".join(str(each) for each in value)
+    if form == "pairs" and isinstance(value, dict):
+        return "\n".join(f"{name}={each}" for name, each in value.items())
+    if form == "headers" and isinstance(value, dict):
+        return "\n".join(f"{name}: {each}" for name, each in value.items())
+    if form == "json":
+        line = json.dumps(value, ensure_ascii=False)
+        return line if len(line) <= _SHORT_JSON else json.dumps(value, ensure_ascii=False, indent=2)
+    if isinstance(value, bool):
+        return "true" if value else "false" if form == "choice" else ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_SHORT_JSON: Final = 60
+
+
+def are_pairs(value: Json, separator: str) -> bool:
+    """Return whether an object can be written as lines of a name and a value.
+
+    >>> are_pairs({"team": "ops"}, "="), are_pairs({"a=b": "c"}, "="), are_pairs({"a": "b\\nc"}, "=")
+    (True, False, False)
+    """
+    if value is None:
+        return True
+    return isinstance(value, dict) and all(
+        isinstance(text, str) and name.strip() == name and separator not in name and _is_line(name, text)
+        for name, text in value.items()
+    )
+
+
+def _is_line(name: str, text: str) -> bool:
+    return text.strip() == text and not any(len(each.splitlines()) > 1 for each in (name, text))
+
+
+def _placeholder(form: str, default: Json) -> str:
+    return "" if default in (None, "", [], {}) or form == "flag" else text_of(form, default)
+
+
+def words_of(name: str) -> str:
+    """Return the name of a field as words.
+
+    >>> words_of("maxAttempts"), words_of("tz")
+    ('Max attempts', 'Tz')
+    """
+    text = re.sub("[A-Z]", lambda found: f" {found[0].lower()}", name)
+    return text[0].upper() + text[1:]

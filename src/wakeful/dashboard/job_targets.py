@@ -1,0 +1,144 @@
+"""The kinds of targets in the job form, and the parts of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from wakeful.dashboard.job_controls import Control, are_pairs, text_of, words_of
+from wakeful.document.target import KINDS
+from wakeful.job import Json
+
+_TITLES: Final = {
+    "webhook": "Webhook: a signed request to a URL",
+    "function": "Function: Python code in a process",
+    "agent": "Agent: a signal to an agent class",
+    "command": "Command: a program on the server",
+    "chat": "Chat: a turn of a model",
+    "workflow": "Workflow: a stored DAG",
+    "echo": "Echo: succeeds at once, to try out schedules",
+    "pull": "Pull: an executor claims the runs",
+}
+_CONTINUITY: Final = ("output", "session", "none")
+_YES_NO: Final = ("true", "false")
+
+#: The parts of each kind: name, form, hint, words, placeholder. A kind that is not listed is edited as JSON.
+_PARTS: Final[Mapping[str, tuple[Control, ...]]] = {
+    "webhook": (
+        Control("url", "URL", "line", placeholder="https://example.com/hook"),
+        Control(
+            "headers", "Headers", "headers", hint="One per line, as in x-team: news.", separator=":",
+            placeholder="x-team: news",
+        ),
+        Control(
+            "completion", "Completion", "choice", words=("response", "callback"),
+            hint="callback: the run stays running until a request completes it.",
+        ),
+    ),
+    "function": (Control("name", "Function", "line", placeholder="digest"),),
+    "agent": (
+        Control("instance", "Instance", "line", placeholder="default"),
+        Control("signal", "Signal", "line", placeholder="wakeful.job"),
+    ),
+    "command": (
+        Control(
+            "argv", "Program and arguments", "lines", placeholder="/usr/local/bin/report\n--daily",
+            hint="One per line. There is no shell.",
+        ),
+        Control("env", "Environment", "pairs", hint="One variable per line, as in NAME=value."),
+        Control("cwd", "Directory", "line", placeholder="/srv"),
+    ),
+    "chat": (
+        Control("url", "Endpoint", "line", placeholder="https://api.openai.com/v1"),
+        Control("model", "Model", "line", placeholder="gpt-5-mini"),
+        Control(
+            "key", "Key", "line", placeholder="openai",
+            hint="The name of an API key of the operator, as in WAKEFUL_CHAT_KEY_OPENAI; never the key.",
+        ),
+        Control("system", "Instructions", "text"),
+        Control("continuity", "Continuity", "choice", words=_CONTINUITY),
+        Control("temperature", "Temperature", "number"),
+        Control("maxTokens", "Max tokens", "number"),
+        Control("contextWindow", "Context window", "number"),
+        Control("maxSteps", "Max rounds of tool calls", "number", placeholder="8"),
+        Control("tools", "May schedule work", "choice", words=_YES_NO),
+        Control("options", "Further fields of the request", "json", placeholder='{"top_p": 0.9}'),
+    ),
+    "workflow": (
+        Control("workflowId", "Workflow", "line"),
+        Control("version", "Version", "number"),
+        Control("userId", "User", "line"),
+        Control("to", "Target of the DAG", "json", placeholder='{"kind": "webhook", "url": "https://…"}'),
+    ),
+    "echo": (),
+    "pull": (
+        Control("claimTimeoutMs", "Claim timeout in ms", "number", placeholder="3600000"),
+    ),
+}  # fmt: skip
+
+
+class TargetKind(NamedTuple):
+    """A kind of target with its controls."""
+
+    kind: str
+    title: str
+    parts: tuple[Control, ...]
+
+
+class TargetControl(NamedTuple):
+    """The control of a target."""
+
+    #: the chosen kind; empty: that of the agent; `json`: the text below
+    chosen: str
+    kinds: tuple[TargetKind, ...]
+    #: the target as JSON
+    text: str
+    #: the target of the agent in words; empty: it has none
+    inherited: str
+
+
+def target_control(target: Json, agent_target: Json) -> TargetControl:
+    """Return the control of a target. A target with fields that have no control is edited as JSON.
+
+    >>> target_control({"kind": "webhook", "url": "https://a.example"}, None).chosen
+    'webhook'
+    >>> target_control({"kind": "webhook", "url": "https://a.example", "new": 1}, None).chosen
+    'json'
+    """
+    given = target if isinstance(target, dict) else {}
+    kind = str(given.get("kind", ""))
+    known = {part.name: part for part in _PARTS.get(kind, ())}
+    fits = given.keys() <= {"kind", *known} and all(
+        _fits(known[name], given[name]) for name in given if name in known
+    )
+    kinds = tuple(
+        TargetKind(
+            each,
+            _TITLES.get(each, words_of(each)),
+            tuple(
+                part._replace(value=text_of(part.form, given.get(part.name)) if each == kind and fits else "")
+                for part in _PARTS[each]
+            ),
+        )
+        for each in KINDS
+        if each in _PARTS
+    )
+    chosen = "" if not given else kind if fits else "json"
+    return TargetControl(chosen, kinds, text_of("json", target), _summary(agent_target))
+
+
+def _fits(part: Control, value: Json) -> bool:
+    if part.form in ("pairs", "headers"):
+        return are_pairs(value, part.separator)
+    if part.form == "lines":
+        return isinstance(value, list) and all(
+            isinstance(each, str) and each and each.splitlines() == [each] for each in value
+        )
+    return True
+
+
+def _summary(target: Json) -> str:
+    if not isinstance(target, dict):
+        return ""
+    detail = target.get("url") or target.get("name") or target.get("workflowId") or ""
+    return f"{target.get('kind')} {detail}".strip()

@@ -1,0 +1,295 @@
+// The form of a job: preview while typing, test, save with field errors, and the job as texts.
+
+import { toastLater } from "./actions.js";
+import { get, page, path, request } from "./api.js";
+import { element, openDialog, toast } from "./dialogs.js";
+import { FieldError, fieldsOf, placeErrors, read, reveal, showError, write } from "./form_fields.js";
+import { SchedulePreview } from "./schedule_preview.js";
+import { startTabs } from "./tabs.js";
+import { testResult } from "./target_test.js";
+
+const TIMING = ["schedule", "tz", "startAt", "endAt", "exclude", "dstGap", "dstOverlap", "after", "jitter"];
+const TESTED = ["name", "target", "payload", "message", "timeout", "lane"];
+
+export default function jobForm(form) {
+  const fields = fieldsOf(form);
+  const { job = null } = form.dataset;
+  const failure = form.querySelector("[data-form-error]");
+  const preview = new SchedulePreview(form.querySelector("[data-preview]"), take);
+  let revision = form.dataset.revision;
+  let saved = false;
+  const initial = values({ quiet: true });
+
+  const agent = () => fields.get("agentId").querySelector("input").value.trim() || "default";
+
+  // The JSON texts of all fields. A field that cannot be read gets its error, and the result is null.
+  function values({ quiet = false, names = [...fields.keys()] } = {}) {
+    const found = new Map();
+    let broken = null;
+    for (const name of names) {
+      const holder = fields.get(name);
+      if (name === "agentId" || !holder) continue;
+      try {
+        found.set(name, read(holder));
+      } catch (error) {
+        if (!(error instanceof FieldError)) throw error;
+        broken ??= holder;
+        if (!quiet) showError(holder, error.message);
+      }
+    }
+    if (broken && !quiet) {
+      reveal(broken);
+      return null;
+    }
+    return found;
+  }
+
+  const changes = () => [...values({ quiet: true })].filter(([name, value]) => value !== initial.get(name));
+
+  // The document to save: all values of a new job, or the changed ones with null for a default.
+  function documentOf(all) {
+    if (!job) {
+      return [...all].filter(([name, value]) => value !== undefined && !(name === "enabled" && value === "true"));
+    }
+    return [...all].filter(([name, value]) => value !== initial.get(name)).map(([name, value]) => [name, value ?? "null"]);
+  }
+
+  function take(name, text) {
+    const input = fields.get(name)?.querySelector("input, select, textarea");
+    if (!input) return;
+    if (input.type === "checkbox") input.checked = text === true;
+    else input.value = typeof text === "string" ? text : JSON.stringify(text);
+    input.dispatchEvent(new Event("input", { bubbles: true }));
+    reveal(fields.get(name));
+  }
+
+  // --- while typing ---------------------------------------------------------------------------------
+
+  async function refreshPreview() {
+    const timing = values({ quiet: true, names: TIMING });
+    for (const name of TIMING) if (fields.get(name)) showError(fields.get(name));
+    if (timing.get("schedule") === undefined && timing.get("after") === undefined) {
+      preview.clear();
+      return;
+    }
+    const given = [...timing, ["agentId", JSON.stringify(agent())], ["count", "8"]];
+    if (job) given.push(["job", JSON.stringify(job)]);
+    try {
+      await preview.update(write(given));
+    } catch (error) {
+      const at = document.activeElement;
+      placeErrors(fields, error.message);
+      at?.focus?.();
+    }
+  }
+
+  async function refreshTexts() {
+    const holder = form.querySelector("[data-snippets]");
+    if (!holder.open) return;
+    const all = values({ quiet: true });
+    const raw = write([...all, ["name", all.get("name") ?? '"my-job"']]);
+    try {
+      const texts = await request("POST", path("agents", agent(), "jobs", "snippets"), undefined, { raw });
+      for (const [id, text] of Object.entries(texts)) document.querySelector(`#snippet-${id} pre`).textContent = text;
+    } catch (error) {
+      for (const pre of holder.querySelectorAll("pre")) pre.textContent = error.message;
+    }
+  }
+
+  function refreshState() {
+    const number = changes().length;
+    const state = form.querySelector("[data-state]");
+    if (state) state.textContent = number ? `${number} unsaved ${number === 1 ? "change" : "changes"}` : "";
+    for (const group of form.querySelectorAll("[data-group]")) {
+      const set = [...group.querySelectorAll("[data-field]")].filter((holder) => quietly(() => read(holder)) !== undefined).length;
+      group.querySelector("[data-count]").textContent = set ? `(${set} set)` : "";
+    }
+  }
+
+  const later = debounced(refreshPreview, 250);
+  const laterTexts = debounced(refreshTexts, 400);
+
+  form.addEventListener("input", (event) => {
+    const holder = event.target.closest("[data-field]");
+    if (!holder) return;
+    showError(holder);
+    if (holder.dataset.control === "json") {
+      try {
+        read(holder);
+      } catch (error) {
+        showError(holder, error.message);
+      }
+    }
+    if (TIMING.includes(holder.dataset.field) || holder.dataset.field === "agentId") later();
+    refreshState();
+    laterTexts();
+  });
+  form.querySelector("[data-snippets]").addEventListener("toggle", refreshTexts);
+  startTabs(form.querySelector("[role=tablist]"));
+
+  // --- target ---------------------------------------------------------------------------------------
+
+  const kind = fields.get("target").querySelector("select");
+  const testButton = form.querySelector("[data-test]");
+  function showKind() {
+    for (const part of fields.get("target").querySelectorAll("[data-kind]")) part.hidden = part.dataset.kind !== kind.value;
+    const webhook = kind.value === "webhook" || (!kind.value && kind.selectedOptions[0].text.includes(": webhook"));
+    testButton.textContent = webhook ? "Send a test request" : "Check the target";
+    form.querySelector("[data-test-about]").hidden = !webhook;
+    form.querySelector("[data-test-result]").replaceChildren();
+  }
+  kind.addEventListener("change", showKind);
+  showKind();
+
+  testButton.addEventListener("click", async () => {
+    const given = values({ names: TESTED });
+    if (!given) return;
+    const place = form.querySelector("[data-test-result]");
+    const body = [...given].map(([name, value]) => [name, value ?? (job ? "null" : undefined)]);
+    if (job) body.push(["job", JSON.stringify(job)]);
+    testButton.setAttribute("aria-busy", "true");
+    place.textContent = "Testing …";
+    try {
+      place.replaceChildren(testResult(await request("POST", path("agents", agent(), "jobs", "test-target"), undefined, { raw: write(body) })));
+    } catch (error) {
+      place.replaceChildren();
+      const rest = placeErrors(fields, error.message);
+      if (rest.length) place.replaceChildren(element("p", { className: "notice error", textContent: rest.join("\n") }));
+    } finally {
+      testButton.removeAttribute("aria-busy");
+    }
+  });
+
+  // --- save -----------------------------------------------------------------------------------------
+
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    await save();
+  });
+
+  async function save() {
+    for (const holder of fields.values()) showError(holder);
+    failure.hidden = true;
+    const all = values();
+    const button = form.querySelector("[data-save]");
+    if (!all || !button || button.getAttribute("aria-busy")) return;
+    const given = documentOf(all);
+    if (job && !given.length) {
+      toast("Nothing has changed");
+      return;
+    }
+    button.setAttribute("aria-busy", "true");
+    try {
+      const url = job ? path("agents", agent(), "jobs", job) : path("agents", agent(), "jobs");
+      const headers = job ? { "if-match": `"${revision}"` } : {};
+      done(await request(job ? "PATCH" : "POST", url, undefined, { raw: write(given), headers }));
+    } catch (error) {
+      if (error.status === 412) await conflict();
+      else fail(placeErrors(fields, error.message));
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  }
+
+  function fail(lines) {
+    if (!lines.length) return;
+    failure.replaceChildren(...lines.map((line) => element("p", { textContent: line })));
+    failure.hidden = false;
+    failure.focus();
+  }
+
+  async function done(result) {
+    saved = true;
+    const target = page("agents", result.agentId, "jobs", result.name);
+    if (result.warnings?.length) toastLater(`Saved. Warning: ${result.warnings.join(" ")}`);
+    else toastLater(job ? "Saved" : "Created");
+    if (result.secret) await showSecret(result.secret);
+    location.assign(target);
+  }
+
+  // The job was changed since the form was opened: say what changed, and offer both ways out.
+  async function conflict() {
+    const url = path("agents", agent(), "jobs", job);
+    const now = await get(url).catch(() => null);
+    failure.replaceChildren(element("p", { textContent: now ? "The job was changed since you opened this form. Nothing was saved, and your changes are still here." : "The job was deleted since you opened this form." }));
+    if (now) {
+      const mine = changes().map(([name]) => name).join(", ");
+      const row = element("div", { className: "row" });
+      row.append(
+        element("button", { type: "button", className: "button", textContent: "Load the current job", onclick: () => ((saved = true), location.reload()) }),
+        element("button", {
+          type: "button",
+          className: "button",
+          textContent: "Save my changes over it",
+          onclick: () => {
+            revision = now.revision;
+            save();
+          },
+        }),
+      );
+      failure.append(element("p", { textContent: `It is at revision ${now.revision}; you edited revision ${revision}. You changed: ${mine}. Saving over it changes only these fields.` }), row);
+    }
+    failure.hidden = false;
+    failure.focus();
+  }
+
+  addEventListener("beforeunload", (event) => {
+    if (!saved && form.querySelector("[data-save]") && changes().length) event.preventDefault();
+  });
+
+  // --- start ----------------------------------------------------------------------------------------
+
+  if (!fields.get("agentId").querySelector("input").readOnly) {
+    offer(fields.get("agentId"), "agents", async () => (await get(path("agents"))).agents.map((each) => each.name));
+  }
+  offer(fields.get("tz"), "zones", async () => ["UTC", ...Intl.supportedValuesOf("timeZone")]);
+  const after = fields.get("after")?.querySelector("[data-part=job]");
+  if (after) {
+    offer(after, "jobs", async () => {
+      const found = await get(`${path("agents", agent(), "jobs")}?limit=200&include_disabled=true`);
+      return found.jobs.map((each) => each.name).filter((name) => name !== job);
+    });
+  }
+  for (const [name, value] of Object.entries(JSON.parse(form.dataset.suggested || "{}"))) take(name, value);
+  refreshPreview();
+  refreshState();
+}
+
+// Show the secret of a new webhook. It is not shown again.
+function showSecret(secret) {
+  const code = element("div", { className: "code" }, element("pre", { tabIndex: 0, textContent: secret }));
+  code.append(element("button", { type: "button", className: "button quiet small", textContent: "Copy", "data-copy": "" }));
+  const parts = [element("h2", { textContent: "The secret of the webhook" }), element("p", { textContent: "It signs the requests of this job. Copy it now: it is not shown again." }), code];
+  return openDialog(parts, [element("button", { className: "button primary", value: "ok", textContent: "I have copied it" })], { label: "The secret of the webhook" });
+}
+
+// Offer values in a list when a control gets the focus for the first time.
+function offer(holder, id, load) {
+  const input = holder.querySelector("input");
+  if (!input) return;
+  input.setAttribute("list", id);
+  input.addEventListener(
+    "focus",
+    async () => {
+      const values = await load().catch(() => []);
+      document.getElementById(id).replaceChildren(...values.map((value) => element("option", { value })));
+    },
+    { once: true },
+  );
+}
+
+function quietly(work) {
+  try {
+    return work();
+  } catch {
+    return null;
+  }
+}
+
+function debounced(work, ms) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(work, ms);
+  };
+}
