@@ -177,8 +177,8 @@ def _form(field: Field, value: Json) -> str:
         return "pairs" if are_pairs(value, "=") else "json"
     if name == "deleteAfterRun":  # its default depends on the schedule
         return "choice"
-    if name == "payload":
-        return "json"
+    if name == "schedule":  # as text
+        return "line"
     return {"slug": "line", "instant": "line"}.get(form, form)
 
 

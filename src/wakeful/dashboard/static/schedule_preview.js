@@ -55,6 +55,7 @@ export class SchedulePreview {
       while (changes.length && changes[0].atMs <= tick.atMs) rows.push(changeRow(changes.shift().note, heads.length));
       if (two && before !== null && offset(before) !== offset(tick.atMs)) rows.push(changeRow(`Your clocks change (${zone}).`, heads.length));
       rows.push(tickRow(tick, two));
+      if (tick.note) rows.push(changeRow(tick.note, heads.length, "note"));
       before = tick.atMs;
     }
     this.table.tBodies[0].replaceChildren(...rows);
@@ -76,7 +77,6 @@ function tickRow(tick, two) {
   const day = tick.at.slice(0, 10);
   const seconds = tick.at.slice(17, 19) === "00" ? 16 : 19;
   const local = element("td", { textContent: `${weekday.format(new Date(`${day}T00:00Z`))} ${day} ${tick.at.slice(11, seconds)} ${tick.offset}` });
-  if (tick.note) local.append(element("span", { className: "note", textContent: `⚠ ${capital(tick.note)}.` }));
   const cells = [local];
   if (two) cells.push(element("td", { textContent: `${own.format(tick.atMs)} ${date.format(tick.atMs).slice(0, seconds)}` }));
   cells.push(element("td", {}, element("time", { dateTime: new Date(tick.atMs).toISOString(), textContent: relative(tick.atMs), "data-ms": tick.atMs })));
@@ -85,6 +85,7 @@ function tickRow(tick, two) {
   return row;
 }
 
-function changeRow(note, columns) {
-  return element("tr", { className: "change" }, element("td", { colSpan: columns, textContent: `⇄ ${capital(note)}` }));
+function changeRow(note, columns, kind = "change") {
+  const sign = kind === "note" ? "⚠" : "⇄";
+  return element("tr", { className: kind }, element("td", { colSpan: columns, textContent: `${sign} ${capital(note)}` }));
 }

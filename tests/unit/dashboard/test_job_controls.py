@@ -1,0 +1,72 @@
+"""The controls of the job form: every field has one, and shows its value."""
+
+from __future__ import annotations
+
+from wakeful.dashboard.job_controls import control_of, groups, placed
+from wakeful.dashboard.job_targets import target_control
+from wakeful.document.editable import default_fields
+from wakeful.document.fields import DECLARED, OTHER, Field
+from wakeful.document.kinds import flag
+from wakeful.document.target import KINDS
+from wakeful.field_spec import FieldSpec
+
+#: Short forms of a target, which has a control; and the controls that the template writes itself.
+_ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentId", "enabled"}
+
+
+def test_every_field_of_a_job_has_one_control():
+    shown = [control.name for group in groups({}, {}) for control in group.controls]
+    shown += [control.name for control in placed({}, {}).values()]
+    fields = {field.duration_name or field.name for field in (*DECLARED, *OTHER)}
+    assert len(shown) == len(set(shown))
+    assert set(shown) == fields - _ELSEWHERE
+
+
+def test_a_new_field_appears_in_the_last_group(monkeypatch):
+    new = Field("brandNew", "brand_new", flag, FieldSpec("What is new."), False)
+    monkeypatch.setattr("wakeful.dashboard.job_controls.OTHER", (*OTHER, new))
+    last = groups({"brandNew": True}, {})[-1]
+    assert (last.title, last.number) == ("Other fields", 1)
+    assert [(control.name, control.form, control.value) for control in last.controls] == [
+        ("brandNew", "flag", "true")
+    ]
+
+
+def test_values_equal_to_the_defaults_are_empty_and_others_are_counted():
+    defaults = default_fields()
+    job = {**defaults, "maxAttempts": 2, "timeoutMs": 90_000, "backoff": {"baseMs": 1000, "maxMs": 30_000}}
+    retries = next(group for group in groups(job, defaults) if group.id == "retries")
+    assert retries.number == 3
+    values = {control.name: control.value for control in retries.controls}
+    assert (values["maxAttempts"], values["timeout"], values["onLost"]) == ("2", "1m30s", "")
+    backoff = next(control for control in retries.controls if control.name == "backoff")
+    assert [(part.name, part.value) for part in backoff.parts] == [("base", "1s"), ("max", "30s")]
+    assert all(group.number == 0 for group in groups(defaults, defaults))
+
+
+def test_labels_that_are_no_lines_are_edited_as_json():
+    labels = next(field for field in DECLARED if field.name == "labels")
+    assert control_of(labels, {"labels": {"team": "ops"}}, {}).value == "team=ops"
+    odd = control_of(labels, {"labels": {"a=b": "c"}}, {})
+    assert (odd.form, odd.value) == ("json", '{"a=b": "c"}')
+
+
+def test_every_kind_of_target_can_be_chosen():
+    control = target_control(None, {"kind": "webhook", "url": "https://a.example"})
+    assert [kind.kind for kind in control.kinds] == list(KINDS)
+    assert (control.chosen, control.inherited) == ("", "webhook https://a.example")
+
+
+def test_a_target_is_shown_in_its_controls_or_as_json():
+    webhook = {"kind": "webhook", "url": "https://a.example", "headers": {"x-a": "b: c"}}
+    chosen = target_control(webhook, None)
+    parts = next(kind.parts for kind in chosen.kinds if kind.kind == "webhook")
+    assert {part.name: part.value for part in parts} == {
+        "url": "https://a.example",
+        "headers": "x-a: b: c",
+        "completion": "",
+    }
+    for odd in ({"headers": {"x": "a\nb"}}, {"future": True}):
+        other = target_control({**webhook, **odd}, None)  # type: ignore[dict-item]
+        assert other.chosen == "json"
+    assert target_control({"kind": "command", "argv": ["a", ""]}, None).chosen == "json"
