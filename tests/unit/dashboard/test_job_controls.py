@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from wakeful.dashboard.job_controls import control_of, groups, placed
 from wakeful.dashboard.job_targets import target_control
 from wakeful.document.editable import default_fields
@@ -22,7 +24,7 @@ def test_every_field_of_a_job_has_one_control():
     assert set(shown) == fields - _ELSEWHERE
 
 
-def test_a_new_field_appears_in_the_last_group(monkeypatch):
+def test_a_new_field_appears_in_the_last_group(monkeypatch: pytest.MonkeyPatch):
     new = Field("brandNew", "brand_new", flag, FieldSpec("What is new."), False)
     monkeypatch.setattr("wakeful.dashboard.job_controls.OTHER", (*OTHER, new))
     last = groups({"brandNew": True}, {})[-1]
