@@ -11,6 +11,7 @@ from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.kinds import flag
 from wakeful.document.target import KINDS
 from wakeful.field_spec import FieldSpec
+from wakeful.job import Json
 
 #: Short forms of a target, which has a control; and the controls that the template writes itself.
 _ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentId", "enabled"}
@@ -36,7 +37,12 @@ def test_a_new_field_appears_in_the_last_group(monkeypatch: pytest.MonkeyPatch):
 
 def test_values_equal_to_the_defaults_are_empty_and_others_are_counted():
     defaults = default_fields()
-    job = {**defaults, "maxAttempts": 2, "timeoutMs": 90_000, "backoff": {"baseMs": 1000, "maxMs": 30_000}}
+    job: dict[str, Json] = {
+        **defaults,
+        "maxAttempts": 2,
+        "timeoutMs": 90_000,
+        "backoff": {"baseMs": 1000, "maxMs": 30_000},
+    }
     retries = next(group for group in groups(job, defaults) if group.id == "retries")
     assert retries.number == 3
     values = {control.name: control.value for control in retries.controls}
@@ -60,7 +66,7 @@ def test_every_kind_of_target_can_be_chosen():
 
 
 def test_a_target_is_shown_in_its_controls_or_as_json():
-    webhook = {"kind": "webhook", "url": "https://a.example", "headers": {"x-a": "b: c"}}
+    webhook: dict[str, Json] = {"kind": "webhook", "url": "https://a.example", "headers": {"x-a": "b: c"}}
     chosen = target_control(webhook, None)
     parts = next(kind.parts for kind in chosen.kinds if kind.kind == "webhook")
     assert {part.name: part.value for part in parts} == {
@@ -68,7 +74,8 @@ def test_a_target_is_shown_in_its_controls_or_as_json():
         "headers": "x-a: b: c",
         "completion": "",
     }
-    for odd in ({"headers": {"x": "a\nb"}}, {"future": True}):
-        other = target_control({**webhook, **odd}, None)  # type: ignore[dict-item]
+    unusual: list[dict[str, Json]] = [{"headers": {"x": "a\nb"}}, {"future": True}]
+    for odd in unusual:
+        other = target_control({**webhook, **odd}, None)
         assert other.chosen == "json"
     assert target_control({"kind": "command", "argv": ["a", ""]}, None).chosen == "json"
