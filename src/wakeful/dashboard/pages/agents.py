@@ -9,6 +9,7 @@ from starlette.responses import Response
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.service.agents.agents import FIELDS
 from wakeful.service.agents.overviews import COUNTED, AgentSummary, remaining
+from wakeful.service.auth.access import permit
 from wakeful.service.serializers import serialize_agent
 
 router = page_router()
@@ -60,6 +61,7 @@ async def agents(page: PageDep) -> Response:
 @router.get("/new-agent")
 async def new_agent(page: PageDep) -> Response:
     """Show the form of a new agent."""
+    permit(page.principal, "agent.write", page.workspace)
     return _form(page, None, {**dict.fromkeys(FIELDS), "active": True}, None)
 
 
@@ -92,6 +94,7 @@ async def agent(page: PageDep, agent: str) -> Response:
 @router.get("/agents/{agent}/edit")
 async def edit_agent(page: PageDep, agent: str) -> Response:
     """Show the form of an agent."""
+    permit(page.principal, "agent.write", page.workspace, agent)
     row = await page.services.agents.get(page.principal, page.workspace, agent)
     return _form(page, agent, serialize_agent(page.principal, row), row.version)
 

@@ -127,7 +127,7 @@ function documentOf(form, data) {
     const value = json(data, name);
     if (value !== null) made[name] = value;
   }
-  const budget = { ...(rest.budget ?? {}) };
+  const budget = {};
   for (const name of ["tokensPerDay", "costPerDay"]) {
     const value = String(data.get(name)).trim();
     if (value) budget[name] = Number(value);
