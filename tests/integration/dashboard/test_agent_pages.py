@@ -50,7 +50,7 @@ async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
 
 async def _page(ask: ApiClient, *parts: str, status: int = 200, **query: str | int) -> str:
     where = "/".join(quote(part, safe="") for part in parts)
-    reply = await ask("GET", f"{PAGES}/{where}", **query)
+    reply = await ask("GET", f"{PAGES}/{where}", **query)  # type: ignore[arg-type]
     assert reply.status == status, reply
     assert "<script>alert" not in reply.body
     assert "<img src=x" not in reply.body

@@ -16,6 +16,12 @@ export function morphChildren(target, source) {
   for (const node of target.childNodes) if (keyOf(node)) keyed.set(keyOf(node), node);
   let current = target.firstChild;
   for (const wanted of [...source.childNodes]) {
+    // A page has white space before a region that the region alone does not have: it must not shift the elements.
+    while (current && wanted.nodeType === Node.ELEMENT_NODE && isBlank(current)) {
+      const next = current.nextSibling;
+      current.remove();
+      current = next;
+    }
     const key = keyOf(wanted);
     const found = key ? keyed.get(key) : current && !keyOf(current) ? current : null;
     if (found && isSame(found, wanted)) {
@@ -47,6 +53,10 @@ export function morphKeyed(target, source) {
 export function newKeys(target, source) {
   const known = new Set([...target.querySelectorAll("[data-key]")].map((node) => node.dataset.key));
   return [...source.querySelectorAll("[data-key]")].filter((node) => !known.has(node.dataset.key)).length;
+}
+
+function isBlank(node) {
+  return node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
 }
 
 function isSame(a, b) {

@@ -1,0 +1,123 @@
+"""Agents and incidents in a real browser: create, edit with a conflict, deactivate, wake, delete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import NewTab, Tab
+from tests.support.api_client import ApiClient
+from tests.support.dashboard_pages import HOSTILE, fill
+from tests.support.waiting import eventually
+
+RULES = (Path(__file__).parent / "accessibility.js").read_text()
+
+
+async def test_an_agent_is_created_edited_and_deleted(tab: Tab, ask: ApiClient) -> None:
+    page = tab.page
+    tab.expected += ["status of 412", "status of 422"]
+    await tab.open("agents")
+    await page.get_by_role("link", name="New agent").click()
+    await page.get_by_label("Name", exact=True).fill("writer")
+    await page.get_by_label("Description").fill("Writes reports")
+    await page.get_by_label("Time zone").fill("Mars/Olympus")
+    await page.get_by_label("Target (JSON)").fill('{"kind": "webhook", "url": "https://example.com/wake"}')
+    await page.get_by_role("button", name="Create").click()
+    await page.locator("#tz-error", has_text="Mars/Olympus").wait_for()
+    await page.get_by_label("Time zone").fill("Asia/Tokyo")
+    await page.get_by_role("button", name="Create").click()
+    # The secret of a new webhook is shown once.
+    await page.get_by_role("dialog").locator("pre", has_text="whsec_").wait_for()
+    await page.get_by_role("button", name="I have saved it").click()
+    await page.wait_for_url("**/agents/writer")
+    stored = (await ask("GET", "/agents/writer")).body
+    assert (stored["tz"], stored["description"]) == ("Asia/Tokyo", "Writes reports")
+
+    await page.get_by_role("link", name="Edit").click()
+    await page.get_by_label("Budget: tokens per day").fill("5000")
+    await ask("PUT", "/agents/writer", {**stored, "description": "Changed elsewhere"})
+    await page.get_by_role("button", name="Save").click()
+    await page.locator("[data-form-error]", has_text="was changed by others").wait_for()
+    await page.reload()
+    await page.get_by_label("Budget: tokens per day").fill("5000")
+    await page.get_by_role("button", name="Save").click()
+    await page.wait_for_url("**/agents/writer")
+    stored = (await ask("GET", "/agents/writer")).body
+    assert (stored["budget"], stored["description"]) == ({"tokensPerDay": 5000}, "Changed elsewhere")
+
+    await page.get_by_role("button", name="Deactivate").click()
+    await page.get_by_role("button", name="Continue").click()
+    await page.get_by_role("button", name="Activate", exact=True).wait_for()
+    after = (await ask("GET", "/agents/writer")).body
+    assert after["active"] is False
+    assert after["target"] == stored["target"], "the switch keeps all other fields"
+
+    await page.get_by_label("More actions").click()
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_label("Type writer to confirm").fill("writer")
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await page.wait_for_url("**/agents")
+    await page.locator(".toast", has_text="writer is deleted").wait_for()
+    assert (await ask("GET", "/agents/writer")).status == 404
+
+
+async def test_a_new_agent_does_not_replace_another(tab: Tab, ask: ApiClient) -> None:
+    tab.expected += ["status of 412"]
+    await ask("PUT", "/agents/writer", {"description": "the first"})
+    await tab.open("new-agent")
+    await tab.page.get_by_label("Name", exact=True).fill("writer")
+    await tab.page.get_by_role("button", name="Create").click()
+    await tab.page.locator("#name-error", has_text="There is an agent writer already").wait_for()
+    assert (await ask("GET", "/agents/writer")).body["description"] == "the first"
+
+
+async def test_an_agent_is_woken(tab: Tab, ask: ApiClient) -> None:
+    await ask("PUT", "/agents/writer", {"target": {"kind": "echo"}})
+    await tab.open("agents", "writer")
+    await tab.page.get_by_label("Message").fill("look at this")
+    await tab.page.get_by_role("button", name="Wake").click()
+    await tab.page.wait_for_url("**/runs/*")
+    (run,) = (await ask("GET", "/agents/writer/runs")).body["runs"]
+    assert (run["trigger"], run["payload"]) == ("user", {"message": "look at this"})
+
+
+async def test_an_incident_is_acknowledged_with_a_note(tab: Tab, ask: ApiClient) -> None:
+    world = await fill(ask)
+    await tab.open("incidents")
+    await tab.page.get_by_role("link", name="it never works").click()
+    await tab.page.get_by_label("Note").fill("known, wait for the vendor")
+    await tab.page.get_by_role("button", name="Acknowledge").click()
+    await tab.page.locator("dd", has_text="known, wait for the vendor").wait_for()
+    incident = (await ask("GET", f"/incidents/{world.incident}")).body
+    assert (incident["state"], incident["note"]) == ("acknowledged", "known, wait for the vendor")
+
+
+@pytest.mark.parametrize(("phone", "theme"), [(False, "light"), (True, "dark"), (True, "light")])
+async def test_pages_are_accessible_and_fit_with_hostile_text(
+    new_tab: NewTab, ask: ApiClient, phone: bool, theme: str
+) -> None:
+    world = await fill(ask, HOSTILE)
+
+    async def answered() -> bool:
+        reply = await ask("GET", f"/agents/{world.agent}/sessions/{world.session}")
+        return reply.status == 200 and len(reply.body["history"]) == 2
+
+    await eventually(answered)
+    tab = await new_tab(phone=phone, theme=theme)
+    for path in (
+        "agents",
+        f"agents/{world.agent}",
+        f"agents/{world.agent}/edit",
+        "new-agent",
+        f"agents/{world.agent}/sessions/{world.session}",
+        f"agents/{world.agent}/instances",
+        "dead-letters",
+        "dead-letters?view=runs",
+        "incidents",
+        f"incidents/{world.incident}",
+    ):
+        await tab.open(path)
+        assert await tab.page.evaluate(RULES) == [], path
+        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        assert await tab.page.evaluate("window.hacked") is None, path
