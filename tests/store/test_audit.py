@@ -301,5 +301,5 @@ async def test_a_page_reads_a_bounded_number_of_entries(store: Store, database: 
 
 
 async def test_an_entry_alone_is_part_of_the_chain(store: Store) -> None:
-    await store.record_audit([entry("channel.test")])
+    await store.append_audit([entry("channel.test")])
     assert await actions(store) == ["channel.test"]

@@ -71,7 +71,7 @@ from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.service.search import SearchService
 from wakeful.settings import Settings
 from wakeful.store.port import Store
-from wakeful.store.quotas import Allowance
+from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.rows import RunView
 
 
@@ -178,7 +178,7 @@ class Services:
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
         self.audit = AuditService(store, accounts)
-        self.quotas = QuotaService(store, accounts)
+        self.quotas = QuotaService(store, accounts, default_quotas(settings))
         self.cost = CostService(store, accounts)
         self.workflows = WorkflowService(store, accounts)
         self.incidents = IncidentService(store, accounts)
@@ -248,6 +248,19 @@ def allowance(settings: Settings) -> Allowance:
         live_per_workspace=settings.quota_jobs_per_workspace or None,
         live_per_agent=settings.quota_jobs_per_agent or None,
     )
+
+
+def default_quotas(settings: Settings) -> dict[tuple[str, bool], int | None]:
+    """Return the default limits by bucket, of workspaces (False) and agents (True)."""
+    jobs, instances = allowance(settings), instance_limits(settings)
+    return {
+        (CREATE_JOB, False): jobs.create_per_workspace,
+        (CREATE_JOB, True): jobs.create_per_agent,
+        (LIVE_JOBS, False): jobs.live_per_workspace,
+        (LIVE_JOBS, True): jobs.live_per_agent,
+        (INSTANCES, False): instances.per_workspace,
+        (INSTANCES, True): instances.per_agent,
+    }
 
 
 def instance_limits(settings: Settings) -> InstanceLimits:

@@ -138,8 +138,8 @@ class AccountStore(Protocol):
         """Return all workspaces, by name."""
         ...
 
-    async def workspace_names(self, prefix: str, limit: int) -> list[str]:
-        """Return the names of workspaces that begin like this, sorted."""
+    async def workspaces_named(self, prefix: str, limit: int) -> list[WorkspaceRow]:
+        """Return the workspaces whose names begin like this, by name."""
         ...
 
     async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:

@@ -86,10 +86,6 @@ class AuditStore(Protocol):
         """
         ...
 
-    async def record_audit(self, entries: Sequence[AuditEntry]) -> None:
-        """Append entries about operations that change nothing in the database."""
-        ...
-
     async def audit_head(self, workspace: str) -> tuple[int, str]:
         """Return number and hash of the newest entry, stored apart from the entries; (0, ''): none."""
         ...

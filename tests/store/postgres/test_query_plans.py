@@ -273,7 +273,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
     given: dict[str, list[object]] = {
         "WORKSPACE": ["ws-7"],
         "WORKSPACES": [],
-        "WORKSPACE_NAMES": ["ws-7", "ws-7~", 20],
+        "WORKSPACES_NAMED": ["ws-7", "ws-7~", 20],
         "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW, None, None],
         "AGENT": ["ws-5", "agent-5"],
         "LOCK_AGENT": ["ws-5", "agent-5"],

@@ -154,10 +154,32 @@ async def list_audit(
 @router.get(
     "/audit/verify", tags=["audit"], summary="Verify the audit log", responses=responses({200: "Verified"})
 )
-async def verify_audit(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """Check the hash chain from the start: a changed, removed or reordered entry breaks it."""
-    count, flaw = await services.audit.verify(principal, workspace)
-    return JsonResponse({"ok": flaw is None, "count": count, "flaw": flaw})
+async def verify_audit(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Continue after this entry.")] = 0,
+    hash: Annotated[str, Query(max_length=64, description="The hash of that entry.")] = "",
+    limit: Annotated[int | None, Query(ge=1, le=100_000, description="Check at most so many.")] = None,
+) -> Response:
+    """Check the hash chain from the start: a changed, removed or reordered entry breaks it.
+
+    With `limit`, only a part is checked, unless `complete` is true: continue with `count` as `after` and
+    with `hash`.
+    """
+    if limit is None and not after:
+        count, flaw = await services.audit.verify(principal, workspace)
+        return JsonResponse({"ok": flaw is None, "count": count, "flaw": flaw, "complete": True})
+    part = await services.audit.verify_part(principal, workspace, after, hash, limit or 100_000)
+    return JsonResponse(
+        {
+            "ok": part.flaw is None,
+            "count": part.entries,
+            "flaw": part.flaw,
+            "complete": part.complete,
+            "hash": part.hash,
+        }
+    )
 
 
 # --- workflows -------------------------------------------------------------------------------------

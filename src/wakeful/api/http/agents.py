@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.etags import etag, matches
+from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import NotFound
@@ -36,15 +37,20 @@ CreateAgentOnly = Annotated[
 
 
 @router.get("", tags=["workspaces"], summary="List workspaces", responses=responses({200: "Workspaces"}))
-async def list_workspaces(services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """The workspaces of the key."""
-    return JsonResponse(
-        {
-            "workspaces": [
-                serialize_workspace(principal, row) for row in await services.workspaces.list(principal)
-            ]
-        }
-    )
+async def list_workspaces(
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    prefix: Annotated[
+        str | None, Query(max_length=64, description="Only names that begin like this.")
+    ] = None,
+    limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE, description="At most so many.")] = None,
+) -> Response:
+    """The workspaces that the key may see, by name."""
+    if prefix is None and limit is None:
+        rows = await services.workspaces.list(principal)
+    else:
+        rows = await services.workspaces.search(principal, prefix or "", limit or MAX_PAGE)
+    return JsonResponse({"workspaces": [serialize_workspace(principal, row) for row in rows]})
 
 
 @router.get(

@@ -30,6 +30,19 @@ class Verified(NamedTuple):
     flaw: str | None
 
 
+class VerifiedPart(NamedTuple):
+    """The result of a part of a verification."""
+
+    #: the number of the last entry that was checked
+    entries: int
+    #: the error of the first invalid entry; None: all are valid
+    flaw: str | None
+    #: the hash of that entry, with which the next part continues
+    hash: str
+    #: whether there is nothing more to check
+    complete: bool
+
+
 class AuditService:
     """Lists audit entries and verifies the chain."""
 
@@ -76,19 +89,34 @@ class AuditService:
         self, principal: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None
     ) -> Verified:
         """Check the hash chain from the start: a changed, removed or reordered entry breaks it."""
+        part = VerifiedPart(0, None, "", False)
+        while not part.complete:
+            part = await self.verify_part(principal, workspace, part.entries, part.hash, _PAGE)
+            progress(part.entries)
+        return Verified(part.entries, part.flaw)
+
+    async def verify_part(
+        self, principal: Principal, workspace: str, after: int, hash: str, limit: int
+    ) -> VerifiedPart:
+        """Check the entries after number `after`, whose hash is `hash`, at most `limit`."""
         await self._accounts.authorize(principal, "audit.read", workspace)
         newest, newest_hash = await self._store.audit_head(workspace)
-        count, before = 0, ""
-        while True:
-            rows = await self._store.audit(workspace, after=count, limit=_PAGE)
-            found = flaw(rows, count, before)
+        end = after + limit
+        while after < end:
+            rows = await self._store.audit(workspace, after=after, limit=min(_PAGE, end - after))
+            found = flaw(rows, after, hash)
             for row in rows:
                 if found is None and row.seq == newest and row.hash != newest_hash:
                     found = f"entry {newest} is not the one that was written last"
             if found is not None:
-                return Verified(count + len(rows), found)
+                return VerifiedPart(after + len(rows), found, hash, True)
             if not rows:
-                missing = f"entries {count + 1} to {newest} are gone" if count < newest else None
-                return Verified(count, missing)
-            count, before = rows[-1].seq, rows[-1].hash
-            progress(count)
+                missing = f"entries {after + 1} to {newest} are gone" if after < newest else None
+                return VerifiedPart(after, missing, hash, True)
+            after, hash = rows[-1].seq, rows[-1].hash
+        return VerifiedPart(after, None, hash, False)
+
+    async def newest(self, principal: Principal, workspace: str) -> int:
+        """Return the number of the newest entry; 0: there is none."""
+        await self._accounts.authorize(principal, "audit.read", workspace)
+        return (await self._store.audit_head(workspace))[0]

@@ -116,7 +116,7 @@ class ChannelService:
             sent = SendResult("unknown", f"no response within {_TIMEOUT_S:.0f} s; it may have arrived")
         result = TestResult(sent.outcome, sent.error or None, round(1_000 * (loop.time() - began)))
         details = compact({"outcome": result.outcome, "error": result.error})
-        await self._store.record_audit([principal.entry(workspace, "channel.test", name, details)])
+        await self._store.append_audit([principal.entry(workspace, "channel.test", name, details)])
         return result
 
 

@@ -27,8 +27,8 @@ LISTED: Final = 50
 #: How many days a report has at most, and without a range.
 MAX_DAYS: Final = 92
 DEFAULT_DAYS: Final = 30
-#: How many of those considered are summed.
-_CANDIDATES: Final = 2 * LISTED
+#: How many of those considered are summed, for each one that is listed.
+_CANDIDATES: Final = 2
 #: How many budgets of agents, and how many used up ones of jobs, a report has.
 _BUDGETS: Final = 200
 _EPOCH: Final = date(1970, 1, 1)
@@ -122,8 +122,8 @@ class CostService:
         days = read_days(first, last, today)
         agents: list[tuple[str, str]] = []
         if only is None:
-            agents = await self._store.top_agents(workspace, days, PER_DAY, _CANDIDATES)
-        jobs = await self._store.top_jobs(workspace, only, days, PER_DAY, _CANDIDATES)
+            agents = await self._store.top_agents(workspace, days, PER_DAY, _CANDIDATES * limit)
+        jobs = await self._store.top_jobs(workspace, only, days, PER_DAY, _CANDIDATES * limit)
         whole = (only or "", "")
         spent = by_owner(await self._store.spending(workspace, [whole, *agents, *jobs], days), days)
         budgets = await self._budgets(workspace, only, today)

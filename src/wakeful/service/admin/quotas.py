@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from wakeful.document.values import compact
@@ -19,9 +20,13 @@ _LARGEST: Final = 2**31 - 1
 class QuotaService:
     """Lists and sets quotas."""
 
-    def __init__(self, store: Store, accounts: Accounts) -> None:
+    def __init__(
+        self, store: Store, accounts: Accounts, defaults: Mapping[tuple[str, bool], int | None]
+    ) -> None:
         self._store = store
         self._accounts = accounts
+        #: the installation's limits by bucket and whether they are those of an agent; None: no limit
+        self.defaults = defaults
 
     async def list(self, principal: Principal, workspace: str) -> list[QuotaRow]:
         """List limits and usage; an agent sees its own."""

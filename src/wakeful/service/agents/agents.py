@@ -352,13 +352,18 @@ class WorkspaceService:
 
     async def list(self, principal: Principal) -> list[WorkspaceRow]:
         """List the workspaces of the principal."""
-        return [row for row in await self._store.workspaces() if principal.workspace in (None, row.name)]
+        if principal.workspace is None:
+            return await self._store.workspaces()
+        row = await self._store.workspace(principal.workspace)
+        return [] if row is None else [row]
 
-    async def names(self, principal: Principal, prefix: str = "", limit: int = 20) -> builtins.list[str]:
-        """Return the names of workspaces that begin like this, sorted. A key of one sees its own."""
-        if principal.workspace is not None:
-            return [principal.workspace] if principal.workspace.startswith(prefix) else []
-        return await self._store.workspace_names(prefix[:64] if is_storable(prefix) else "", limit)
+    async def search(
+        self, principal: Principal, prefix: str = "", limit: int = 20
+    ) -> builtins.list[WorkspaceRow]:
+        """List the workspaces of the principal whose names begin like this, by name."""
+        if principal.workspace is None:
+            return await self._store.workspaces_named(prefix[:64] if is_storable(prefix) else "~", limit)
+        return [row for row in await self.list(principal) if row.name.startswith(prefix)]
 
     async def get(self, principal: Principal, name: str) -> WorkspaceRow:
         """Return the workspace, or raise NotFound."""

@@ -20,7 +20,7 @@ WORKSPACE: Final = f"{_WORKSPACE} WHERE name = $1"
 #: the primary key, all of it in its order
 WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 #: the primary key: a range of it, in its order
-WORKSPACE_NAMES: Final = "SELECT name FROM workspaces WHERE name >= $1 AND name < $2 ORDER BY name LIMIT $3"
+WORKSPACES_NAMED: Final = f"{_WORKSPACE} WHERE name >= $1 AND name < $2 ORDER BY name LIMIT $3"
 #: the primary key
 PUT_WORKSPACE: Final = """
     INSERT INTO workspaces (name, tz, description, created_at, updated_at, budget, alerts)
@@ -106,9 +106,9 @@ async def workspaces(session: Session) -> list[WorkspaceRow]:
     return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES)]
 
 
-async def workspace_names(session: Session, prefix: str, limit: int) -> list[str]:
-    """Return the names of workspaces that begin like this. `~` comes after all characters of a name."""
-    return [row[0] for row in await session.rows(WORKSPACE_NAMES, prefix, f"{prefix}~", limit)]
+async def workspaces_named(session: Session, prefix: str, limit: int) -> list[WorkspaceRow]:
+    """Return the workspaces whose names begin like this. `~` comes after all characters of a name."""
+    return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES_NAMED, prefix, f"{prefix}~", limit)]
 
 
 async def put_workspace(session: Session, row: WorkspaceRow) -> None:

@@ -11,7 +11,6 @@ from wakeful.store.idempotency import StoredResponse
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.sql import accounts, audit, idempotency, quotas, workflows
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Session
 from wakeful.store.workflows import WorkflowRow
 
 D = TypeVar("D")
@@ -28,8 +27,8 @@ class SqlAdmin(SqlBase[D]):
     async def workspaces(self) -> list[WorkspaceRow]:
         return await self._read(accounts.workspaces)
 
-    async def workspace_names(self, prefix: str, limit: int) -> list[str]:
-        return await self._read(accounts.workspace_names, prefix, limit)
+    async def workspaces_named(self, prefix: str, limit: int) -> list[WorkspaceRow]:
+        return await self._read(accounts.workspaces_named, prefix, limit)
 
     async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
         await self._record(Recorded(entries, always), self._shared(accounts.put_workspace), row)
@@ -95,12 +94,6 @@ class SqlAdmin(SqlBase[D]):
         self, workspace: str, only: AuditFilter, *, before: int | None, limit: int, considered: int
     ) -> AuditPage:
         return await self._read(audit.filtered, workspace, only, before, limit, considered)
-
-    async def record_audit(self, entries: Sequence[AuditEntry]) -> None:
-        async def nothing(session: Session) -> None:
-            pass
-
-        await self._record(Recorded(entries, always), self._shared(nothing))
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:
         return await self._read(audit.head, workspace)

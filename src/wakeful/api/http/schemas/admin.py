@@ -300,7 +300,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "Audit": page_of("entries", "Entry"),
-    "Verified": response({"ok": BOOLEAN, "count": WHOLE, "flaw": or_null(TEXT)}),
+    "Verified": response(
+        {
+            "ok": BOOLEAN,
+            "count": {**WHOLE, "description": "The number of the last entry that was checked."},
+            "flaw": or_null(TEXT),
+            "complete": BOOLEAN,
+            "hash": TEXT,
+        },
+        "hash",
+    ),
     "Incident": response(
         {
             "id": ID,

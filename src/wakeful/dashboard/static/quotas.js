@@ -1,0 +1,62 @@
+// Set the limit of a workspace or agent.
+
+import { path, request } from "./api.js";
+import { toastLater } from "./actions.js";
+import { element } from "./dialogs.js";
+
+export default function quotas(root) {
+  root.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-set-limit]");
+    if (button) ask(button);
+  });
+}
+
+function field(id, label, control, hint) {
+  control.id = id;
+  const parts = [element("label", { htmlFor: id, textContent: label }), control];
+  if (hint) {
+    control.setAttribute("aria-describedby", `${id}-hint`);
+    parts.push(element("p", { id: `${id}-hint`, className: "hint", textContent: hint }));
+  }
+  return element("div", { className: "field" }, ...parts);
+}
+
+function ask(button) {
+  const { agent = "", bucket = "", limit = "" } = button.dataset;
+  const buckets = JSON.parse(document.querySelector("[data-buckets]").dataset.buckets);
+  const owner = element("input", { value: agent, maxLength: 64, autocomplete: "off" });
+  const which = element("select", {});
+  which.append(...buckets.map(([value, textContent]) => element("option", { value, textContent, selected: value === bucket })));
+  const most = element("input", { type: "number", min: 0, max: 2147483647, value: limit });
+  const problem = element("p", { className: "error", role: "alert" });
+  const send = element("button", { type: "submit", className: "button primary", textContent: "Save" });
+  const cancel = element("button", { type: "button", className: "button", textContent: "Cancel", onclick: () => dialog.close() });
+  const form = element(
+    "form",
+    {},
+    element("h2", { textContent: "Set a limit" }),
+    field("quota-agent", "Agent", owner, "Empty: the whole workspace."),
+    field("quota-bucket", "Bucket", which),
+    field("quota-limit", "Limit", most, "Empty: the default of the installation."),
+    problem,
+    element("div", { className: "actions" }, cancel, send),
+  );
+  const dialog = element("dialog", { ariaLabel: "Set a limit" }, form);
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const body = { agent: owner.value.trim() || null, bucket: which.value, limit: most.value === "" ? null : Number(most.value) };
+    try {
+      await request("PUT", path("quotas"), body);
+      toastLater("The limit is set");
+      location.reload();
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+  });
+  document.body.append(dialog);
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    button.focus();
+  });
+  dialog.showModal();
+}
