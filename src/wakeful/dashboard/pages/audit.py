@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import PageDep, page_router
+from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.errors import InvalidArgument
 from wakeful.store.audit import AuditPage
 
@@ -53,7 +54,38 @@ async def audit(page: PageDep) -> Response:
         newest=newest,
         filtered=any(name in page.query for name in _FILTERS),
         kinds=_KINDS,
+        names=await _key_names(page) if found.rows else {},
+        in_words=in_words,
     )
+
+
+async def _key_names(page: Page) -> dict[str, str]:
+    """Return the names of keys by actor."""
+    if not page.may("key"):
+        return {}
+    keys = await page.services.keys.list(page.principal, page.workspace)
+    return {f"key:{key.id}": key.name for key in keys}
+
+
+def in_words(details: str) -> str:
+    """Return the details of an entry in one line.
+
+    >>> in_words('{"role":"admin","agent":null,"fields":["tz","target"]}')
+    'role admin, fields tz target'
+    """
+    try:
+        read: Any = json.loads(details)
+    except ValueError:
+        return details
+    if not isinstance(read, dict):
+        return details
+    return ", ".join(f"{name} {_word(value)}" for name, value in read.items() if value is not None)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _instant(name: str, text: str | None) -> int | None:

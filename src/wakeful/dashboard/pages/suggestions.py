@@ -116,7 +116,7 @@ def shown(name: str, value: Json) -> str:
     ('10 m', '50 %', 'false', '12')
     """
     if value is None:
-        return "–"
+        return "not set"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

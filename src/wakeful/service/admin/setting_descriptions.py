@@ -52,7 +52,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "max_unauthenticated_connections": "Open RPC connections without credentials yet; 0 is unlimited.",
     "session_idle_hours": "Hours without a request after which a sign-in ends.",
     "session_max_hours": "Hours after which a sign-in ends in any case.",
-    "failed_sign_ins_per_minute": "Sign-ins that may fail per minute and client address.",
+    "failed_sign_ins_per_minute": "Failed sign-ins that an address may make per minute; 0 is unlimited.",
     "admin_key": "An admin key for all workspaces that is accepted from the start.",
     "jwt_secret": "Accept tokens signed with this secret.",
     "jwks_url": "Accept tokens signed by a key of the key set at this URL.",

@@ -84,7 +84,7 @@ def describe(settings: Settings, environment: Mapping[str, str], file: Path) -> 
             source,
             secret,
             value not in (None, (), {}),
-            DESCRIPTIONS[name],
+            DESCRIPTIONS.get(name, ""),
         )
 
 
@@ -100,7 +100,7 @@ def _named(
         variable = PREFIX + _BY_NAME[name] + each.upper().replace("-", "_")
         secret = name in _SECRET
         shown = None if secret else _text(name, value)
-        yield SettingState(variable, shown, source, secret, True, DESCRIPTIONS[name])
+        yield SettingState(variable, shown, source, secret, True, DESCRIPTIONS.get(name, ""))
 
 
 def _read(environment: Mapping[str, str], file: Path | None) -> Settings:
