@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.errors import InvalidArgument
-from wakeful.store.audit import AuditPage
+from wakeful.service.admin.audit import AuditPage
 
 router = page_router()
 

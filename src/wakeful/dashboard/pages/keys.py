@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.store.accounts import KeyRow
+from wakeful.service.auth.keys import KeyRow
 
 router = page_router()
 

@@ -12,6 +12,9 @@ from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.quotas import BUCKETS as BUCKETS
+from wakeful.store.quotas import CREATE_JOB as CREATE_JOB
+from wakeful.store.quotas import INSTANCES as INSTANCES
+from wakeful.store.quotas import LIVE_JOBS as LIVE_JOBS
 from wakeful.store.quotas import QuotaRow
 
 _LARGEST: Final = 2**31 - 1

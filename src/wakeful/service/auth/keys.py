@@ -22,7 +22,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.background_writes import BackgroundWrites
 from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
 from wakeful.settings import API_KEY
-from wakeful.store.accounts import KeyRow
+from wakeful.store.accounts import KeyRow as KeyRow
 from wakeful.store.port import Store
 from wakeful.stored_text import UNSTORABLE, is_storable
 
