@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from aiohttp import web
 from fastapi.routing import APIRoute
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, served
 from tests.support.browser_client import BrowserClient, browsing
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
 from wakeful.dashboard.context import PageRoute
 from wakeful.dashboard.routes import routers
 from wakeful.service.auth.access import LOCAL
@@ -25,7 +28,7 @@ PUBLIC = {"/sign-in", "/sign-out", "/assets/{asked}/{name}"}
 
 @pytest.fixture
 async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
-    app = new_app()
+    app = new_app(commands=["true"])
     async with app, served(app) as client:
         await app.services.workspaces.put(LOCAL, "acme", {})
         for agent in ("writer", "painter"):
@@ -45,7 +48,11 @@ async def _address(ask: ApiClient, path: str, workspace: str = "default", agent:
     """Return the address of a page with parameters that exist where that is easy."""
     runs = (await ask("GET", f"/agents/{agent}/runs")).body["runs"]
     known = {"workspace": workspace, "agent": agent, "name": "digest", "run_id": runs[0]["id"]}
-    return re.sub(r"\{(\w+)(?::path)?\}", lambda found: known.get(found[1], "nothing"), path)
+    return _filled(path, known, "nothing")
+
+
+def _filled(path: str, known: Mapping[str, str], other: str) -> str:
+    return re.sub(r"\{(\w+)(?::path)?\}", lambda found: known.get(found[1], other), path)
 
 
 def test_only_signing_in_and_out_changes_something() -> None:
@@ -117,6 +124,55 @@ async def test_pages_for_admins_are_refused_to_others(ask: ApiClient, browser: B
             if path.split("/")[3:4] and path.split("/")[3] in ADMIN_PAGES:
                 reply = await browser("GET", await _address(ask, path))
                 assert reply.status in (403, 404), (role, path, reply.status)
+
+
+@on_one_store
+async def test_no_page_shows_credentials_to_a_member_or_an_agent(
+    ask: ApiClient, browser: BrowserClient, receiver: Receiver
+) -> None:
+    secrets = [f"s3cret-{name}" for name in ("header", "password", "query", "alert", "env", "token")]
+    header, password, query, alert, env, token = secrets
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=500 if "x-key" in request.headers else 200)
+
+    receiver.answer = answer
+    address = receiver.url.replace("http://", f"http://me:{password}@") + f"?key={query}"
+    target = {"kind": "webhook", "url": address, "headers": {"x-key": header}}
+    alerts = {"url": f"{receiver.url}/{alert}", "failures": 1}
+    assert (await ask("PUT", "/agents/writer", {"target": target, "alerts": alerts})).status == 200
+    failing = {"name": "failing", "schedule": SELDOM, "target": target, "maxAttempts": 1}
+    assert (await ask("POST", "/agents/writer/jobs", failing)).status == 201
+    checked = {
+        "target": {"kind": "command", "argv": ["true"], "env": {"JOB_X": env}},
+        "precheck": target,
+        "verify": {"kind": "http", "url": f"https://example.com/?token={token}"},
+    }
+    assert (await ask("PATCH", "/agents/writer/jobs/digest", checked)).status == 200
+    await ask("POST", "/agents/writer/jobs/failing/run")
+
+    async def alerted() -> bool:
+        runs = (await ask("GET", "/agents/writer/runs")).body["runs"]
+        return any(run["job"] == "wakeful-alerts" and run["finishedAt"] for run in runs)
+
+    await eventually(alerted)
+    runs = (await ask("GET", "/agents/writer/runs")).body["runs"]
+    jobs = ("failing", "digest", "wakeful-alerts")
+    incident = (await ask("GET", "/incidents")).body["incidents"][0]["id"]
+    addresses = []
+    for path in PAGES:
+        for job in jobs if "{name}" in path else jobs[:1]:
+            for run in runs if "{run_id}" in path else runs[:1]:
+                known = {"workspace": "default", "agent": "writer", "name": job, "run_id": run["id"]}
+                known |= {"incident_id": incident}
+                addresses.append(_filled(path, known, "main"))
+    for role, given in (("member", {}), ("agent", {"agent": "writer"})):
+        await browser.sign_in((await ask.new(role, **given)).key)
+        for address in addresses:
+            reply = await browser("GET", address)
+            assert reply.status in (200, 303, 403, 404), (address, reply.status)
+            shown = [secret for secret in secrets if secret in reply.body]
+            assert not shown, (role, address, shown)
 
 
 @on_one_store

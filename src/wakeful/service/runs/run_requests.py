@@ -15,7 +15,7 @@ from wakeful.instants import iso_utc
 from wakeful.job import Json, Work
 from wakeful.launch.trace_context import launch_ids
 from wakeful.prechecks import with_context
-from wakeful.service.auth.masking import masked
+from wakeful.service.auth.masking import masked_document
 from wakeful.store.rows import AttemptView, RunView
 
 _SIGNATURES: Final = ("x-wakeful-signature", "webhook-signature")
@@ -57,7 +57,7 @@ def attempt_request(
     run: RunView, attempt: AttemptView, target: Mapping[str, Json], payload: str | None
 ) -> AttemptRequest:
     """Return the request of an attempt. The target is that of the job as it is now."""
-    shown = masked(dict(target))
+    shown = masked_document({"name": run.job_name, "target": dict(target)})["target"]
     assert isinstance(shown, dict)
     kind = str(target.get("kind", "pull"))
     url = shown.get("url")
