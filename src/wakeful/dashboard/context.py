@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, Final, cast
 from urllib.parse import quote, urlencode
 
@@ -108,8 +109,13 @@ def theme_of(request: Request) -> str | None:
     return chosen if chosen in THEMES else None
 
 
+@lru_cache(maxsize=2048)
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
+
+
 def _address(root: str, workspace: str, parts: tuple[str, ...], query: dict[str, object]) -> str:
-    path = "/".join(quote(part, safe="") for part in (workspace, *parts))
+    path = "/".join(map(_quoted, (workspace, *parts)))
     given = {key: str(value) for key, value in query.items() if value is not None and value != ""}
     slash = "" if parts else "/"
     return f"{root}/{path}{slash}" + (f"?{urlencode(given)}" if given else "")
