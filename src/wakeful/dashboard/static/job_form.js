@@ -139,6 +139,12 @@ export default function jobForm(form) {
     form.querySelector("[data-test-result]").replaceChildren();
   }
   kind.addEventListener("change", showKind);
+  fields.get("agentId").addEventListener("change", async () => {
+    const { target } = await get(path("agents", agent())).catch(() => ({}));
+    const about = target ? `: ${target.kind} ${target.url ?? target.name ?? ""}` : " (none: an executor claims the runs)";
+    kind.options[0].text = `That of the agent${about}`;
+    showKind();
+  });
   showKind();
 
   testButton.addEventListener("click", async () => {
@@ -253,6 +259,7 @@ export default function jobForm(form) {
   for (const [name, value] of Object.entries(JSON.parse(form.dataset.suggested || "{}"))) take(name, value);
   refreshPreview();
   refreshState();
+  form.dataset.ready = "";
 }
 
 // Show the secret of a new webhook. It is not shown again.
