@@ -31,6 +31,7 @@ PLAIN: Final = (
     "quotas",
     "channels",
     "workers",
+    "workspace",
     "settings",
 )
 
