@@ -28,7 +28,6 @@ STATES: Final[Mapping[str, str]] = {
     "disabled": "Disabled",
     "failing": "Failing",
     "approval": "Waits for approval",
-    "inactive": "Agent inactive",
     "ended": "Ended",
     "open": "Open",
     "acknowledged": "Acknowledged",

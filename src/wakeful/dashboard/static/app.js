@@ -3,6 +3,7 @@
 import { startActions } from "./actions.js";
 import { startLive } from "./live.js";
 import { remember } from "./morph.js";
+import { startPalette } from "./palette.js";
 import { startShell } from "./shell.js";
 import { startTimes } from "./time.js";
 
@@ -10,6 +11,7 @@ startShell();
 startTimes();
 startActions();
 startLive();
+startPalette();
 loadModules(document);
 document.addEventListener("wakeful:replaced", (event) => loadModules(event.target));
 

@@ -67,6 +67,7 @@ TABLE = [
     Row("POST", f"{_OWN}/rotate-secret", None, _admins()),
     Row("DELETE", _OWN, None, _admins()),
     Row("GET", f"{HOME}/jobs", None, _all(_OK)),
+    Row("GET", f"{HOME}/search", None, _all(_OK)),
     Row("GET", f"{HOME}/jobs/digest", None, _all()),
     Row("POST", f"{HOME}/jobs/pause", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),
     Row("POST", f"{HOME}/jobs/resume", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),

@@ -1,0 +1,159 @@
+"""The list of jobs in a browser: search, selection, bulk actions with undo, keyboard and phone."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.async_api import expect
+
+from tests.browser.conftest import PATIENCE_MS, NewTab, Tab
+from tests.support.api_client import HOME, ApiClient
+
+expect.set_options(timeout=PATIENCE_MS)
+SELDOM = "0 0 1 1 *"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+async def some_jobs(ask: ApiClient, count: int, agent: str = "default", **fields: object) -> None:
+    for number in range(count):
+        document = {"name": f"job-{number:02d}", "schedule": SELDOM, **fields}
+        made = await ask("POST", f"{HOME}/agents/{agent}/jobs", document)
+        assert made.status == 201, made.body
+
+
+def rows(tab: Tab) -> Any:
+    return tab.page.locator("#list tbody tr")
+
+
+async def states(ask: ApiClient) -> dict[str, str]:
+    jobs = (await ask("GET", "/jobs", include_disabled="true", limit=500)).body["jobs"]
+    return {f"{job['agentId']}/{job['name']}": job["disabledReason"] or "active" for job in jobs}
+
+
+async def test_a_search_while_typing_keeps_the_address_and_the_back_button_works(
+    ask: ApiClient, tab: Tab
+) -> None:
+    await some_jobs(ask, 12, labels={"note": HOSTILE})
+    await some_jobs(ask, 3, agent="ops")
+    await tab.open("jobs")
+    await expect(rows(tab)).to_have_count(15)
+    await expect(tab.page.locator("#list")).to_contain_text(HOSTILE)
+    await tab.page.keyboard.press("/")
+    await tab.page.keyboard.type("ops")
+    await expect(rows(tab)).to_have_count(3)
+    await expect(tab.page).to_have_url(re.compile(r"\?q=ops$"))
+    await expect(tab.page.locator("[data-found]")).to_have_text("3 jobs")
+    assert await tab.page.evaluate("document.activeElement.name") == "q", "the field keeps the focus"
+    await tab.page.get_by_label("State").select_option("paused")
+    await expect(tab.page.get_by_text("No job matches")).to_be_visible()
+    await tab.page.go_back()
+    await expect(rows(tab)).to_have_count(3)
+    await expect(tab.page.get_by_label("Search by name or agent")).to_have_value("ops")
+    await tab.page.go_back()
+    await expect(rows(tab)).to_have_count(15)
+    await tab.page.goto(f"{tab.url}/workspaces/default/jobs?q=ops%2Fjob-01")
+    await expect(rows(tab)).to_have_count(1)
+
+
+async def test_a_selected_range_is_paused_with_a_note_and_undone(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 6)
+    await tab.open("jobs")
+    boxes = tab.page.locator("input[data-id]")
+    await boxes.nth(1).check()
+    await boxes.nth(4).click(modifiers=["Shift"])
+    await expect(tab.page.locator("[data-selected]")).to_have_text("4 selected")
+    await tab.page.locator("[data-bulk=pause]").click()
+    dialog = tab.page.get_by_role("dialog", name="Pause 4 jobs")
+    await expect(dialog.locator("li")).to_have_text([f"default/job-0{n}" for n in (1, 2, 3, 4)])
+    await dialog.get_by_label("Note").fill(HOSTILE)
+    await dialog.get_by_role("button", name="Pause 4 jobs").click()
+    await expect(tab.page.locator(".toast")).to_contain_text("4 jobs paused")
+    await expect(tab.page.locator("#list .state-paused")).to_have_count(4)
+    assert [name for name, state in (await states(ask)).items() if state == "paused"] == [
+        f"default/job-0{n}" for n in (1, 2, 3, 4)
+    ]
+    assert (await ask("GET", f"{HOME}/agents/default/jobs/job-02")).body["pauseNote"] == HOSTILE
+    await tab.page.get_by_role("button", name="Undo").click()
+    await expect(tab.page.locator("#list .state-paused")).to_have_count(0)
+    assert set((await states(ask)).values()) == {"active"}
+
+
+async def test_all_that_match_are_deleted_after_a_typed_confirmation(ask: ApiClient, tab: Tab) -> None:
+    await ask.app.jobs.create_many([{"name": f"old-{n:03d}", "schedule": SELDOM} for n in range(130)])
+    await some_jobs(ask, 2)
+    await tab.open("jobs?q=old")
+    await expect(rows(tab)).to_have_count(50)
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await expect(tab.page.locator("[data-selected]")).to_have_text("50 selected")
+    await tab.page.get_by_role("button", name="Select all 130 that match").click()
+    await expect(tab.page.locator("[data-selected]")).to_have_text("All 130 jobs that match are selected")
+    await tab.page.locator("[data-bulk=delete]").click()
+    dialog = tab.page.get_by_role("dialog", name="Delete 130 jobs")
+    await expect(dialog).to_contain_text("and 120 more")
+    confirm = dialog.get_by_role("button", name="Delete 130 jobs")
+    await expect(confirm).to_be_disabled()
+    await dialog.get_by_label('Type "delete 130" to confirm').fill("delete 13")
+    await expect(confirm).to_be_disabled()
+    await dialog.get_by_label('Type "delete 130" to confirm').fill("delete 130")
+    await confirm.click()
+    await expect(tab.page.locator(".toast")).to_contain_text("130 jobs deleted")
+    await expect(tab.page.get_by_text("No job matches")).to_be_visible()
+    assert list(await states(ask)) == ["default/job-00", "default/job-01"]
+
+
+async def test_failures_of_single_jobs_are_listed(ask: ApiClient, new_tab: NewTab) -> None:
+    await some_jobs(ask, 2, agent="ops")
+    agent = await ask.new("agent", agent="ops")
+    await agent("POST", f"{HOME}/agents/ops/jobs", {"name": "own", "schedule": SELDOM})
+    tab = await new_tab(agent)
+    await tab.open("jobs")
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await tab.page.locator("[data-bulk=delete]").click()
+    await tab.page.get_by_role("button", name="Delete 3 jobs").click()
+    failed = tab.page.get_by_role("dialog", name="What failed")
+    await expect(failed.locator("li")).to_have_count(2)
+    await expect(failed).to_contain_text("was created by an admin")
+    await failed.get_by_role("button", name="Close").click()
+    await expect(rows(tab)).to_have_count(2)
+
+
+async def test_runs_that_have_not_started_can_be_cancelled(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 3, target={"kind": "pull"})
+    await tab.open("jobs")
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await tab.page.locator("[data-bulk=run]").click()
+    await tab.page.get_by_role("button", name="Run 3 jobs").click()
+    await expect(tab.page.locator(".toast")).to_contain_text("3 runs started")
+    await tab.page.get_by_role("button", name="Cancel those not started").click()
+    await expect(tab.page.locator(".toast").last).to_contain_text("3 cancelled")
+    runs = (await ask("GET", "/runs")).body["runs"]
+    assert [run["state"] for run in runs] == ["cancelled"] * 3
+
+
+async def test_the_menu_of_a_row_acts_on_that_job_by_keyboard_alone(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 2)
+    await tab.open("jobs")
+    await tab.page.get_by_label("Actions for default/job-01").focus()
+    await tab.page.keyboard.press("Enter")
+    await tab.page.keyboard.press("Tab")
+    await tab.page.keyboard.press("Tab")
+    assert await tab.page.evaluate("document.activeElement.textContent") == "Pause"
+    await tab.page.keyboard.press("Enter")
+    await expect(tab.page.get_by_role("dialog", name="Pause 1 job")).to_be_visible()
+    await tab.page.keyboard.type("by keyboard")
+    await tab.page.keyboard.press("Enter")
+    await expect(tab.page.locator("#list .state-paused")).to_have_count(1)
+    assert await states(ask) == {"default/job-00": "active", "default/job-01": "paused"}
+
+
+async def test_the_list_fits_a_phone_and_shows_the_last_outcomes(ask: ApiClient, new_tab: NewTab) -> None:
+    await some_jobs(ask, 2, target={"kind": "function", "name": "nothing"})
+    await ask("POST", "/jobs/run", {"all": True})
+    tab = await new_tab(phone=True, theme="dark")
+    await tab.open("jobs")
+    await expect(tab.page.locator(".chart-outcome-bars rect")).to_have_count(2)
+    assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await tab.page.get_by_label("Select default/job-00").check()
+    await expect(tab.page.locator("[data-selection-bar]")).to_be_visible()
+    assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
