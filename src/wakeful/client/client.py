@@ -125,6 +125,10 @@ class AsyncClient:
         """
         return await self._rest.cost(first=first, last=last, agent=agent, limit=limit)
 
+    async def sign_in_link(self) -> str:
+        """Return a link to the dashboard that signs in with the key of this client, once, in five minutes."""
+        return str((await self._rest.sign_in_link())["url"])
+
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""
         return await self._rest.slo()

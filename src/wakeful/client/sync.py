@@ -231,6 +231,7 @@ class Client(_Part[AsyncClient]):
     status = blocking(AsyncClient.status)
     doctor = blocking(AsyncClient.doctor)
     cost = blocking(AsyncClient.cost)
+    sign_in_link = blocking(AsyncClient.sign_in_link)
     slo = blocking(AsyncClient.slo)
     ready = blocking(AsyncClient.ready)
 

@@ -172,6 +172,7 @@ async def test_agents_keys_audit_quotas_and_workflows(client: AsyncClient):
     assert (await client.audit.verify())["flaw"] is None
     assert (await client.status())["engine"] is True
     assert "deadLetterRatio" in await client.slo()
+    assert "/sign-in#wl_" in await client.sign_in_link()
     assert await client.ready()
     assert isinstance(await client.quotas.list(), list)
 

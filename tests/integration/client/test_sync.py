@@ -92,6 +92,7 @@ async def test_dead_letters_agents_keys_audit_and_workflows(program: Program[Non
         assert client.status()["engine"] is True
         assert client.ready()
         assert "deadLetterRatio" in client.slo()
+        assert "/sign-in#wl_" in client.sign_in_link()
         assert isinstance(client.quotas.list(), list)
 
     await program(work)

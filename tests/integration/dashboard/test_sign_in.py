@@ -63,6 +63,7 @@ async def test_a_person_signs_in_uses_the_api_and_signs_out(ask: ApiClient, brow
     assert (ask.key or "-") not in str(reply)
     reply = await browser("GET", f"{HOME}/jobs")
     assert (reply.status, reply.headers["cache-control"]) == (200, "no-store")
+    assert reply.headers["x-content-type-options"] == "nosniff"
     reply = await browser("POST", "/sign-out", form={"csrf": browser.csrf["x-wakeful-csrf"]})
     assert (reply.status, reply.headers["location"]) == (303, "/sign-in")
     assert "max-age=0" in reply.headers["set-cookie"].lower()
@@ -310,25 +311,6 @@ async def test_a_session_ends_without_requests_and_after_its_whole_time(
         assert await browser.status() == 401
 
 
-async def test_the_last_request_is_written_once_a_minute(moved: ApiClient, clock: MovableClock):
-    async with browsing(moved.url) as browser:
-        await browser.sign_in(moved.key)
-        services = moved.app.services
-        key_id = (await services.keys.authenticate(moved.key)).actor.removeprefix("key:")
-        (before,) = await services.web_sessions.list(LOCAL, "default", key_id)
-        clock.advance(timedelta(seconds=50))
-        assert await browser.status() == 200
-        assert await services.web_sessions.list(LOCAL, "default", key_id) == [before]
-        clock.advance(timedelta(seconds=11))
-        assert await browser.status() == 200
-
-        async def written() -> bool:
-            (row,) = await services.web_sessions.list(LOCAL, "default", key_id)
-            return row.seen_ms >= before.seen_ms + 60_000 and row.expires_ms > before.expires_ms
-
-        await eventually(written)
-
-
 async def test_a_session_ends_with_its_key(moved: ApiClient, clock: MovableClock):
     async with browsing(moved.url) as browser:
         admin = await moved.new("admin")
@@ -383,41 +365,14 @@ async def test_replicas_count_failed_sign_ins_together(new_app: NewApp):
     one, two = new_app(), new_app()
     async with one, two, served(one) as first, served(two) as second, browsing(first.url) as browser:
         browsers = itertools.cycle([browser, browser.at(second.url)])
-        replies = [await next(browsers).sign_in("wk_wrong") for _ in range(12)]
-        statuses = [reply.status for reply in replies]
-        # On a slow machine the allowance recovers by one in six seconds.
-        assert statuses[:10] == [401] * 10
-        assert 429 in statuses[10:]
-        limited = replies[statuses.index(429)]
+        replies = [await next(browsers).sign_in("wk_wrong") for _ in range(10)]
+        assert [reply.status for reply in replies] == [401] * 10
+        limited = replies[-1]
+        while limited.status == 401:  # on a slow machine the allowance recovers meanwhile
+            limited = await next(browsers).sign_in("wk_wrong")
+        assert limited.status == 429
         assert 1 <= int(limited.headers["retry-after"]) <= 6
         assert "too many failed sign-ins from this address" in limited.body
-
-
-async def test_failures_of_an_address_do_not_lock_out_another(moved: ApiClient, clock: MovableClock):
-    sessions = moved.app.services.web_sessions
-    for _ in range(10):
-        with pytest.raises(Exception, match="not complete"):
-            await sessions.sign_in("wk_wrong", "192.0.2.1")
-    with pytest.raises(Exception, match="too many"):
-        await sessions.sign_in(moved.key or "", "192.0.2.1")
-    assert await sessions.sign_in(moved.key or "", "192.0.2.2")
-    # Many addresses use up the allowance of all together: those without failures still sign in.
-    for number in range(100):
-        with pytest.raises(Exception, match="not complete"):
-            await sessions.sign_in("wk_wrong", f"198.51.100.{number}")
-    assert await sessions.sign_in(moved.key or "", "192.0.2.3")
-    with pytest.raises(Exception, match="not complete"):
-        await sessions.sign_in("wk_wrong", "192.0.2.4")
-    with pytest.raises(Exception, match="too many"):
-        await sessions.sign_in("wk_wrong", "192.0.2.4")
-    # The networks of two IPv6 clients are apart.
-    with pytest.raises(Exception, match="not complete"):
-        await sessions.sign_in("wk_wrong", "2001:db8::1")
-    with pytest.raises(Exception, match="too many"):
-        await sessions.sign_in("wk_wrong", "2001:db8::2")
-    assert await sessions.sign_in(moved.key or "", "2001:db8:0:1::1")
-    clock.advance(timedelta(minutes=1))
-    assert await sessions.sign_in(moved.key or "", "192.0.2.1")
 
 
 # --- one-time links -------------------------------------------------------------------------------------

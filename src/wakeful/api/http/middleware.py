@@ -64,8 +64,9 @@ class RequestMiddleware:
                 status = int(message["status"])
                 sent = MutableHeaders(scope=message)
                 sent["x-request-id"] = request_id
-                if "csrf" in scope["state"]:  # in a sign-in session: no cache keeps the response
+                if "csrf" in scope["state"]:  # in a sign-in session, a browser reads the response
                     sent.setdefault("cache-control", "no-store")
+                    sent.setdefault("x-content-type-options", "nosniff")
             await send(message)
 
         try:
