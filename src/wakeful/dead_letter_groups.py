@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.failure_cause import failure_cause
 from wakeful.stored_text import cleaned
 
@@ -103,19 +104,20 @@ class DeadLetterSelection:
 
 def cause_of(letter: Failure) -> str:
     """Return the cause of a dead letter, the same as that of its incident."""
-    return cleaned(failure_cause(letter.reason, letter.response_code, letter.error))
+    return _cause(letter.reason, letter.response_code, letter.error)
+
+
+# A page computes the causes of the same dead letters again and again.
+@bounded_cache(8 * MB, lambda cause, reason, code, error: 300 + len(cause) + len(error or ""))
+def _cause(reason: str | None, response_code: int | None, error: str | None) -> str:
+    return cleaned(failure_cause(reason, response_code, error))
 
 
 def groups_of(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the one with the newest failure first."""
     found: dict[tuple[str, str | None, str], list[FailedRun]] = {}
-    causes: dict[tuple[str | None, int | None, str | None], str] = {}
     for letter in letters:
-        failure = letter.reason, letter.response_code, letter.error
-        cause = causes.get(failure)
-        if cause is None:
-            cause = causes[failure] = cause_of(letter)
-        found.setdefault((letter.agent, letter.job_id, cause), []).append(letter)
+        found.setdefault((letter.agent, letter.job_id, cause_of(letter)), []).append(letter)
     groups = [_group(cause, same) for (_, _, cause), same in found.items()]
     return sorted(groups, key=lambda group: (group.last_ms, group.newest_id), reverse=True)
 

@@ -50,7 +50,7 @@ async def list_dead_letters(
 ) -> Response:
     """Failed runs that were not replayed or discarded, newest first.
 
-    With a filter, a page looks at 10,000 dead letters: it may have few runs, or none, and yet a cursor.
+    With a filter, a page looks at 2,000 dead letters: it may have few runs, or none, and yet a cursor.
     """
     scope = ("deadLetters", workspace, agent, job, cause)
     before = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None

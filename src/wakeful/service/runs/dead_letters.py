@@ -22,7 +22,8 @@ from wakeful.store.rows import RunView
 
 #: How many of the newest dead letters the groups are made of.
 GROUPED: Final = 2_000
-#: How many dead letters one request looks at to find those that a filter selects.
+#: How many dead letters a page of a list looks at, and a request that replays or discards those that match.
+LISTED: Final = 2_000
 SCANNED: Final = 10_000
 _BATCH: Final = 1_000
 _FIELDS: Final = ("agent", "job", "cause", "through")
@@ -92,7 +93,7 @@ class DeadLetterService:
             if len(letters) < _BATCH:
                 return await self._in_order(found), None
             before = letters[-1].id
-            if scanned >= SCANNED:
+            if scanned >= LISTED:
                 return await self._in_order(found), before
 
     async def select(

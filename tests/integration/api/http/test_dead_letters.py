@@ -101,6 +101,7 @@ async def test_a_large_selection_continues_at_its_cursor(ask: ApiClient, monkeyp
     ids = await _dead(ask, "orders", "a", "b", "a", "a", "b")
     monkeypatch.setattr(dead_letters, "_BATCH", 2)
     monkeypatch.setattr(dead_letters, "SCANNED", 2)
+    monkeypatch.setattr(dead_letters, "LISTED", 2)
     body: dict[str, object] = {"cause": "a"}
     found: list[str] = []
     for _ in range(4):
