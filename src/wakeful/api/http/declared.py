@@ -53,10 +53,10 @@ def _query_names(route: APIRoute) -> tuple[str, ...]:
 
 
 def _parameters(dependant: Dependant) -> Iterable[str]:
-    for inner in dependant.dependencies:
-        yield from _parameters(inner)
     for parameter in dependant.query_params:
         yield parameter.alias
+    for inner in dependant.dependencies:
+        yield from _parameters(inner)
 
 
 def _field_names(route: APIRoute) -> tuple[str, ...] | None:

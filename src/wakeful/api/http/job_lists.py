@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import Depends, Query
 from starlette.responses import Response
@@ -13,7 +13,7 @@ from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import JsonResponse
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
-from wakeful.service.jobs.job_query import LONGEST, JobQuery, read_job_query
+from wakeful.service.jobs.job_query import LONGEST, JobOrder, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.serializers import JsonObject, serialize_job
 from wakeful.service.services import Services
@@ -28,7 +28,7 @@ class JobList:
 
     query: JobQuery
     include_disabled: bool
-    order: Literal["name", "next"]
+    order: JobOrder
     count: bool
     limit: int
     cursor: str | None
@@ -51,9 +51,8 @@ def _job_list(
     ] = None,
     target: Annotated[_Text, Query(description="Only jobs with this kind of target.")] = None,
     sort: Annotated[
-        Literal["name", "next"],
-        Query(description="By agent and name; or by the next tick, without jobs that have none."),
-    ] = "name",
+        _Text, Query(description="By `name`, or by the `next` tick, without jobs that have none.")
+    ] = None,
     count: Annotated[bool, Query(description=f"Also count the jobs, up to {MOST_COUNTED}.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
@@ -67,7 +66,8 @@ def _job_list(
         "target": target,
     }
     query = read_job_query(given, labels=label or ())
-    return JobList(query, include_disabled or query.state is not None, sort, count, limit, cursor)
+    shows_disabled = include_disabled or query.state is not None
+    return JobList(query, shows_disabled, read_order(sort), count, limit, cursor)
 
 
 JobListDep = Annotated[JobList, Depends(_job_list)]

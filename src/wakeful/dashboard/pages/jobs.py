@@ -15,7 +15,7 @@ from wakeful.dashboard.formats import at, duration, money, state_word
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import JobRecord
 from wakeful.service.jobs.job_overviews import JobSummary, RunOutcome
-from wakeful.service.jobs.job_query import CHOICES, JobQuery, read_job_query
+from wakeful.service.jobs.job_query import CHOICES, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.serializers import explain_job
 
@@ -72,8 +72,8 @@ async def jobs(page: PageDep) -> Response:
     found = 0
     try:
         query = read_job_query(_given(page), page.query.get("agent"), _labels(page))
-        order = "next" if page.query.get("sort") == "next" else "name"
-        wanted = JobList(query, True, order, False, SHOWN, page.query.get("cursor"))  # type: ignore[arg-type]
+        order = read_order(page.query.get("sort"))
+        wanted = JobList(query, True, order, False, SHOWN, page.query.get("cursor"))
         shown, cursor = await read_page(page.services, page.principal, page.workspace, query.agent, wanted)
         found = len(shown)
         if cursor or "cursor" in page.query:

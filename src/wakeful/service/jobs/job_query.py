@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
 from wakeful.errors import InvalidArgument
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.jobs.label_filter import read_label_filter
-from wakeful.store.rows import CREATORS, JOB_STATES, SCHEDULE_KINDS, JobFilter, LabelFilter
+from wakeful.store.rows import CREATORS, JOB_STATES, SCHEDULE_KINDS, JobFilter, JobOrder, LabelFilter
 from wakeful.stored_text import is_storable
+
+#: The interfaces import the order of lists from here: they do not use the store.
+__all__ = ["CHOICES", "FIELDS", "LONGEST", "JobOrder", "JobQuery", "read_job_query", "read_order"]
 
 #: The longest text of a filter.
 LONGEST: Final = 256
@@ -21,6 +24,7 @@ CHOICES: Final[Mapping[str, Sequence[str]]] = {
     "state": JOB_STATES,
     "creator": CREATORS,
     "schedule": SCHEDULE_KINDS,
+    "sort": get_args(JobOrder),
 }
 
 
@@ -78,6 +82,11 @@ def read_job_query(
         texts["schedule"],
         texts["target"],
     )
+
+
+def read_order(value: object) -> JobOrder:
+    """Return the order of a list: by name unless it says otherwise."""
+    return "next" if _text("sort", value) == "next" else "name"
 
 
 def _text(field: str, value: object) -> str | None:
