@@ -303,3 +303,13 @@ async def test_a_page_reads_a_bounded_number_of_entries(store: Store, database: 
 async def test_an_entry_alone_is_part_of_the_chain(store: Store) -> None:
     await store.append_audit([entry("channel.test")])
     assert await actions(store) == ["channel.test"]
+
+
+async def test_an_action_that_changes_nothing_has_an_entry(store: Store):
+    await store.append_audit([entry("job.test-target"), entry("job.test-target", subject="default/other")])
+    rows = await store.audit("default")
+    assert [(row.action, row.subject) for row in rows] == [
+        ("job.test-target", "default/digest"),
+        ("job.test-target", "default/other"),
+    ]
+    assert flaw(rows, 0, "") is None

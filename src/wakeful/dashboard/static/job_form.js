@@ -20,6 +20,8 @@ export default function jobForm(form) {
   let saved = false;
   const initial = values({ quiet: true });
 
+  let known = null;
+  const agents = async () => (known ??= (await get(path("agents"))).agents);
   const agent = () => fields.get("agentId").querySelector("input").value.trim() || "default";
 
   // The JSON texts of all fields. A field that cannot be read gets its error, and the result is null.
@@ -140,7 +142,7 @@ export default function jobForm(form) {
   }
   kind.addEventListener("change", showKind);
   fields.get("agentId").addEventListener("change", async () => {
-    const { target } = await get(path("agents", agent())).catch(() => ({}));
+    const target = (await agents().catch(() => [])).find((each) => each.name === agent())?.target;
     const about = target ? `: ${target.kind} ${target.url ?? target.name ?? ""}` : " (none: an executor claims the runs)";
     kind.options[0].text = `That of the agent${about}`;
     showKind();
@@ -246,7 +248,7 @@ export default function jobForm(form) {
   // --- start ----------------------------------------------------------------------------------------
 
   if (!fields.get("agentId").querySelector("input").readOnly) {
-    offer(fields.get("agentId"), "agents", async () => (await get(path("agents"))).agents.map((each) => each.name));
+    offer(fields.get("agentId"), "agents", async () => (await agents()).map((each) => each.name));
   }
   offer(fields.get("tz"), "zones", async () => ["UTC", ...Intl.supportedValuesOf("timeZone")]);
   const after = fields.get("after")?.querySelector("[data-part=job]");
