@@ -62,6 +62,8 @@ class Failed(NamedTuple):
     handled: Handled | None = None
     #: compact JSON of the evidence that it reported
     evidence: str | None = None
+    #: the beginning of what the target answered nevertheless
+    output: str | None = None
 
 
 class Skipped(NamedTuple):
@@ -229,7 +231,8 @@ def conclude(
         # The reason is always set: it tells the next attempt that the target has been launched before.
         return Finished(
             run_id, job_id, attempt, "retrying", started_ms, now_ms,
-            due_ms=now_ms + delay_ms, error=outcome.error, reason=outcome.reason or "failed",
+            due_ms=now_ms + delay_ms, output=outcome.output, error=outcome.error,
+            reason=outcome.reason or "failed",
             usage=outcome.usage, failed_attempts=failed_attempts, response_code=outcome.response_code,
             instance_id=instance_id, handled=outcome.handled, evidence=outcome.evidence,
         )  # fmt: skip
@@ -238,7 +241,8 @@ def conclude(
     )
     return Finished(
         run_id, job_id, attempt, "failed", started_ms, now_ms,
-        error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
+        output=outcome.output, error=outcome.error,
+        reason=outcome.reason or ("permanent" if outcome.permanent else None),
         usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
         failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
         evidence=outcome.evidence,

@@ -100,14 +100,16 @@ async def test_retried_attempts_are_stored(store: Store) -> None:
     )  # fmt: skip
     assert (seen.error, seen.reason, seen.dead) == ("refused", "503", False)
     (again,) = await store.take(NOW + 2 * SECOND, "w2", {"cron": 1})
-    await store.finish("w2", [ended(again, "retrying", due_ms=NOW + MINUTE, error="hung up")], alone)
+    full = ended(again, "retrying", due_ms=NOW + MINUTE, error="hung up", output="disk\0 is full")
+    await store.finish("w2", [full], alone)
     (again,) = await store.take(NOW + MINUTE, "w3", {"cron": 1})
     await store.finish("w3", [ended(again)], alone)
-    assert await store.attempts(run.id) == [
-        AttemptView(1, "w1", NOW, NOW + SECOND, "refused"),
-        AttemptView(2, "w2", NOW, NOW + SECOND, "hung up"),
-    ]
-    assert (await look(store, run)).attempt == 3
+    first, second = await store.attempts(run.id)
+    assert first == AttemptView(1, "w1", NOW, NOW + SECOND, "refused")
+    assert second._replace(output=None) == AttemptView(2, "w2", NOW, NOW + SECOND, "hung up")
+    assert (second.output or "").endswith(" is full")
+    seen = await look(store, run)
+    assert (seen.attempt, seen.output) == (3, None)
 
 
 async def test_the_wrong_worker_writes_nothing(store: Store) -> None:

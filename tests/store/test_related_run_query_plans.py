@@ -46,6 +46,12 @@ def _runs(job: JobRow) -> list[NewRun]:
 CASES: list[tuple[str, str, list[object], int]] = [
     ("REPLAYS", related_runs.REPLAYS, [_id(500), 50], 10),
     ("FOLLOW_UPS", related_runs.FOLLOW_UPS, [_id(500), 50], 10),
+    (
+        "SIGNALS",
+        related_runs.SIGNALS,
+        ["default", _id(500), _id(700), 5_000, _id(500), 50],
+        500,
+    ),
     ("HORIZON", related_runs.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
     ("FOLLOWERS", chains.FOLLOWERS, ["default", "default", "job-7", 20], 10),
 ]

@@ -30,6 +30,18 @@ async def test_the_runs_that_a_run_caused_and_its_replays_are_found(store: Store
     assert await store.follow_up_runs("nothing") == []
 
 
+async def test_the_signals_that_a_run_sent_are_found_near_its_end(store: Store) -> None:
+    digest = await given_job(store)
+    first = asked(digest)
+    sent = [asked(digest, id=new_id(NOW + 10), trigger="signal", triggered_by=first.id) for _ in range(3)]
+    other = asked(digest, id=new_id(NOW + 10), trigger="signal", triggered_by=sent[0].id)
+    later = asked(digest, id=new_id(NOW + 60_000), trigger="signal", triggered_by=first.id)
+    await store.add_runs([first, *sent, other, later])
+    assert [run.id for run in await store.sent_signals("default", first.id, NOW)] == ids(sent)
+    assert [run.id for run in await store.sent_signals("default", first.id, NOW, 1)] == ids(sent[:1])
+    assert await store.sent_signals("other", first.id, NOW) == []
+
+
 async def test_the_horizon_is_so_many_runs_back(store: Store) -> None:
     digest = await given_job(store)
     runs = [asked(digest) for _ in range(5)]

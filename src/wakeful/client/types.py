@@ -247,6 +247,8 @@ class AttemptShape(TypedDict):
     finishedAt: str | None
     responseCode: int | None
     error: str | None
+    #: the beginning of what its target answered, if it failed
+    output: NotRequired[str | None]
 
 
 class RunShape(TypedDict):

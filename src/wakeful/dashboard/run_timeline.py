@@ -117,11 +117,11 @@ def _attempt(details: RunDetails, each: AttemptDetails) -> Step:
         facts.append(("Cause", each.cause))
     tone: Tone = "failure" if attempt.error is not None else "active"
     boxes: tuple[tuple[str, str], ...] = ()
-    if each.last:
-        if run.state in _TONES:
-            tone = _TONES[run.state]
-        if run.output and run.reason != "precheck":
-            boxes = (("Output", run.output),)
+    if each.last and run.state in _TONES:
+        tone = _TONES[run.state]
+    output = attempt.output or (run.output if each.last else None)
+    if output and run.reason != "precheck":
+        boxes = (("Response" if attempt.error else "Output", output),)
     return Step(
         f"Attempt {attempt.attempt}",
         attempt.started_ms,

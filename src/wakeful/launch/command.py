@@ -28,7 +28,7 @@ from wakeful.launch.argv import Command, read_command
 from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound, NotAllowed
 from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.evidence_file import EVIDENCE_FILE, EvidenceFiles, read_file
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
 from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
 from wakeful.launch.verify import VerifyLaunch
@@ -191,7 +191,8 @@ def _failed(result: ProcessResult) -> Failed:
     else:
         what, reason = f"killed by {_signal(-result.code)}", "killed"
     why = result.err.last_lines() or result.out.last_lines()
-    return Failed(truncate(f"{what}: {why}" if why else what), reason=reason)
+    output = truncate(result.out.beginning(), MAX_FAILED_OUTPUT) or None
+    return Failed(truncate(f"{what}: {why}" if why else what), reason=reason, output=output)
 
 
 def _signal(number: int) -> str:

@@ -27,6 +27,8 @@ from wakeful.prechecks import Watch, with_context
 
 #: How much of the output of a run is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024
+#: How much of the output of a failed attempt is kept: each attempt has its own.
+MAX_FAILED_OUTPUT: Final = 2 * 1024
 #: The timeout of an attempt if neither the job nor the launcher sets one.
 DEFAULT_TIMEOUT_MS: Final = 600_000
 

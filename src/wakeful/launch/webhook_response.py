@@ -11,7 +11,7 @@ from typing import Final
 
 from aiohttp import ClientResponse
 
-from wakeful.launch.port import MAX_OUTPUT, truncate
+from wakeful.launch.port import MAX_FAILED_OUTPUT, MAX_OUTPUT, truncate
 from wakeful.outcome import Failed
 
 #: The longest `Retry-After` that is accepted.
@@ -85,10 +85,12 @@ def failed_response(response: ClientResponse, text: str, now_ms: int) -> Failed:
         error += f", to {location[:_SHOWN]}; redirects are not followed: set that URL if it is right"
     elif text:
         error += f": {' '.join(text[: _SHOWN * 2].split())[:_SHOWN]}"
+    failed = Failed(
+        truncate(error), reason="http", response_code=status, output=truncate(text, MAX_FAILED_OUTPUT) or None
+    )
     if status == 410:
-        return Failed(truncate(error), permanent=True, pause_job=True, reason="gone", response_code=status)
-    wait_ms = retry_after_ms(response.headers.get("retry-after"), now_ms)
-    return Failed(truncate(error), retry_after_ms=wait_ms, reason="http", response_code=status)
+        return failed._replace(permanent=True, pause_job=True, reason="gone")
+    return failed._replace(retry_after_ms=retry_after_ms(response.headers.get("retry-after"), now_ms))
 
 
 def retry_after_ms(value: str | None, now_ms: int) -> int | None:

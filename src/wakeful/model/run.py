@@ -25,6 +25,8 @@ class Attempt:
     response_code: int | None
     #: why it failed
     error: str | None
+    #: the beginning of what its target answered, if it failed
+    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

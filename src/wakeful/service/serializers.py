@@ -298,6 +298,7 @@ def serialize_run(
                 "finishedAt": instant(each.finished_ms),
                 "responseCode": each.response_code,
                 "error": each.error,
+                "output": each.output,
             }
             for each in attempts
         ]

@@ -208,6 +208,12 @@ class RunStore(Protocol):
         """Return the runs that the end of a run caused (chains, heartbeats, alerts) and its replays."""
         ...
 
+    async def sent_signals(
+        self, workspace: str, run_id: str, ended_ms: int, limit: int = 50
+    ) -> list[RunView]:
+        """Return the signals that a run sent to instances when it ended. Only runs nearby are considered."""
+        ...
+
     async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
         """Return the id of the run that is `count` runs older than the id `before`; None: there are fewer.
 

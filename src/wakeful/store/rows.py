@@ -344,6 +344,8 @@ class AttemptView(NamedTuple):
     finished_ms: int | None
     error: str | None
     response_code: int | None = None
+    #: the beginning of what its target answered, if it failed
+    output: str | None = None
 
 
 class Recipient(NamedTuple):

@@ -135,6 +135,8 @@ async def test_an_attempt_has_its_request_response_and_advice(ask: ApiClient, re
     assert "Attempt 2" in page
     assert "HTTP 503" in page
     assert "The receiver failed. Read its logs" in page
+    assert [attempt["output"] is not None for attempt in run["attempts"]] == [True, False]
+    assert page.count('"full"') >= 3  # the error and the response of the first attempt, and the output
     assert "hidden-" not in page
     assert '{"job":"digest","payload":{"to":"me"}}' in page
     assert "(computed from the secret of the job)" in page

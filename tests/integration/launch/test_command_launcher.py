@@ -226,7 +226,8 @@ async def test_many_commands_run_concurrently(launcher: CommandLauncher):
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         tasks = [group.create_task(run(launcher, f"echo {n}; exit {n % 2}")) for n in range(60)]
     assert [task.result() for task in tasks] == [
-        Failed(f"exit 1: {n}", reason="exit") if n % 2 else Succeeded(f"{n}\n") for n in range(60)
+        Failed(f"exit 1: {n}", reason="exit", output=f"{n}\n") if n % 2 else Succeeded(f"{n}\n")
+        for n in range(60)
     ]
 
 

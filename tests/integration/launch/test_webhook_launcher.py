@@ -255,7 +255,12 @@ async def test_other_statuses_are_retryable_failures(
 async def test_status_410_is_permanent_and_pauses_the_job(receiver: Receiver, launcher: WebhookLauncher):
     receiver.answers(410, "moved out", retry_after="5")
     assert await launcher.start(to(receiver.url)) == Failed(
-        "HTTP 410 Gone: moved out", permanent=True, pause_job=True, reason="gone", response_code=410
+        "HTTP 410 Gone: moved out",
+        permanent=True,
+        pause_job=True,
+        reason="gone",
+        response_code=410,
+        output="moved out",
     )
 
 

@@ -85,9 +85,14 @@ class RunFinder:
         return RunsFound(found, horizon, complete=horizon is None)
 
     async def follow_ups(self, principal: Principal, workspace: str, run_id: str) -> list[RunView]:
-        """Return the runs that the end of a run caused, and its replays; only those that are visible."""
+        """Return the runs that the end of a run caused, and its replays; only those that are visible.
+
+        Of a signal these are also the signals that it sent to instances.
+        """
         run = await self._runs.get(principal, workspace, run_id)
         found = await self._store.follow_up_runs(run.id)
+        if run.instance is not None and run.finished_ms is not None:
+            found += await self._store.sent_signals(workspace, run.id, run.finished_ms)
         return [run for run in found if run.workspace == workspace and principal.agent in (None, run.agent)]
 
 

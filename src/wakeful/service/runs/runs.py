@@ -15,7 +15,7 @@ from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.instances import instance_id
 from wakeful.job import NO_WORK, Json, Work, check_slug
-from wakeful.launch.port import truncate
+from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
@@ -79,7 +79,8 @@ class RunService:
             return earlier
         return [
             *earlier, AttemptView(
-                run.attempt, run.shown_worker, run.started_ms, run.finished_ms, run.error, run.response_code
+                run.attempt, run.shown_worker, run.started_ms, run.finished_ms, run.error, run.response_code,
+                run.output if run.state == "failed" else None,
             )
         ]  # fmt: skip
 
@@ -244,7 +245,11 @@ class RunService:
                 work, Succeeded(truncate(output) if output is not None else None, usage, evidence=evidence)
             )
             if status == "succeeded"
-            else Failed(truncate(error or "failed"), evidence=evidence)
+            else Failed(
+                truncate(error or "failed"),
+                evidence=evidence,
+                output=None if output is None else truncate(output, MAX_FAILED_OUTPUT),
+            )
         )
         answered = run.response_code if run.awaiting_callback else None
         finished = conclude(

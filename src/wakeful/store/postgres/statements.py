@@ -286,8 +286,8 @@ ADD_LIVE_RUNS: Final = """
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
-    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
-    SELECT run_id, attempt, $2, started_at, finished_at, error, response_code
+    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code, output)
+    SELECT run_id, attempt, $2, started_at, finished_at, error, response_code, output
     FROM unnest($1::attempt_outcome[])"""
 #: jobs_failing and job_incidents_cause
 WHICH_FAIL: Final = """
@@ -540,7 +540,7 @@ RUN: Final = f"{_RUN} WHERE r.id = $1"
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
-    SELECT attempt, worker, started_at, finished_at, error, response_code FROM attempts
+    SELECT attempt, worker, started_at, finished_at, error, response_code, output FROM attempts
     WHERE run_id = $1 ORDER BY attempt"""
 
 

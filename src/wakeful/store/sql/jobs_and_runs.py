@@ -205,6 +205,12 @@ class SqlJobsAndRuns(SqlBase[D]):
         ids = await self._read(related_runs.follow_up_ids, run_id, limit)
         return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
 
+    async def sent_signals(
+        self, workspace: str, run_id: str, ended_ms: int, limit: int = 50
+    ) -> list[RunView]:
+        ids = await self._read(related_runs.signal_ids, workspace, run_id, ended_ms, limit)
+        return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
+
     async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
         return await self._read(related_runs.horizon, workspace, before, count)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.ids import is_id
+from wakeful.ids import first_id, is_id
 from wakeful.store.sql.driver import Session
 
+#: Where the signals of a run are: recorded shortly after it ended, among so many runs.
+_BEFORE_MS: Final = 1_000
+_AFTER_MS: Final = 5_000
+_NEARBY: Final = 5_000
 #: runs_replay_of
 REPLAYS: Final = """
     SELECT r.id::text FROM runs r
@@ -15,6 +19,12 @@ REPLAYS: Final = """
 FOLLOW_UPS: Final = """
     SELECT r.id::text FROM runs r
     WHERE r.triggered_by = $1 AND r.trigger IN ('chain', 'heartbeat', 'alert') ORDER BY r.id LIMIT $2"""
+#: runs_of_workspace: a range of it. A run sends its signals in the transaction that ends it
+SIGNALS: Final = """
+    SELECT s.id::text FROM (
+        SELECT r.id, r.triggered_by FROM runs r
+        WHERE r.workspace = $1 AND r.id >= $2 AND r.id < $3 ORDER BY r.id LIMIT $4) s
+    WHERE s.triggered_by = $5 ORDER BY s.id LIMIT $6"""
 #: runs_of_workspace: a range of it, backwards
 HORIZON: Final = """
     SELECT r.id::text FROM runs r
@@ -27,6 +37,13 @@ async def follow_up_ids(session: Session, run_id: str, limit: int) -> list[str]:
         return []
     found = [*await session.rows(REPLAYS, run_id, limit), *await session.rows(FOLLOW_UPS, run_id, limit)]
     return sorted(row[0] for row in found)[:limit]
+
+
+async def signal_ids(session: Session, workspace: str, run_id: str, ended_ms: int, limit: int) -> list[str]:
+    """Return the ids of the signals that a run sent when it ended, as far as they are found nearby."""
+    since, until = first_id(max(0, ended_ms - _BEFORE_MS)), first_id(ended_ms + _AFTER_MS)
+    found = await session.rows(SIGNALS, workspace, since, until, _NEARBY, run_id, limit)
+    return [row[0] for row in found]
 
 
 async def horizon(session: Session, workspace: str, before: str, count: int) -> str | None:

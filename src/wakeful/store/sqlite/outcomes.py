@@ -219,8 +219,9 @@ async def _apply(
                 worker,
                 each.started_ms,
                 each.finished_ms,
-                each.error,
+                None if each.error is None else cleaned(each.error),
                 each.response_code,
+                None if each.output is None else cleaned(each.output),
             )
             for each in effects.attempts
         ]

@@ -193,8 +193,8 @@ WHICH_ARE_HELD: Final = """
     WHERE r.state = 'running' AND r.worker IS ?2"""
 #: the attempts' primary key
 ADD_ATTEMPT: Final = f"""
-    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
-    VALUES ({marks(7)})"""
+    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code, output)
+    VALUES ({marks(8)})"""
 #: jobs_failing and job_incidents_open; mostly they are empty, and then no success need look at its job
 ANY_FAILING: Final = """
     SELECT 1 WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '')
@@ -373,7 +373,7 @@ RUN_VIEW: Final = f"""{RUN_COLUMNS},
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
-    SELECT attempt, worker, started_at, finished_at, error, response_code FROM attempts
+    SELECT attempt, worker, started_at, finished_at, error, response_code, output FROM attempts
     WHERE run_id = ? ORDER BY attempt"""
 #: runs_running and runs_waiting, all of them
 LIVE_ROWS: Final = """

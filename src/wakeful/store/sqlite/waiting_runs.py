@@ -24,7 +24,7 @@ def release_runs(
     Each is (id, attempt, worker, start). `instances` are those of signal runs among them.
     """
     if held:
-        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
+        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None, None) for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
         events.retried([row[0] for row in held])
         events.publish("runs")

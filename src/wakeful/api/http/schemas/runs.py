@@ -100,6 +100,7 @@ _ATTEMPT: Final[Schema] = response(
         "finishedAt": or_null(INSTANT),
         "responseCode": or_null(_STATUS),
         "error": or_null(TEXT),
+        "output": {**or_null(TEXT), "description": "The first 2 KB of it, if the attempt failed."},
     }
 )
 _NAMES: Final = or_null(list_of(TEXT, 1_000))

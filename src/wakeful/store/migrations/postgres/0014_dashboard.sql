@@ -30,6 +30,9 @@ CREATE TABLE sign_in_limits (
 );
 CREATE INDEX sign_in_limits_full ON sign_in_limits (full_at);
 
+-- The beginning of what the target answered to a failed attempt.
+ALTER TABLE attempts ADD COLUMN output text;
+
 -- The replays of a run, and the runs that its end caused.
 CREATE INDEX runs_replay_of ON runs (replay_of) WHERE replay_of IS NOT NULL;
 CREATE INDEX runs_follow_up ON runs (triggered_by) WHERE trigger IN ('chain', 'heartbeat', 'alert');
