@@ -234,3 +234,14 @@ async def test_a_version_of_a_workflow_never_changes(store: Store) -> None:
         assert await store.workflow(*other[:3]) is None
         assert await store.put_workflow(other._replace(dag="{}")) is True
     assert await store.workflow("default", "etl", 1) == row
+
+
+async def test_keys_for_all_workspaces_are_listed_apart(store: Store) -> None:
+    def key(name: str, workspace: str | None, created_ms: int) -> KeyRow:
+        hashed = name.encode()
+        return KeyRow(name, workspace, name, "admin", None, hashed, created_ms, "python", None, None, None)
+
+    for row in (key("b", None, NOW + 1), key("a", None, NOW), key("c", "default", NOW)):
+        await store.add_key(row)
+    assert [row.id for row in await store.global_keys()] == ["a", "b"]
+    assert [row.id for row in await store.keys("default")] == ["c"]

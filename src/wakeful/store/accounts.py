@@ -202,6 +202,10 @@ class AccountStore(Protocol):
         """Return the keys of a workspace, oldest first; None: all keys."""
         ...
 
+    async def global_keys(self) -> list[KeyRow]:
+        """Return the keys that belong to no workspace, oldest first."""
+        ...
+
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
         """Revoke a key. False: no such key, or it is revoked already."""
         ...

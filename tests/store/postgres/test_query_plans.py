@@ -288,6 +288,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
         "KEY_BY_HASH": [b"hash-77"],
         "KEYS": ["ws-7"],
+        "GLOBAL_KEYS": [],
         "ALL_KEYS": [],
         "REVOKE_KEY": ["key-7", NOW],
         "TOUCH_KEY": ["key-7", NOW],

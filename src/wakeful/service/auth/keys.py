@@ -176,16 +176,14 @@ class KeyService:
             permit(principal, "operate", "default")
             return await self._store.keys(None)
         await self._accounts.authorize(principal, "key", workspace)
-        if principal.workspace is not None:
-            return await self._store.keys(workspace)
-        return [row for row in await self._store.keys(None) if row.workspace in (workspace, None)]
+        own = await self._store.keys(workspace)
+        return own if principal.workspace is not None else [*await self._store.global_keys(), *own]
 
     async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
         """Revoke a key: in this process at once, in others within a second."""
         await self._accounts.authorize(principal, "key", workspace)
         # A key for all workspaces can only be revoked with such a key.
-        known = await self._store.keys(workspace if principal.workspace is not None else None)
-        mine = [row for row in known if row.id == key_id and row.workspace in (workspace, None)]
+        mine = [row for row in await self.list(principal, workspace) if row.id == key_id]
         entry = principal.entry(workspace, "key.revoke", key_id[:64])
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")

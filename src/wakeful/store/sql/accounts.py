@@ -83,6 +83,8 @@ ADD_KEY: Final = f"""
 KEY_BY_HASH: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE hash = $1"
 #: keys_of_workspace: a range of it, in its order
 KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace = $1 ORDER BY created_at, id"
+#: keys_of_workspace: a range of it, in its order
+GLOBAL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace IS NULL ORDER BY created_at, id"
 #: the table, all of it
 ALL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys ORDER BY created_at, id"
 #: the primary key
@@ -214,6 +216,11 @@ async def keys(session: Session, workspace: str | None) -> list[KeyRow]:
     """Return the keys of a workspace, or all keys, oldest first."""
     rows = await (session.rows(ALL_KEYS) if workspace is None else session.rows(KEYS, workspace))
     return [KeyRow(*row) for row in rows]
+
+
+async def global_keys(session: Session) -> list[KeyRow]:
+    """Return the keys for all workspaces."""
+    return [KeyRow(*row) for row in await session.rows(GLOBAL_KEYS)]
 
 
 async def revoke_key(session: Session, key_id: str, now_ms: int) -> bool:

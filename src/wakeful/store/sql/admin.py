@@ -74,6 +74,9 @@ class SqlAdmin(SqlBase[D]):
     async def keys(self, workspace: str | None) -> list[KeyRow]:
         return await self._read(accounts.keys, workspace)
 
+    async def global_keys(self) -> list[KeyRow]:
+        return await self._read(accounts.global_keys)
+
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
         return await self._record(Recorded(entries), self._shared(accounts.revoke_key), key_id, now_ms)
 
