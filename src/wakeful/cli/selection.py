@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, NamedTuple
 
 import typer
@@ -19,13 +19,16 @@ from wakeful.cli.concurrency import for_each
 from wakeful.cli.output import print_error
 from wakeful.cli.session import Session
 from wakeful.cli.unknown_names import UnknownName
-from wakeful.client.types import JobFailureShape, JobShape
-from wakeful.errors import InvalidArgument, NotFound, WakefulError
+from wakeful.client.types import JobFailureShape, JobIdShape, JobShape
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.json_value import Json
 from wakeful.plural import plural
 
 _PANEL: Final = "Filter"
 #: How many names a question lists.
 _SHOWN: Final = 10
+#: How many jobs one request runs or deletes.
+_PART: Final = 200
 
 JobNames = Annotated[
     list[str] | None,
@@ -102,15 +105,18 @@ async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
     return list({job["id"]: job for _, job in found}.values())
 
 
-async def filtered_jobs(s: Session, only: Filter, *, include_disabled: bool) -> list[JobShape]:
-    """Return the jobs that a filter finds, without internal jobs of Wakeful."""
-    from wakeful.service.auth.agent_target_policy import is_internal_name  # slow to import
+def selection_of(only: Filter) -> dict[str, Json]:
+    """Return the selection of a request for the jobs that a filter finds."""
+    labels: Json = [*only.labels]
+    return {"agent": only.agent, "label": labels, "all": True}
 
-    jobs = s.jobs(only.agent)
-    found = await s.out.wait_for(
-        jobs.list(include_disabled=include_disabled, all_agents=only.agent is None, labels=only.labels)
-    )
-    return [job for job in found if not is_internal_name(job["name"], job["labels"])]
+
+def parts(jobs: Sequence[JobIdShape] | Sequence[JobShape]) -> Iterator[dict[str, Json]]:
+    """Yield selections of these jobs, each small enough for one request that runs or deletes them."""
+    ids = [job["id"] for job in jobs]
+    for start in range(0, len(ids), _PART):
+        part: Json = [*ids[start : start + _PART]]
+        yield {"jobs": part}
 
 
 def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: bool) -> bool:
@@ -141,17 +147,6 @@ def full_name(agent: str, name: str) -> str:
     ('digest', 'ops/digest')
     """
     return name if agent == "default" else f"{agent}/{name}"
-
-
-def failure(job: JobShape, error: WakefulError) -> JobFailureShape:
-    """Return the error of one of several jobs, as in the HTTP API."""
-    return {
-        "id": job["id"],
-        "agentId": job["agentId"],
-        "name": job["name"],
-        "code": error.code,
-        "message": error.message,
-    }
 
 
 def print_failures(done: str, errors: Sequence[JobFailureShape]) -> None:

@@ -201,18 +201,23 @@ PeaksShape = TypedDict(
 )
 
 
-class JobRefShape(TypedDict):
-    """A job that was paused or resumed with others."""
+class JobIdShape(TypedDict):
+    """A job by its names."""
 
     id: str
     agentId: str
     name: str
+
+
+class JobRefShape(JobIdShape):
+    """A job that was changed with others."""
+
     nextAt: str | None
     pausedUntil: str | None
 
 
 class JobFailureShape(TypedDict):
-    """A job that could not be paused or resumed."""
+    """A job that could not be changed or run."""
 
     id: str
     agentId: str
@@ -222,12 +227,23 @@ class JobFailureShape(TypedDict):
 
 
 class BulkShape(TypedDict):
-    """The result of pausing or resuming several jobs."""
+    """The result of changing or deleting several jobs."""
 
     dryRun: bool
     count: int
     jobs: list[JobRefShape]
     unchanged: int
+    errors: list[JobFailureShape]
+
+
+class BulkRunsShape(TypedDict):
+    """The result of running several jobs."""
+
+    dryRun: bool
+    count: int
+    jobs: list[JobIdShape]
+    runs: list[RunShape]
+    notDue: list[JobIdShape]
     errors: list[JobFailureShape]
 
 

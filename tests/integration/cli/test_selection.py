@@ -46,6 +46,20 @@ def enabled(machine: Machine) -> list[str]:
     return [f"{job['agentId']}/{job['name']}" for job in machine.wakeful("list", "--json").json["jobs"]]
 
 
+def test_jobs_are_searched_filtered_and_ordered(machine: Machine, jobs: dict[str, str]):
+    def listed(*options: str) -> list[str]:
+        found = machine.wakeful("list", *options, "--json").json["jobs"]
+        return [f"{job['agentId']}/{job['name']}" for job in found]
+
+    machine.wakeful("pause", "ops/b")
+    assert listed("--search", "ops/") == ["ops/a", "ops/c"]
+    assert listed("--state", "paused") == ["ops/b"]
+    assert listed("--creator", "agent") == []
+    assert sorted(listed("--next")) == ["default/a", "ops/a", "ops/c"]
+    refused = machine.wakeful("list", "--state", "asleep")
+    assert (refused.code, "is not one of active" in refused.err) == (2, True)
+
+
 def test_several_named_jobs_need_no_confirmation(machine: Machine, jobs: dict[str, str]):
     paused = machine.wakeful("pause", "ops/b", jobs["ops/c"], "--note", "x", "--until", "in 2h", "--json")
     assert (paused.code, paused.json["count"], paused.json["errors"]) == (0, 2, [])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, JobName, now_ms
-from wakeful.cli.concurrency import for_each
 from wakeful.cli.document_options import document_options, read_document
 from wakeful.cli.exit_codes import NOT_DONE, OK, exit_code_of
 from wakeful.cli.selection import (
@@ -17,15 +17,16 @@ from wakeful.cli.selection import (
     LabelOption,
     YesOption,
     confirmed,
-    failure,
-    filtered_jobs,
     full_name,
     named_jobs,
+    parts,
     print_failures,
     read_filter,
+    selection_of,
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
+from wakeful.client.types import JobIdShape, JobShape
 from wakeful.errors import InvalidArgument
 from wakeful.plural import plural
 
@@ -117,19 +118,18 @@ def register(app: typer.Typer) -> None:
             await s.out.wait_for(jobs.delete(slug))
             s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
             return OK
+        found: Sequence[JobIdShape] | Sequence[JobShape]
         if only is None:
             found = await named_jobs(s, names or [])
         else:
-            found = await filtered_jobs(s, only, include_disabled=True)
+            found = (await s.out.wait_for(s.jobs().delete_many(selection_of(only), dry_run=True)))["jobs"]
             shown = [full_name(job["agentId"], job["name"]) for job in found]
             if not confirmed(s, "delete", only, shown, yes=yes):
                 s.out.show({"deleted": [], "errors": []})
                 return NOT_DONE if found else OK
-        done, failed = await s.out.wait_for(
-            for_each(found, lambda job: s.jobs(job["agentId"]).delete(job["id"]))
-        )
-        deleted = [full_name(job["agentId"], job["name"]) for job, _ in done]
-        errors = [failure(job, error) for job, error in failed]
+        results = [await s.out.wait_for(s.jobs().delete_many(part)) for part in parts(found)]
+        deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
+        errors = [error for result in results for error in result["errors"]]
         s.out.show(
             {"deleted": deleted, "errors": errors},
             *(Text(f"  {name}") for name in deleted),

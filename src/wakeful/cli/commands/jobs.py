@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
             "wakeful list",
             "wakeful list --all --agent ops",
             "wakeful list --label team=ops --json",
+            "wakeful list --search report --state failing",
         ),
         panel=_PANEL,
     )
@@ -41,10 +42,27 @@ def register(app: typer.Typer) -> None:
                 "--label", metavar="NAME=VALUE", help="only jobs with this label; NAME matches any value"
             ),
         ] = None,
+        search: Annotated[
+            str | None,
+            typer.Option("--search", "-q", metavar="TEXT", help="only jobs whose agent/name has it"),
+        ] = None,
+        state: Annotated[
+            str | None,
+            typer.Option(
+                "--state", help="only active, paused, failing, approval (waiting), inactive or ended jobs"
+            ),
+        ] = None,
+        creator: Annotated[
+            str | None, typer.Option("--creator", help="only jobs that a person or an agent created")
+        ] = None,
+        next_: Annotated[
+            bool, typer.Option("--next", help="by the next tick, without jobs that have none")
+        ] = False,
     ) -> None:
         """Show the jobs of all agents, or of --agent."""
+        filters = {"q": search, "state": state, "creator": creator, "sort": "next" if next_ else None}
         jobs = await s.out.wait_for(
-            s.jobs().list(include_disabled=all_, all_agents=s.all_agents, labels=label or ())
+            s.jobs().list(include_disabled=all_, all_agents=s.all_agents, labels=label or (), filters=filters)
         )
         hint = "no jobs" if all_ else "no enabled jobs; --all includes disabled ones"
         shown = job_table(jobs, now_ms(), wide=s.out.wide) if jobs else Text(hint, "dim")

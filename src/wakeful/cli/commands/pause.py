@@ -20,6 +20,7 @@ from wakeful.cli.selection import (
     named_jobs,
     print_failures,
     read_filter,
+    selection_of,
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, status
@@ -69,7 +70,7 @@ def register(app: typer.Typer) -> None:
         if only is None:
             select = await _named(s, names or [])
         else:
-            select = _select(only)
+            select = selection_of(only)
             found = await s.out.wait_for(s.jobs().pause_many(select, note=note, until=until, dry_run=True))
             if not _confirmed(s, "pause", only, found, yes):
                 return OK if not found["count"] else NOT_DONE
@@ -106,7 +107,7 @@ def register(app: typer.Typer) -> None:
         if only is None:
             select = await _named(s, names or [])
         else:
-            select = _select(only)
+            select = selection_of(only)
             found = await s.out.wait_for(s.jobs().resume_many(select, dry_run=True))
             if not _confirmed(s, "resume", only, found, yes):
                 return OK if not found["count"] else NOT_DONE
@@ -126,11 +127,6 @@ def register(app: typer.Typer) -> None:
 async def _named(s: Session, names: list[str]) -> dict[str, Json]:
     ids: Json = [job["id"] for job in await named_jobs(s, names)]
     return {"jobs": ids}
-
-
-def _select(only: Filter) -> dict[str, Json]:
-    labels: Json = [*only.labels]
-    return {"agent": only.agent, "label": labels, "all": True}
 
 
 def _confirmed(s: Session, verb: str, only: Filter, found: BulkShape, yes: bool) -> bool:

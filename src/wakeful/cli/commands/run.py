@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -12,7 +13,6 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
-from wakeful.cli.concurrency import for_each
 from wakeful.cli.selection import (
     AllOption,
     Filter,
@@ -20,19 +20,19 @@ from wakeful.cli.selection import (
     LabelOption,
     YesOption,
     confirmed,
-    failure,
-    filtered_jobs,
     full_name,
     named_jobs,
+    parts,
     print_failures,
     read_filter,
+    selection_of,
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_page, run_table
 from wakeful.cli.times import local_zone
 from wakeful.client.rest import RestJobs
 from wakeful.client.runs import LONGEST_POLL
-from wakeful.client.types import RunShape
+from wakeful.client.types import BulkRunsShape, JobIdShape, JobShape, RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.json_value import Json
@@ -135,6 +135,10 @@ class RunRequest(NamedTuple):
         """Run a job; None if no tick of it is due."""
         return await jobs.run(name, mode=self.mode, payload=self.payload, overlap_policy=self.overlap)
 
+    async def start_several(self, jobs: RestJobs, select: Mapping[str, Json]) -> BulkRunsShape:
+        """Run several jobs."""
+        return await jobs.run_many(select, mode=self.mode, payload=self.payload, overlap_policy=self.overlap)
+
 
 async def _run_several(
     s: Session,
@@ -146,20 +150,19 @@ async def _run_several(
     wait_s: float | None,
     yes: bool,
 ) -> int:
+    found: Sequence[JobIdShape] | Sequence[JobShape]
     if only is None:
         found = await named_jobs(s, names)
     else:
-        found = await filtered_jobs(s, only, include_disabled=False)
+        found = (await s.out.wait_for(s.jobs().run_many(selection_of(only), dry_run=True)))["jobs"]
         shown = [full_name(job["agentId"], job["name"]) for job in found]
         if not confirmed(s, "run", only, shown, yes=yes):
             s.out.show({"runs": [], "notDue": [], "errors": []})
             return exit_codes.NOT_DONE if found else exit_codes.OK
-    done, failed = await s.out.wait_for(
-        for_each(found, lambda job: request.start(s.jobs(job["agentId"]), job["id"]))
-    )
-    runs = [run for _, run in done if run is not None]
-    not_due = [full_name(job["agentId"], job["name"]) for job, run in done if run is None]
-    errors = [failure(job, error) for job, error in failed]
+    results = [await s.out.wait_for(request.start_several(s.jobs(), part)) for part in parts(found)]
+    runs = [run for result in results for run in result["runs"]]
+    not_due = [full_name(job["agentId"], job["name"]) for result in results for job in result["notDue"]]
+    errors = [error for result in results for error in result["errors"]]
     if wait:
         try:
             async with asyncio.timeout(wait_s):

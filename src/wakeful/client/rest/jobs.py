@@ -9,6 +9,7 @@ from typing import cast
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.fields import label_texts
 from wakeful.client.types import (
+    BulkRunsShape,
     BulkShape,
     HookShape,
     JobShape,
@@ -81,16 +82,18 @@ class RestJobs:
         all_agents: bool = False,
         labels: Mapping[str, str] | Sequence[str] = (),
         at_most: int | None = None,
+        filters: Mapping[str, str | None] | None = None,
     ) -> builtins.list[JobShape]:
         """Return all jobs by name, page by page; with `all_agents`, those of the workspace.
 
-        With `at_most`, stop after the page that reaches this number.
+        With `at_most`, stop after the page that reaches this number. `filters` are further query parameters.
         """
         where = path(self._where[0], "jobs") if all_agents else self._path()
         found: builtins.list[JobShape] = []
         cursor: str | None = None
         while True:
             query: Query = {
+                **(filters or {}),
                 "include_disabled": include_disabled,
                 "label": label_texts(labels),
                 "limit": _PAGE,
@@ -133,17 +136,34 @@ class RestJobs:
         dry_run: bool = False,
     ) -> BulkShape:
         """Pause several jobs."""
-        return await self._many("pause", {**select, "note": note, "until": until, "dryRun": dry_run})
+        given: dict[str, Json] = {**select, "note": note, "until": until, "dryRun": dry_run}
+        return cast(BulkShape, await self._many("pause", given))
 
     async def resume_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkShape:
         """Resume several jobs."""
-        return await self._many("resume", {**select, "dryRun": dry_run})
+        return cast(BulkShape, await self._many("resume", {**select, "dryRun": dry_run}))
 
-    async def _many(self, action: str, given: Mapping[str, Json]) -> BulkShape:
+    async def run_many(
+        self,
+        select: Mapping[str, Json],
+        *,
+        mode: str = "force",
+        payload: Json = None,
+        overlap_policy: str | None = None,
+        dry_run: bool = False,
+    ) -> BulkRunsShape:
+        """Run several jobs, at most 1,000 of them unless it is a dry run."""
+        how: dict[str, Json] = {"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}
+        return cast(BulkRunsShape, await self._many("run", {**select, **how, "dryRun": dry_run}))
+
+    async def delete_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkShape:
+        """Delete several jobs, at most 1,000 of them unless it is a dry run."""
+        return cast(BulkShape, await self._many("delete", {**select, "dryRun": dry_run}))
+
+    async def _many(self, action: str, given: Mapping[str, Json]) -> Json:
         body: Json = {field: value for field, value in given.items() if value is not None}
         where = path(self._where[0], "jobs", action)
-        reply = await self._connection.request("POST", where, body=body, extra_timeout=_MANY_TIMEOUT)
-        return cast(BulkShape, reply)
+        return await self._connection.request("POST", where, body=body, extra_timeout=_MANY_TIMEOUT)
 
     async def find(self, job: str) -> JobShape:
         """Return the job of any agent with this id, or with this name if one agent only has it."""
