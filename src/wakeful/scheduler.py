@@ -156,6 +156,20 @@ class JobsApi(Protocol):
         """
         ...
 
+    async def preview(self, *, count: int = 10, **fields: Unpack[JobFields]) -> dict[str, Json]:
+        """Return a schedule in words and its next `ticks`, with the `clockChanges` between them.
+
+        It takes the fields that determine the ticks (`schedule`, `tz`, `exclude` …) and changes nothing.
+        """
+        ...
+
+    async def test_target(self, name: str | None = None, **fields: Unpack[JobFields]) -> dict[str, Json]:
+        """Send a signed test request to a webhook, or check a target of another kind: `ok` and `message`.
+
+        `name` is a job whose target and secret are used; `fields` replace those of the job. A test is no run.
+        """
+        ...
+
     async def skip_next(self, name: str) -> Job:
         """Record the next tick as skipped, with the reason `asked`. The run is `skipped` in the result."""
         ...

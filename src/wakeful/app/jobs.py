@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
+from wakeful.document.values import camel
 from wakeful.json_value import Json
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
 from wakeful.model.from_json import bulk_result_from_json, hook_from_json, revision_from_json
@@ -15,6 +16,7 @@ from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.job_check_serializers import serialize_preview, serialize_target_test
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
@@ -158,6 +160,14 @@ class Jobs(JobsApi):
         computed = await self._services.peaks.get(LOCAL, workspace, agent)
         return serialize_week(computed, workspace, agent, self._services.now_ms())
 
+    async def preview(self, *, count: int = 10, **fields: Unpack[JobFields]) -> dict[str, Json]:
+        given = {**_camel_fields(fields), "count": count, "agentId": self._where[1]}
+        return serialize_preview(await self._services.schedule_previews.preview(LOCAL, self._where[0], given))
+
+    async def test_target(self, name: str | None = None, **fields: Unpack[JobFields]) -> dict[str, Json]:
+        given = {**_camel_fields(fields), "job": name}
+        return serialize_target_test(await self._services.target_tests.test(LOCAL, *self._where, given))
+
     async def skip_next(self, name: str) -> Job:
         done = await self._service.skip_next(LOCAL, *self._where, name)
         return job_from_record(done.job, skipped=run_from_view(done.run))
@@ -250,6 +260,10 @@ class _CreatedJobs(Sequence[Job]):
 
 def _document(name: str, fields: Mapping[str, object]) -> dict[str, object]:
     return {"name": name, **plain_fields(fields)}
+
+
+def _camel_fields(fields: Mapping[str, object]) -> dict[str, object]:
+    return {camel(name): value for name, value in plain_fields(fields).items()}
 
 
 def plain_fields(fields: Mapping[str, object]) -> dict[str, object]:

@@ -99,6 +99,12 @@ class Jobs(JobsApi):
     async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
         return cast(dict[str, Json], await self._rest.peaks(all_agents=all_agents))
 
+    async def preview(self, *, count: int = 10, **fields: Unpack[JobFields]) -> dict[str, Json]:
+        return await self._rest.preview({**_camel_fields(fields), "count": count})
+
+    async def test_target(self, name: str | None = None, **fields: Unpack[JobFields]) -> dict[str, Json]:
+        return await self._rest.test_target({**_camel_fields(fields), "job": name})
+
     async def skip_next(self, name: str) -> Job:
         return job_from_json(await self._rest.skip_next(name))
 
@@ -159,6 +165,12 @@ class Jobs(JobsApi):
 
     async def backfill(self, name: str, start: datetime, end: datetime) -> int:
         return await self._rest.backfill(name, start.isoformat(), end.isoformat())
+
+
+def _camel_fields(fields: Mapping[str, object]) -> dict[str, Json]:
+    from wakeful.document.values import camel  # takes long to import, and few programs need it
+
+    return {camel(name): value for name, value in document(fields).items()}
 
 
 def _document(name: str, fields: Mapping[str, object]) -> dict[str, Json]:

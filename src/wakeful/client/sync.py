@@ -39,6 +39,8 @@ class Jobs(_Part[jobs.Jobs]):
     pause_many = blocking(jobs.Jobs.pause_many)
     resume_many = blocking(jobs.Jobs.resume_many)
     peaks = blocking(jobs.Jobs.peaks)
+    preview = blocking(jobs.Jobs.preview)
+    test_target = blocking(jobs.Jobs.test_target)
     skip_next = blocking(jobs.Jobs.skip_next)
     resume = blocking(jobs.Jobs.resume)
     delete = blocking(jobs.Jobs.delete)

@@ -218,3 +218,23 @@ def test_every_method_has_the_parameters_of_the_protocol(protocol: type, impleme
 def _parameters(method: Callable[..., object]) -> list[tuple[str, object, object]]:
     found = inspect.signature(method).parameters.values()
     return [(each.name, each.kind, each.default) for each in found]
+
+
+async def test_previews_and_tests_of_targets_are_the_same(pair: Pair):
+    previews = [
+        await each.jobs.preview(
+            count=2,
+            schedule="30 2 * * *",
+            tz="Europe/Berlin",
+            start_at=datetime(2027, 3, 28, tzinfo=UTC),
+            dst_gap="skip",
+        )
+        for each in pair
+    ]
+    assert previews[0] == previews[1]
+    assert "2027-03-29T02:30:00.000+02:00" in str(previews[0]["ticks"])
+    await pair.embedded.jobs.create("noted", schedule=SELDOM, target=Function("note"))
+    tests = [await each.jobs.test_target("noted") for each in pair]
+    tests += [await each.jobs.test_target(target=Function("note"), payload=1) for each in pair]
+    assert all(test["ok"] for test in tests)
+    assert len({str(test) for test in tests}) == 1

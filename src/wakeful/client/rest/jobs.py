@@ -175,6 +175,19 @@ class RestJobs:
         where = path(self._where[0], "peaks")
         return cast(PeaksShape, await self._connection.request("GET", where, query=query))
 
+    async def preview(self, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """Return the next ticks of a schedule, with the clock changes between them."""
+        body: Json = {**fields, "agentId": self._where[1]}
+        reply = await self._connection.request(
+            "POST", path(self._where[0], "schedules", "preview"), body=body
+        )
+        return cast(dict[str, Json], reply)
+
+    async def test_target(self, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """Test a target."""
+        reply = await self._connection.request("POST", self._path("test-target"), body=dict(fields))
+        return cast(dict[str, Json], reply)
+
     async def skip_next(self, name: str) -> SkippedShape:
         """Skip the next tick of a job."""
         return cast(SkippedShape, await self._job("POST", name, "skip-next"))
