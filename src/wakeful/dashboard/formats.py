@@ -196,6 +196,15 @@ def json_line(value: object) -> str:
     return "–" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def cut(text: str, length: int = 1_000) -> str:
+    """Return the beginning of a text.
+
+    >>> cut("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
 def shorten(text: str | None, length: int = 120) -> str:
     """Return the first line of a text, cut at a length."""
     if not text:
@@ -233,6 +242,7 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "state_word": state_word,
     "pretty": pretty,
     "json_line": json_line,
+    "cut": cut,
     "shorten": shorten,
     "short_id": short_id,
     "safe_link": safe_link,

@@ -39,6 +39,8 @@ async def test_the_page_of_a_job_has_its_parts(ask: ApiClient) -> None:
         "wakeful add digest",
         "revisions/1/restore",
         "jobs/digest/pause",
+        "job.update",
+        "jobs/new?from=default%2Fdigest",
     ):
         assert text in page, text
     follower = html.unescape((await ask("GET", f"{JOB}/load")).body)
@@ -75,7 +77,7 @@ async def test_roles_see_what_they_may_do(ask: ApiClient) -> None:
     member = await ask.new("member")
     page = (await member("GET", f"{JOB}/digest")).body
     assert "jobs/digest/run" in page
-    for action in ("jobs/digest/pause", "/edit", "restore", "/hook", "rotate-secret"):
+    for action in ("jobs/digest/pause", "/edit", "restore", "/hook", "rotate-secret", "job.update"):
         assert action not in page, action
     await ask("PUT", "/agents/other", {})
     assert (await (await ask.new("agent", agent="other"))("GET", f"{JOB}/digest")).status == 404

@@ -30,9 +30,10 @@ from wakeful.service.suggestion_serializers import serialize_suggestion
 
 router = page_router()
 
-#: How many runs and ticks the page shows.
+#: How many runs, ticks and audit entries the page shows.
 SHOWN: Final = 20
 TICKS: Final = 8
+AUDITED: Final = 10
 DAYS: Final = ("30", "90")
 _STATES: Final = tuple(state.value for state in RunState)
 
@@ -105,7 +106,13 @@ async def _related(page: Page, job: JobRecord) -> dict[str, Any]:
 
 
 async def _audit(page: Page, job: JobRecord) -> list[Any]:
-    return []
+    """Return the newest audit entries of the job, for those who may read them."""
+    if not page.may("audit.read"):
+        return []
+    found = await page.services.audit.search(
+        page.principal, page.workspace, subject=f"{job.agent}/{job.name}", limit=AUDITED
+    )
+    return list(found.rows)
 
 
 def _tz(job: JobRecord) -> str:
