@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.run import NewRun
-from wakeful.store.rows import JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -331,7 +330,17 @@ JOB_COLUMNS: Final = (
     "schedule_origin, schedule_id"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
-CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({marks(len(JobRow._fields))})"
+_JOB_VALUES: Final = {column: f"?{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}
+#: The kinds of schedule and target of a new job, as the triggers of migration 14 set them later.
+_NEW_KINDS: Final = """
+    CASE WHEN {timing} IS NOT NULL
+            THEN CASE WHEN json_valid({timing}) THEN json_extract({timing}, '$.schedule.kind') END
+        WHEN {after_job} IS NOT NULL THEN 'after' ELSE 'none' END,
+    CASE WHEN json_valid({work}) THEN coalesce(json_extract({work}, '$.target.kind'), 'pull') END
+""".format(**_JOB_VALUES)
+CREATE_JOB: Final = f"""
+    INSERT INTO jobs ({JOB_COLUMNS}, schedule_kind, target_kind)
+    VALUES ({", ".join(_JOB_VALUES.values())}, {_NEW_KINDS})"""
 #: the primary key; the parameters are a whole `JobRow`, of which `_FIXED` stay as they are
 CHANGE_JOB: Final = (
     "UPDATE jobs SET "

@@ -87,7 +87,7 @@ CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
 CREATE INDEX turns_of_session ON turns (workspace, agent, session, run_id);
 CREATE INDEX runs_dead_of_agent ON runs (workspace, agent, id) WHERE dead;
 
--- What lists of jobs filter by. Triggers set them, so that code of schema 13 need not know them.
+-- What lists of jobs filter by. Triggers set them for code of schema 13, and for changes.
 ALTER TABLE jobs ADD COLUMN schedule_kind TEXT;
 ALTER TABLE jobs ADD COLUMN target_kind TEXT;
 UPDATE jobs SET
@@ -95,7 +95,7 @@ UPDATE jobs SET
             THEN CASE WHEN json_valid(timing) THEN json_extract(timing, '$.schedule.kind') END
         WHEN after_job IS NOT NULL THEN 'after' ELSE 'none' END,
     target_kind = CASE WHEN json_valid(work) THEN coalesce(json_extract(work, '$.target.kind'), 'pull') END;
-CREATE TRIGGER jobs_kinds_of_new AFTER INSERT ON jobs BEGIN
+CREATE TRIGGER jobs_kinds_of_new AFTER INSERT ON jobs WHEN NEW.schedule_kind IS NULL BEGIN
     UPDATE jobs SET
         schedule_kind = CASE WHEN NEW.timing IS NOT NULL
                 THEN CASE WHEN json_valid(NEW.timing) THEN json_extract(NEW.timing, '$.schedule.kind') END
