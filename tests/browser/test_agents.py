@@ -10,6 +10,7 @@ from tests.browser.conftest import NewTab, Tab
 from tests.support.api_client import ApiClient
 from tests.support.dashboard_pages import HOSTILE, fill
 from tests.support.waiting import eventually
+from wakeful import Agent, Schedule, SetState, on
 
 RULES = (Path(__file__).parent / "accessibility.js").read_text()
 
@@ -70,6 +71,69 @@ async def test_a_new_agent_does_not_replace_another(tab: Tab, ask: ApiClient) ->
     await tab.page.get_by_role("button", name="Create").click()
     await tab.page.locator("#name-error", has_text="There is an agent writer already").wait_for()
     assert (await ask("GET", "/agents/writer")).body["description"] == "the first"
+
+
+class Report(Agent):
+    """Counts what it generates."""
+
+    name = "report"
+    state = {"count": 0}
+    schedules = [Schedule("0 6 * * *", "report.generate", job_id="daily")]
+
+    @on("report.generate")
+    async def generate(self, signal, ctx):
+        return [SetState(count=ctx.state["count"] + signal.data["by"])]
+
+
+async def test_an_instance_gets_a_signal_and_is_paused_stopped_and_started(tab: Tab, ask: ApiClient) -> None:
+    page = tab.page
+    ask.app.agent(Report)
+    assert (await ask("POST", "/agents/report/instances/eu/start")).status == 200
+    await tab.open("agents", "report")
+    await page.get_by_text("Send a signal").click()
+    await page.get_by_label("Type", exact=True).fill("report.generate")
+    await page.get_by_label("Instance", exact=True).fill("eu")
+    await page.get_by_label("Data (JSON)").fill("{")
+    await page.get_by_role("button", name="Send").click()
+    await page.locator("#signal-data-error", has_text="This is not JSON").wait_for()
+    await page.get_by_label("Data (JSON)").fill('{"by": 7}')
+    await page.get_by_role("button", name="Send").click()
+    await page.wait_for_url("**/runs/*")
+
+    async def counted() -> bool:
+        return (await ask("GET", "/agents/report/instances/eu")).body["state"]["count"] == 7
+
+    await eventually(counted)
+    await tab.open("agents", "report", "instances", "eu")
+    assert '"count": 7' in await page.locator("#instance pre").first.inner_text()
+    assert await page.get_by_role("link", name="eu-daily").count() == 1
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_label("Note").fill("maintenance")
+    await page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+    await page.locator(".notice", has_text="maintenance").wait_for()
+    await page.get_by_role("button", name="Resume").click()
+    await page.get_by_role("button", name="Hibernate").wait_for()
+    await page.get_by_role("button", name="Stop").click()
+    await page.get_by_role("button", name="Continue").click()
+    await page.get_by_role("button", name="Start").click()
+    await page.get_by_role("button", name="Pause").wait_for()
+    assert (await ask("GET", "/agents/report/instances/eu")).body["state"] == {"count": 0}
+
+
+async def test_the_secret_of_an_agent_is_rotated_and_shown_once(tab: Tab, ask: ApiClient) -> None:
+    page = tab.page
+    target = {"kind": "webhook", "url": "https://example.com/wake"}
+    first = (await ask("PUT", "/agents/writer", {"target": target})).body["secret"]
+    await tab.open("agents", "writer")
+    await page.get_by_label("More actions").click()
+    await page.get_by_role("button", name="Rotate secret").click()
+    await page.get_by_role("button", name="Continue").click()
+    shown = await page.get_by_role("dialog").locator("pre").inner_text()
+    assert shown.startswith("whsec_")
+    assert shown != first
+    await page.get_by_role("button", name="I have saved it").click()
+    await page.get_by_label("More actions").wait_for()
+    assert "whsec_" not in await page.content()
 
 
 async def test_an_agent_is_woken(tab: Tab, ask: ApiClient) -> None:

@@ -158,10 +158,10 @@ function showErrors(item, error) {
   let shown = false;
   for (const line of error.message.split("\n")) {
     const field = error.field ?? line.match(/^([A-Za-z]+)\b/)?.[1] ?? "";
-    const place = (field && item.querySelector(`#${CSS.escape(field)}-error`)) || general;
+    const control = field ? item.elements.namedItem(field) : null;
+    const place = (control && item.querySelector(`#${CSS.escape(control.id)}-error`)) || general;
     if (!place) continue;
     place.textContent = place.textContent ? `${place.textContent} ${line}` : line;
-    const control = document.getElementById(field);
     if (control && place !== general) {
       control.setAttribute("aria-invalid", "true");
       if (!shown) control.focus();
