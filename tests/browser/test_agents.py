@@ -101,7 +101,7 @@ async def test_an_instance_gets_a_signal_and_is_paused_stopped_and_started(tab: 
     await page.wait_for_url("**/runs/*")
 
     async def counted() -> bool:
-        return (await ask("GET", "/agents/report/instances/eu")).body["state"]["count"] == 7
+        return bool((await ask("GET", "/agents/report/instances/eu")).body["state"]["count"] == 7)
 
     await eventually(counted)
     await tab.open("agents", "report", "instances", "eu")
