@@ -31,6 +31,8 @@ _KNOWN = {
     "session": "main",
     "workflow_id": "invoices",
     "version": "1",
+    "revision": "1",
+    "channel": "ops",
 }
 _IDS = {
     "getHealth", "getReadiness", "getMetrics", "listWorkspaces", "getWorkspace", "putWorkspace",
