@@ -22,7 +22,9 @@ PLAIN: Final = (
     "runs",
     "calendar",
     "agents",
+    "new-agent",
     "dead-letters",
+    "dead-letters?view=runs",
     "incidents",
     "suggestions",
     "cost",
@@ -53,6 +55,8 @@ class World(NamedTuple):
         return (
             *PLAIN,
             f"agents/{self.agent}",
+            f"agents/{self.agent}/edit",
+            f"agents/{self.agent}/instances",
             f"agents/{self.agent}/jobs/{self.job}",
             f"agents/{self.agent}/jobs/{self.failing_job}",
             f"agents/{self.agent}/jobs/{self.job}/edit",
