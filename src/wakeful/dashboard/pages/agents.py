@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.service.agents.agents import FIELDS
-from wakeful.service.agents.overviews import COUNTED, AgentSummary, remaining
+from wakeful.service.agents.overviews import COUNTED, COUNTED_IN_LIST, AgentSummary, remaining
 from wakeful.service.auth.access import permit
 from wakeful.service.serializers import serialize_agent
 
@@ -53,7 +53,7 @@ async def agents(page: PageDep) -> Response:
         active="agents",
         agents=shown,
         search=search,
-        most=COUNTED,
+        most=COUNTED_IN_LIST,
         cursor=shown[-1]["name"] if len(found) > _PAGE else None,
     )
 

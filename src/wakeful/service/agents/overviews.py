@@ -20,8 +20,9 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import RunView
 
-#: Counts end here.
+#: Counts end here: of one agent, and of each agent of a list.
 COUNTED: Final = 1_000
+COUNTED_IN_LIST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class AgentSummary:
 
 
 class AgentOverviews:
-    """Reads agents for pages. Counts end at `COUNTED`."""
+    """Reads agents for pages."""
 
     def __init__(self, store: Store, accounts: Accounts, budgets: Budgets) -> None:
         self._store = store
@@ -61,12 +62,13 @@ class AgentOverviews:
             rows = [await self._accounts.agent(workspace, only)] if after is None else []
         else:
             rows = await self._store.agents_page(workspace, after, limit, search[:64].lower())
-        return await self._summaries(workspace, rows)
+        return await self._summaries(workspace, rows, COUNTED_IN_LIST)
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentSummary:
         """Return one agent."""
         await self._accounts.authorize(principal, "read", workspace, name)
-        (summary,) = await self._summaries(workspace, [await self._accounts.agent(workspace, name)])
+        row = await self._accounts.agent(workspace, name)
+        (summary,) = await self._summaries(workspace, [row], COUNTED)
         return summary
 
     async def agent_class(self, principal: Principal, workspace: str, name: str) -> AgentClass | None:
@@ -74,8 +76,10 @@ class AgentOverviews:
         await self._accounts.authorize(principal, "read", workspace, name)
         return await self._store.agent_class(workspace, name)
 
-    async def _summaries(self, workspace: str, rows: builtins.list[AgentRow]) -> builtins.list[AgentSummary]:
-        found = await self._store.agent_overviews(workspace, [row.name for row in rows], COUNTED)
+    async def _summaries(
+        self, workspace: str, rows: builtins.list[AgentRow], most: int
+    ) -> builtins.list[AgentSummary]:
+        found = await self._store.agent_overviews(workspace, [row.name for row in rows], most)
         beats = [each for each in found.values() if each.heartbeat_job is not None]
         jobs = {
             row.id: row
