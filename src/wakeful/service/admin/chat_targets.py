@@ -11,9 +11,8 @@ from wakeful.job import Json
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 
-#: How many jobs are read in all.
+#: How many jobs with a chat target are read in all.
 MAX_JOBS: Final = 5_000
-_CHAT: Final = '"chat"'
 
 
 class ChatTargets(NamedTuple):
@@ -47,10 +46,10 @@ async def read_chat_targets(
     for place in [workspace] if workspace else [row.name for row in await store.workspaces()]:
         for agent in await store.agents(place):
             examine(f"agent {agent.name}", payload_from_text(agent.target))
-        jobs = await store.jobs(JobFilter(place, include_disabled=False, limit=room + 1))
+        only = JobFilter(place, include_disabled=False, target_kind="chat", limit=room + 1)
+        jobs = await store.jobs(only)
         for job in jobs[:room]:
-            if _CHAT in job.work:
-                examine(f"{job.agent}/{job.name}", _own_target(job.work))
+            examine(f"{job.agent}/{job.name}", _own_target(job.work))
         if len(jobs) > room:
             return ChatTargets(number, broken, more=True)
         room -= len(jobs)

@@ -8,10 +8,10 @@ from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, listed
 from wakeful.store.sql.driver import Session
 
-#: the primary key, jobs_name and instances_schedules: a range of each, in its order
+#: the primary key, jobs_list and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
     SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = $1
-    UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs
+    UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs /*+ INDEXED BY jobs_list */
     WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) AND instance_id IS NULL
     GROUP BY agent
     UNION ALL SELECT agent, $3, NULL, count(*), 0 FROM instances

@@ -98,7 +98,7 @@ ALTER TABLE jobs
         CASE WHEN octet_length(labels) <= 1000 THEN labels END) STORED;
 -- A search that finds little reads all entries of a workspace, and no row of the table.
 CREATE INDEX jobs_list ON jobs (workspace, agent, name)
-    INCLUDE (id, enabled, disabled_reason, created_by, schedule_kind, target_kind, short_labels)
+    INCLUDE (id, enabled, disabled_reason, created_by, schedule_kind, target_kind, short_labels, instance_id)
     WHERE deleted_at IS NULL;
 CREATE INDEX jobs_failing_by_name ON jobs (workspace, agent, name) WHERE failures > 0 AND deleted_at IS NULL;
 

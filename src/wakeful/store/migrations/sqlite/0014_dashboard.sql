@@ -115,7 +115,7 @@ CREATE TRIGGER jobs_kinds_of_changed AFTER UPDATE OF timing, work, after_job ON 
 END;
 -- A search that finds little reads all entries of a workspace, and no row of the table.
 CREATE INDEX jobs_list ON jobs (workspace, agent, name, enabled, disabled_reason, created_by, schedule_kind,
-    target_kind, labels) WHERE deleted_at IS NULL;
+    target_kind, labels, instance_id) WHERE deleted_at IS NULL;
 CREATE INDEX jobs_failing_by_name ON jobs (workspace, agent, name) WHERE failures > 0 AND deleted_at IS NULL;
 
 -- The most expensive jobs and agents of a day.
