@@ -52,7 +52,7 @@ PATHS: Final = (
     "jobs?state=paused",
     "jobs?agent=agent-07",
     "jobs?label=team=team-3",
-    "jobs?order=next",
+    "jobs?sort=next",
     "jobs/new",
     "runs",
     "runs?state=failed",

@@ -135,9 +135,7 @@ def job_item(page: Page, job: JobRecord, summary: JobSummary) -> JobItem:
         _state_title(job, state),
         explain_job(job.definition),
         timing.schedule.tz if timing else None,
-        charts.outcome_bars(
-            [_bar(page, run) for run in summary.runs], label=_outcomes_in_words(summary.runs)
-        ),
+        charts.outcome_bars([_bar(run) for run in summary.runs], label=_outcomes_in_words(summary.runs)),
         last,
         duration(last.duration_ms) if last is not None and last.duration_ms is not None else "",
         summary.costs[-1],
@@ -162,14 +160,15 @@ def _state_title(job: JobRecord, state: str) -> str:
     return "" if job.enabled else (job.disabled_reason or "").replace("_", " ")
 
 
-def _bar(page: Page, run: RunOutcome) -> charts.Bar:
+def _bar(run: RunOutcome) -> charts.Bar:
     took = run.duration_ms
     text = f"{state_word(run.state)}, {at(run.fire_ms)}"
     if took is not None:
         text += f", {duration(took)}"
     # A run without a duration that has ended is a short bar: nothing ran.
     value = float(took) if took is not None else (None if run.finished_ms is None else 0.0)
-    return charts.Bar(run.state, value, text, page.url("runs", run.id))
+    # Without links: 20 in each row would be too many stops for the keyboard.
+    return charts.Bar(run.state, value, text)
 
 
 def _outcomes_in_words(runs: Sequence[RunOutcome]) -> str:
