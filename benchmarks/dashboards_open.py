@@ -1,0 +1,395 @@
+"""The cost of open dashboards: the CPU of a server at 100 runs/s, with and without 200 of them.
+
+    python -m benchmarks.dashboards_open
+    python -m benchmarks.dashboards_open --store sqlite --dashboards 200 --runs 100 --seconds 30 --json
+
+The server, with its engine, is a process of its own. The dashboards are in another one. Each has its own
+sign-in session and does what the page does in a browser (`static/live.js`): it loads its page, follows the
+stream of coalesced events, and fetches the regions that an event concerns, all in one request, with the same
+pauses. A third of them each shows the home page, the list of jobs, and a job. The difference is the CPU time
+of the server process with them and without, as a share of a core. Processes of the database are not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import aiohttp
+
+from benchmarks.bare.databases import STORES, fresh
+from wakeful import Wakeful
+from wakeful.api.http.app import create_app
+from wakeful.api.server import Listening, readiness
+from wakeful.settings import Settings
+
+TARGET_PERCENT: Final = 5.0
+#: The home page, the list of jobs, and the page of a job, each time another one.
+PAGES: Final = (".", "jobs", "agents/default/jobs/job-{}")
+#: The interval of the jobs; their number follows from the rate.
+_EVERY_S: Final = 10
+#: As in static/live.js, in seconds.
+_FETCH_S: Final = 5.0
+_INEXACT_S: Final = 15.0
+_SPREAD_S: Final = 1.0
+_LISTS: Final = {"run": "runs", "job": "jobs", "agent": "agents", "incident": "incidents"}
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One server."""
+
+    store: str
+    dashboards: int
+    runs_per_s: float
+    without_percent: float
+    with_percent: float
+    fetches_per_s: float
+    kb_per_event: float
+
+    @property
+    def difference_percent(self) -> float:
+        """The cost of the dashboards as a share of a core."""
+        return self.with_percent - self.without_percent
+
+
+# --- the server -----------------------------------------------------------------------------------------
+
+
+async def serve(url: str, runs_per_s: int) -> None:
+    """Run a server and an engine until the input ends; print the address and a key."""
+    app = Wakeful(url, secret_key="benchmark")
+
+    @app.function()
+    async def nothing() -> str:
+        return "done"
+
+    async with app:
+        begin_ms = time.time_ns() // 1_000_000
+        await app.jobs.create_many(
+            {
+                "name": f"job-{number}",
+                "schedule": f"every {_EVERY_S}s",
+                "startAt": begin_ms + number * 1_000 // runs_per_s,
+                "target": {"kind": "function", "name": "nothing"},
+            }
+            for number in range(runs_per_s * _EVERY_S)
+        )
+        http = Listening(create_app(app.services, ready=readiness(app)), Settings(port=0))
+        async with http:
+            key = await app.services.keys.first_key()
+            print(json.dumps({"url": http.url, "key": key}), flush=True)
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+# --- the dashboards -------------------------------------------------------------------------------------
+
+
+class _Regions(HTMLParser):
+    """Finds the regions of a page, and the position of its events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.regions: dict[str, str] = {}
+        self.after = "0"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note a region or the position."""
+        given = dict(attrs)
+        if "data-region" in given and given.get("id"):
+            self.regions[str(given["id"])] = given.get("data-on") or ""
+        if tag == "meta" and given.get("name") == "events-after":
+            self.after = given.get("content") or "0"
+
+
+def match_of(words: str, changes: dict[str, Any]) -> float | None:
+    """Return how long a region that is concerned waits; None: it is not. As `matchOf` in live.js."""
+    found: float | None = None
+    for word in words.split():
+        kind, colon, rest = word.partition(":")
+        if not colon:
+            if kind in changes["kinds"] or kind == "figures":
+                return _FETCH_S
+        elif rest in changes["changed"].get(_LISTS.get(kind, ""), ()):
+            return _FETCH_S
+        elif _LISTS.get(kind) in changes["many"]:
+            found = _INEXACT_S
+    return found
+
+
+@dataclass
+class Dashboard:
+    """One open page."""
+
+    session: aiohttp.ClientSession
+    url: str
+    path: str
+    cookies: dict[str, str]
+    random: random.Random
+    regions: dict[str, str] = field(default_factory=dict)
+    dirty: dict[str, float] = field(default_factory=dict)
+    fetched_at: float = -1e9
+    fetches: int = 0
+    events: list[int] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def open(self) -> str:
+        """Load the page; return the position of its events."""
+        async with self.session.get(self.url + self.path, headers=self._headers()) as response:
+            text = await response.text()
+            assert response.status == 200, (self.path, response.status, text[:300])
+        parser = _Regions()
+        parser.feed(text)
+        self.regions = parser.regions
+        return parser.after
+
+    async def stay_open(self, after: str) -> None:
+        """Follow the events, and fetch what they concern."""
+        events = f"{self.url}/api/workspaces/default/events?coalesceMs=1000&after={after}"
+        fetching = asyncio.create_task(self._fetch())
+        try:
+            async with self.session.get(events, headers=self._headers()) as response:
+                assert response.status == 200, await response.text()
+                kind = ""
+                async for line in response.content:
+                    if line.startswith(b"event: "):
+                        kind = line[7:].strip().decode()
+                    elif line.startswith(b"data: "):
+                        self.events.append(len(line))
+                        self._received(kind, line[6:])
+        finally:
+            fetching.cancel()
+
+    def _received(self, kind: str, data: bytes) -> None:
+        changes = None if kind == "reset" else json.loads(data)
+        for name, words in self.regions.items():
+            wait = _FETCH_S if changes is None else match_of(words, changes)
+            if wait is not None:
+                self.dirty[name] = min(wait, self.dirty.get(name, wait))
+                self.wake.set()
+
+    async def _fetch(self) -> None:
+        while True:
+            await self.wake.wait()
+            self.wake.clear()
+            now = asyncio.get_running_loop().time()
+            at = max(self.fetched_at + min(self.dirty.values()), now) + self.random.random() * _SPREAD_S
+            await asyncio.sleep(at - now)
+            names, self.dirty = ",".join(self.dirty), {}
+            headers = {**self._headers(), "x-wakeful-region": names}
+            async with self.session.get(self.url + self.path, headers=headers) as response:
+                await response.read()
+                assert response.status == 200, (self.path, names, response.status)
+            self.fetches += 1
+            self.fetched_at = asyncio.get_running_loop().time()
+
+    def _headers(self) -> dict[str, str]:
+        return {"cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+
+
+async def browse(url: str, key: str, number: int, pages: list[str]) -> None:
+    """Open the dashboards; print how much they fetched after each line of the input."""
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(
+        connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+    ) as session:
+        opened: list[Dashboard] = []
+        for index in range(number):
+            path = "/workspaces/default/" + pages[index % len(pages)].format(index).strip(".")
+            cookies = await sign_in(session, url, key)
+            opened.append(Dashboard(session, url, path, cookies, random.Random(index)))
+        positions = [await each.open() for each in opened]
+        streams = [
+            asyncio.create_task(each.stay_open(after)) for each, after in zip(opened, positions, strict=True)
+        ]
+        regions = {each.path: each.regions for each in opened[: len(pages)]}
+        print(json.dumps({"open": len(opened), "regions": regions}), flush=True)
+        reading = asyncio.get_running_loop().run_in_executor
+        while await reading(None, sys.stdin.readline):
+            for stream in streams:
+                if stream.done():
+                    stream.result()
+            sizes = [size for each in opened for size in each.events]
+            counted = {
+                "fetches": sum(each.fetches for each in opened),
+                "events": len(sizes),
+                "median": median(sizes or [0]),
+            }
+            print(json.dumps(counted), flush=True)
+        for stream in streams:
+            stream.cancel()
+        await asyncio.gather(*streams, return_exceptions=True)
+
+
+async def sign_in(session: aiohttp.ClientSession, url: str, key: str) -> dict[str, str]:
+    """Sign in as a browser does; return the cookies."""
+    async with session.post(f"{url}/sign-in", data={"key": key}, allow_redirects=False) as response:
+        assert response.status == 303, await response.text()
+        return {name: morsel.value for name, morsel in response.cookies.items()}
+
+
+# --- the measurement ------------------------------------------------------------------------------------
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """Start a part of the benchmark as a process."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.dashboards_open", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if os.environ.get("QUIET", "1") == "1" else None,
+        text=True,
+    )
+
+
+def said(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Return the next line that a process prints."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit(f"a process of the benchmark ended: {process.args}")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def ask(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """Ask the dashboards for their counts."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return said(process)
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """End a process by the end of its input."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def cpu_percent(pid: int, seconds: float) -> float:
+    """Return the CPU time of a process in the next seconds, as a share of a core."""
+    began, spent = time.monotonic(), cpu_seconds(pid)
+    time.sleep(seconds)
+    return (cpu_seconds(pid) - spent) / (time.monotonic() - began) * 100
+
+
+def measure(store: str, dashboards: int, runs: int, seconds: float, pages: list[str]) -> Result:
+    """Measure one server: without dashboards, with them, and without them again."""
+    with fresh(store) as url:
+        server = start("--serve", url, "--runs", str(runs))
+        try:
+            at = said(server)
+            time.sleep(_EVERY_S)  # every job has run once
+            without = [cpu_percent(server.pid, seconds)]
+            browsers = start(
+                "--browse", at["url"], at["key"], "--dashboards", str(dashboards), "--pages", *pages
+            )
+            try:
+                opened = said(browsers)
+                print(f"{store}: {opened}", file=sys.stderr)
+                time.sleep(_FETCH_S)
+                before = ask(browsers)
+                used = cpu_percent(server.pid, seconds)
+                after = ask(browsers)
+            finally:
+                stop(browsers)
+            time.sleep(2)
+            without.append(cpu_percent(server.pid, seconds))
+            rate = runs_per_s(at, seconds)
+        finally:
+            stop(server)
+    return Result(
+        store,
+        dashboards,
+        rate,
+        sum(without) / len(without),
+        used,
+        (after["fetches"] - before["fetches"]) / seconds,
+        after["median"] / 1_000,
+    )
+
+
+def runs_per_s(at: dict[str, Any], seconds: float) -> float:
+    """Return how many runs finish per second, as the event stream counts them."""
+
+    async def count() -> int:
+        finished = 0
+        headers = {"authorization": f"Bearer {at['key']}"}
+        events = f"{at['url']}/api/workspaces/default/events?coalesceMs=1000"
+        async with aiohttp.ClientSession() as session, session.get(events, headers=headers) as response:
+            try:
+                async with asyncio.timeout(5):
+                    async for line in response.content:
+                        if line.startswith(b"data: "):
+                            finished += sum(json.loads(line[6:])["runs"]["finished"].values())
+            except TimeoutError:
+                pass
+        return finished
+
+    return asyncio.run(count()) / 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--store", choices=STORES, nargs="+", default=list(STORES))
+    parser.add_argument("--dashboards", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=100, help="runs per second")
+    parser.add_argument("--pages", nargs="+", default=list(PAGES), help="paths in the workspace")
+    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    parser.add_argument("--browse", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        logging.disable(logging.WARNING)
+        asyncio.run(serve(arguments.serve, arguments.runs))
+        return
+    if arguments.browse:
+        url, key = arguments.browse
+        asyncio.run(browse(url, key, arguments.dashboards, arguments.pages))
+        return
+    results = [
+        measure(store, arguments.dashboards, arguments.runs, arguments.seconds, arguments.pages)
+        for store in arguments.store
+    ]
+    if arguments.json:
+        print(json.dumps([asdict(r) | {"difference_percent": r.difference_percent} for r in results]))
+        return
+    header = ("without", "with", "difference")
+    print(f"{'store':10}{'dashboards':>11}{'runs/s':>8}{''.join(f'{text:>13}' for text in header)}", end="")
+    print(f"{'fetches/s':>11}{'event':>11}")
+    for r in results:
+        shares = (r.without_percent, r.with_percent, r.difference_percent)
+        print(f"{r.store:10}{r.dashboards:11}{r.runs_per_s:8.0f}", end="")
+        print("".join(f"{share:11.1f} %" for share in shares), end="")
+        print(f"{r.fetches_per_s:11.1f}{r.kb_per_event:8.1f} KB")
+    print(f"target: a difference under {TARGET_PERCENT:g} % of a core")
+
+
+if __name__ == "__main__":
+    main()
