@@ -1,7 +1,7 @@
 """The cost of open dashboards: the CPU of a server at 100 runs/s, with and without 200 of them.
 
     python -m benchmarks.dashboards_open
-    python -m benchmarks.dashboards_open --store sqlite --dashboards 200 --runs 100 --seconds 30 --json
+    python -m benchmarks.dashboards_open --store sqlite --dashboards 200 --runs 100 --json
 
 The server, with its engine, is a process of its own. The dashboards are in another one. Each has its own
 sign-in session and does what the page does in a browser (`static/live.js`): it loads its page, follows the
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import random
 import subprocess
@@ -33,17 +32,22 @@ from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.api.http.app import create_app
 from wakeful.api.server import Listening, readiness
+from wakeful.logs.setup import configure
 from wakeful.settings import Settings
 
 TARGET_PERCENT: Final = 5.0
 #: The home page, the list of jobs, and the page of a job, each time another one.
 PAGES: Final = (".", "jobs", "agents/default/jobs/job-{}")
-#: The interval of the jobs; their number follows from the rate.
-_EVERY_S: Final = 10
+#: Each job runs once a minute, equally many of them in each second.
+_EVERY_S: Final = 60
 #: As in static/live.js, in seconds.
 _FETCH_S: Final = 5.0
 _INEXACT_S: Final = 15.0
 _SPREAD_S: Final = 1.0
+_BUSY_FACTOR: Final = 1.5
+#: How long the server and the pages settle after a change.
+_SETTLE_S: Final = 20.0
+_RATE_S: Final = 10.0
 _LISTS: Final = {"run": "runs", "job": "jobs", "agent": "agents", "incident": "incidents"}
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -78,12 +82,10 @@ async def serve(url: str, runs_per_s: int) -> None:
         return "done"
 
     async with app:
-        begin_ms = time.time_ns() // 1_000_000
         await app.jobs.create_many(
             {
                 "name": f"job-{number}",
-                "schedule": f"every {_EVERY_S}s",
-                "startAt": begin_ms + number * 1_000 // runs_per_s,
+                "schedule": f"{number % _EVERY_S} * * * * *",
                 "target": {"kind": "function", "name": "nothing"},
             }
             for number in range(runs_per_s * _EVERY_S)
@@ -127,7 +129,8 @@ def match_of(words: str, changes: dict[str, Any]) -> float | None:
     for word in words.split():
         kind, colon, rest = word.partition(":")
         if not colon:
-            if kind in changes["kinds"] or kind == "figures":
+            agents = kind == "agents" and changes["changed"]["agents"]
+            if kind in changes["kinds"] or kind == "figures" or agents:
                 return _FETCH_S
         elif rest in changes["changed"].get(_LISTS.get(kind, ""), ()):
             return _FETCH_S
@@ -148,6 +151,7 @@ class Dashboard:
     regions: dict[str, str] = field(default_factory=dict)
     dirty: dict[str, float] = field(default_factory=dict)
     fetched_at: float = -1e9
+    busy: float = 1.0
     fetches: int = 0
     events: list[int] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -192,8 +196,11 @@ class Dashboard:
             await self.wake.wait()
             self.wake.clear()
             now = asyncio.get_running_loop().time()
-            at = max(self.fetched_at + min(self.dirty.values()), now) + self.random.random() * _SPREAD_S
+            wait = min(min(self.dirty.values()) * self.busy, _INEXACT_S)
+            at = max(self.fetched_at + wait, now) + self.random.random() * _SPREAD_S
             await asyncio.sleep(at - now)
+            is_busy = at - self.fetched_at < 2 * _FETCH_S * self.busy
+            self.busy = min(self.busy * _BUSY_FACTOR, _INEXACT_S / _FETCH_S) if is_busy else 1.0
             names, self.dirty = ",".join(self.dirty), {}
             headers = {**self._headers(), "x-wakeful-region": names}
             async with self.session.get(self.url + self.path, headers=headers) as response:
@@ -298,43 +305,42 @@ def cpu_percent(pid: int, seconds: float) -> float:
     return (cpu_seconds(pid) - spent) / (time.monotonic() - began) * 100
 
 
-def measure(store: str, dashboards: int, runs: int, seconds: float, pages: list[str]) -> Result:
-    """Measure one server: without dashboards, with them, and without them again."""
+def measure(store: str, dashboards: int, runs: int, seconds: float, rounds: int, pages: list[str]) -> Result:
+    """Measure one server, alternately without dashboards and with them."""
+    without: list[float] = []
+    used: list[float] = []
+    fetches: list[float] = []
+    sizes: list[float] = []
     with fresh(store) as url:
         server = start("--serve", url, "--runs", str(runs))
         try:
             at = said(server)
-            time.sleep(_EVERY_S)  # every job has run once
-            without = [cpu_percent(server.pid, seconds)]
-            browsers = start(
-                "--browse", at["url"], at["key"], "--dashboards", str(dashboards), "--pages", *pages
-            )
-            try:
-                opened = said(browsers)
-                print(f"{store}: {opened}", file=sys.stderr)
-                time.sleep(_FETCH_S)
-                before = ask(browsers)
-                used = cpu_percent(server.pid, seconds)
-                after = ask(browsers)
-            finally:
-                stop(browsers)
-            time.sleep(2)
+            time.sleep(_SETTLE_S)
+            for _ in range(rounds):
+                without.append(cpu_percent(server.pid, seconds))
+                browsers = start(
+                    "--browse", at["url"], at["key"], "--dashboards", str(dashboards), "--pages", *pages
+                )
+                try:
+                    opened = said(browsers)
+                    print(f"{store}: {opened}", file=sys.stderr)
+                    time.sleep(_SETTLE_S)
+                    before = ask(browsers)
+                    used.append(cpu_percent(server.pid, seconds))
+                    after = ask(browsers)
+                finally:
+                    stop(browsers)
+                fetches.append((after["fetches"] - before["fetches"]) / seconds)
+                sizes.append(after["median"] / 1_000)
+                time.sleep(_SETTLE_S / 4)
             without.append(cpu_percent(server.pid, seconds))
-            rate = runs_per_s(at, seconds)
+            rate = runs_per_s(at)
         finally:
             stop(server)
-    return Result(
-        store,
-        dashboards,
-        rate,
-        sum(without) / len(without),
-        used,
-        (after["fetches"] - before["fetches"]) / seconds,
-        after["median"] / 1_000,
-    )
+    return Result(store, dashboards, rate, median(without), median(used), median(fetches), median(sizes))
 
 
-def runs_per_s(at: dict[str, Any], seconds: float) -> float:
+def runs_per_s(at: dict[str, Any]) -> float:
     """Return how many runs finish per second, as the event stream counts them."""
 
     async def count() -> int:
@@ -343,7 +349,7 @@ def runs_per_s(at: dict[str, Any], seconds: float) -> float:
         events = f"{at['url']}/api/workspaces/default/events?coalesceMs=1000"
         async with aiohttp.ClientSession() as session, session.get(events, headers=headers) as response:
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(_RATE_S):
                     async for line in response.content:
                         if line.startswith(b"data: "):
                             finished += sum(json.loads(line[6:])["runs"]["finished"].values())
@@ -351,7 +357,7 @@ def runs_per_s(at: dict[str, Any], seconds: float) -> float:
                 pass
         return finished
 
-    return asyncio.run(count()) / 5
+    return asyncio.run(count()) / _RATE_S
 
 
 def main() -> None:
@@ -361,12 +367,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100, help="runs per second")
     parser.add_argument("--pages", nargs="+", default=list(PAGES), help="paths in the workspace")
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--browse", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
-        logging.disable(logging.WARNING)
+        configure("console")
         asyncio.run(serve(arguments.serve, arguments.runs))
         return
     if arguments.browse:
@@ -374,7 +381,9 @@ def main() -> None:
         asyncio.run(browse(url, key, arguments.dashboards, arguments.pages))
         return
     results = [
-        measure(store, arguments.dashboards, arguments.runs, arguments.seconds, arguments.pages)
+        measure(
+            store, arguments.dashboards, arguments.runs, arguments.seconds, arguments.rounds, arguments.pages
+        )
         for store in arguments.store
     ]
     if arguments.json:

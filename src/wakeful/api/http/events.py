@@ -19,6 +19,8 @@ from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_e
 
 #: Seconds without an event after which a comment keeps the connection alive.
 HEARTBEAT_S: Final = 15.0
+#: Seconds after which the key of a client with summaries is checked again: there may be many clients.
+CHECK_S: Final = 30.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 #: The reconnect delay of the client, in ms. No blank line follows it: many clients take one for the end of an
 #: event, and fail on an event without data.
@@ -128,7 +130,7 @@ async def _stream_summaries(
     try:
         yield _FIRST
         while (frame := await summaries.next()) is not None:
-            if loop.time() - checked >= HEARTBEAT_S:
+            if loop.time() - checked >= CHECK_S:
                 await current_principal(request)
                 checked = loop.time()
             yield frame

@@ -28,6 +28,8 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _PAGES: Final = frozenset({"/mcp", "/ws"})
 #: probes, logged at the debug level
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+#: the header of a page that refreshes a part of itself
+_REGION: Final = b"x-wakeful-region"
 
 log = get_logger("wakeful.http")
 
@@ -168,7 +170,9 @@ def _template(scope: Scope) -> str:
 def _log_request(scope: Scope, method: str, status: int | None, began: float, request_id: str) -> None:
     path = _template(scope)
     cast(Services, scope["app"].state.services).metrics.record_request(method, path, status or 0)
-    write = log.debug if path in _QUIET or status is None else log.info
+    # Open dashboards refresh themselves: only failures of that are of interest.
+    refreshes = status == 200 and any(name == _REGION for name, _ in scope["headers"])
+    write = log.debug if path in _QUIET or status is None or refreshes else log.info
     write(
         "http.request",
         method=method,

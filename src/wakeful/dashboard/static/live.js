@@ -8,9 +8,11 @@ import { path, workspace } from "./api.js";
 import { morphChildren, morphKeyed, newKeys } from "./morph.js";
 
 const INTERVAL_MS = 1000;
-// The time between two fetches; longer if the server only says that anything may have changed.
+// The time between two fetches; longer if the server only says that anything may have changed, and if the page
+// needs one fetch after the other.
 const FETCH_MS = 5000;
 const INEXACT_MS = 15000;
+const BUSY_FACTOR = 1.5;
 // Equal pages get the event at the same time: they fetch within the time that the server keeps the response.
 const SPREAD_MS = 1000;
 const LONGEST_RETRY_MS = 30000;
@@ -25,6 +27,7 @@ let fetching = false;
 let fetchTimer = 0;
 let fetchAt = 0;
 let fetchedAt = -Infinity;
+let busy = 1; // how much longer than FETCH_MS a page waits that changes all the time
 
 export function startLive() {
   if (!workspace) return;
@@ -124,6 +127,7 @@ export function matchOf(words, changes) {
     const [kind, ...rest] = word.split(":");
     if (!rest.length) {
       if (changes.kinds.includes(kind) || kind === "figures") return "exact";
+      if (kind === "agents" && changes.changed.agents.length) return "exact";
     } else if (changes.changed[LISTS[kind]]?.includes(rest.join(":"))) {
       return "exact";
     } else if (changes.many.includes(LISTS[kind])) {
@@ -179,7 +183,8 @@ function mark(id, wait) {
 
 function schedule() {
   if (!dirty.size || fetching) return;
-  const earliest = Math.max(fetchedAt + Math.min(...dirty.values()), performance.now());
+  const wait = Math.min(Math.min(...dirty.values()) * busy, INEXACT_MS);
+  const earliest = Math.max(fetchedAt + wait, performance.now());
   const at = earliest + Math.random() * SPREAD_MS;
   if (fetchTimer && fetchAt <= at) return;
   clearTimeout(fetchTimer);
@@ -194,6 +199,8 @@ async function fetchDirty() {
     setTimeout(schedule, FETCH_MS);
     return;
   }
+  // The page waited for this fetch: the next one may wait longer. After a quiet time it need not.
+  busy = performance.now() - fetchedAt < 2 * FETCH_MS * busy ? Math.min(busy * BUSY_FACTOR, INEXACT_MS / FETCH_MS) : 1;
   const regions = [...dirty.keys()].map((id) => document.getElementById(id)).filter(Boolean);
   dirty.clear();
   fetching = true;

@@ -30,6 +30,8 @@ _USABLE_MS: Final = 60 * 60_000
 _FIRST_S: Final = 60.0
 #: Computations that saved jobs start take at most this part of the time.
 _SHARE: Final = 1 / 20
+#: Computations that open pages start take at most this part of the time.
+PAGES_SHARE: Final = 1 / 100
 #: How many workspaces wait for a computation at once.
 _MOST_WAITING: Final = 100
 #: The pause after each timing. A shorter one often ends before another thread runs.
@@ -77,14 +79,14 @@ class WeekCache:
     async def recent(self, workspace: str, agent: str | None, wait_s: float) -> ComputedWeek | None:
         """Return the week for a page: at most an hour old, or None if there is none within `wait_s`.
 
-        A week that takes little time is computed again after seconds, so that new jobs are in it. Another one
-        is computed in the background when it is a minute old.
+        A week that takes little time is computed again after seconds, so that new jobs are in it. One that
+        takes longer is computed less often, in the background.
         """
         key = workspace, agent
         kept = self._kept.get(key)
         if kept is not None:
             age_ms = self._age_ms(kept)
-            if age_ms < min(KEPT_MS, max(_FRESH_MS, kept.took_ms / _SHARE)):
+            if age_ms < max(_FRESH_MS, kept.took_ms / PAGES_SHARE):
                 return kept
             if age_ms >= _USABLE_MS:
                 kept = None

@@ -1,7 +1,8 @@
 """Values that are computed in a thread from the counts per distinct timing, and kept.
 
 A page that finds nothing kept waits a moment only: it shows that the value is being computed, and is loaded
-again. A value that is older than a minute is used once more while it is computed again.
+again. A value that is older than a minute is used once more while it is computed again: less often, the longer
+that takes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import WakefulError
 from wakeful.logs import get_logger
 from wakeful.peaks import TimingCount
-from wakeful.service.admin.peaks import peak_thread
+from wakeful.service.admin.peaks import PAGES_SHARE, peak_thread
 from wakeful.store.port import Store
 
 #: How long a value is used, and how long while it is computed again, in seconds.
@@ -42,6 +43,7 @@ class _Stopped(Exception):
 class _Kept(NamedTuple, Generic[T]):
     value: T
     at: float
+    took_s: float
 
 
 class TimingCache(Generic[T]):
@@ -58,7 +60,7 @@ class TimingCache(Generic[T]):
         """Return a value that is kept, or computed within a moment; None: it is being computed."""
         kept = self._kept.get(key)
         age = USABLE_S if kept is None else time.monotonic() - kept.at
-        if kept is not None and age < KEPT_S:
+        if kept is not None and age < max(KEPT_S, kept.took_s / PAGES_SHARE):
             return kept.value
         task = self._computing.get(key)
         if task is None:
@@ -78,9 +80,11 @@ class TimingCache(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _compute(self, key: Key, compute: Compute[T]) -> T:
+        began = time.monotonic()
         counts = await self._store.timings(key[0], key[1])
         value = await asyncio.get_running_loop().run_in_executor(peak_thread, compute, counts, self._pause)
-        self._kept.put(key, _Kept(value, time.monotonic()), self._weight)
+        ended = time.monotonic()
+        self._kept.put(key, _Kept(value, ended, ended - began), self._weight)
         return value
 
     def _pause(self) -> None:

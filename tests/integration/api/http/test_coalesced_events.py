@@ -76,7 +76,13 @@ async def test_an_event_summarizes_what_changed_and_has_the_figures(new_app: New
         ids = [await run_now(operator) for _ in range(3)]
         for run_id in ids:
             await over(app, run_id)
-        received = await stream.until(with_run(ids[-1]))
+        received: list[ReceivedEvent] = []
+
+        def all_finished(event: ReceivedEvent) -> bool:
+            received.append(event)
+            return totals(received)[1] == {"succeeded": 3}
+
+        await stream.until(all_finished)
         assert totals(received) == (3, {"succeeded": 3})
         assert {each for event in received for each in event.data["changed"]["runs"]} == set(ids)
         assert {each for event in received for each in event.data["changed"]["jobs"]} == {job_id}
@@ -266,7 +272,7 @@ async def test_wrong_parameters_are_refused(new_app: NewApp) -> None:
 async def test_a_stopping_server_and_a_revoked_key_end_the_stream(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.0)
+    monkeypatch.setattr("wakeful.api.http.events.CHECK_S", 0.0)
     app = new_app()
     async with app, served(app) as operator:
         caller = await operator.new("member")
