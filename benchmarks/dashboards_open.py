@@ -274,7 +274,7 @@ def said(process: subprocess.Popen[str]) -> dict[str, Any]:
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise SystemExit(f"a process of the benchmark ended: {process.args}")
+        raise SystemExit("a process of the benchmark ended; QUIET=0 shows why")
     found: dict[str, Any] = json.loads(line)
     return found
 

@@ -1,8 +1,8 @@
 """Values that are computed in a thread from the counts per distinct timing, and kept.
 
 A page that finds nothing kept waits a moment only: it shows that the value is being computed, and is loaded
-again. A value that is older than a minute is used once more while it is computed again: less often, the longer
-that takes.
+again. A value that is older than a minute is used once more while it is computed again. The longer that
+takes, the less often it happens.
 """
 
 from __future__ import annotations
