@@ -66,7 +66,7 @@ FILTERS = {
 }
 WRONG = (
     *("state=bad", "trigger=bad", "job=nothing", "period=7", "since=soon", "cursor=bad"),
-    *("agent=nobody&job=a", "since=9999-99-99"),
+    *("agent=nobody&job=a", "since=9999-99-99", "until=999999999999999"),
 )
 
 
@@ -78,6 +78,8 @@ async def test_filters(ask: ApiClient) -> None:
         assert page.status == 200, query
         shown[query] = f"runs/{run['id']}" in page.body
     assert shown == FILTERS
+    between = (await ask("GET", f"{PAGES}/runs?since=0&until=86400000")).body
+    assert "from 1970-01-01 00:00:00 UTC until 1970-01-02 00:00:00 UTC" in between
     for query in WRONG:
         page = await ask("GET", f"{PAGES}/runs?{query}")
         assert page.status == 200, query

@@ -13,6 +13,7 @@ from wakeful.dashboard.run_items import TRIGGERS, run_items
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.ids import is_id
 from wakeful.run import RunState
+from wakeful.schedule import LATEST_MS
 from wakeful.service.runs.run_finder import CONSIDERED, RunSearch, RunsFound
 
 router = page_router()
@@ -29,12 +30,13 @@ _HOUR_MS: Final = 3_600_000
 async def runs(page: PageDep) -> Response:
     """List runs, newest first."""
     error: str | None = None
-    found = RunsFound((), None, complete=True)
+    found, search = RunsFound((), None, complete=True), RunSearch()
     try:
+        search = await _search(page)
         found = await page.services.run_finder.search(
             page.principal,
             page.workspace,
-            await _search(page),
+            search,
             before=page.query.get("cursor"),
             limit=SHOWN,
         )
@@ -45,6 +47,7 @@ async def runs(page: PageDep) -> Response:
         title="Runs",
         active="runs",
         error=error,
+        search=search,
         items=run_items(found.runs, page.now_ms),
         cursor=found.cursor,
         complete=found.complete,
@@ -92,7 +95,7 @@ def _instant(name: str, text: str | None) -> int | None:
     """
     if text is None:
         return None
-    if text.isascii() and text.isdigit() and len(text) < 16:
+    if text.isascii() and text.isdigit() and len(text) < 16 and int(text) <= LATEST_MS:
         return int(text)
     try:
         at = datetime.fromisoformat(text)
