@@ -92,21 +92,28 @@ async def fill(ask: ApiClient, text: str = "hello") -> World:
     function = {"kind": "function", "name": "nothing"}
     failing = {"kind": "function", "name": "failing"}
     jobs = "/agents/writer/jobs"
-    await sent("POST", jobs, {**common, "name": "report", "schedule": "0 9 * * 1-5", "target": function})
+    await sent("POST", jobs, {**common, "name": "daily-brief", "schedule": "0 9 * * 1-5", "target": function})
     await sent("POST", jobs, {**common, "name": "broken", "schedule": _SELDOM, "target": failing})
     await sent("POST", jobs, {**common, "name": "hourly", "schedule": "every 1h", "message": text[:500]})
     await sent("POST", f"{jobs}/hourly/pause", {"note": text[:200]})
-    await sent("POST", jobs, {"name": "follow", "after": {"job": "report"}, "target": function})
-    await sent("PATCH", f"{jobs}/report", {"description": f"{text} changed"})
-    run = (await sent("POST", f"{jobs}/report/run", {})).body["id"]
+    await sent("POST", jobs, {"name": "follow", "after": {"job": "daily-brief"}, "target": function})
+    await sent("PATCH", f"{jobs}/daily-brief", {"description": f"{text} changed"})
+    run = (await sent("POST", f"{jobs}/daily-brief/run", {})).body["id"]
     failed = (await sent("POST", f"{jobs}/broken/run", {})).body["id"]
     await sent("POST", "/agents/writer/messages", {"session": "chat", "message": text})
     await sent("POST", "/keys", {"name": text[:100], "role": "member"})
 
     async def ended() -> bool:
         states = [(await ask("GET", f"/runs/{each}")).body["state"] for each in (run, failed)]
-        return states == ["succeeded", "failed"] and bool((await ask("GET", "/incidents")).body["incidents"])
+        talk = (await ask("GET", "/agents/writer/sessions/chat")).body
+        followed = (await ask("GET", f"{jobs}/follow/runs")).body["runs"]
+        return (
+            states == ["succeeded", "failed"]
+            and bool((await ask("GET", "/incidents")).body["incidents"])
+            and bool(talk["history"])
+            and [each["state"] for each in followed] == ["succeeded"]
+        )
 
     await eventually(ended)
     incident = (await ask("GET", "/incidents")).body["incidents"][0]["id"]
-    return World("writer", "report", "broken", run, failed, "chat", incident)
+    return World("writer", "daily-brief", "broken", run, failed, "chat", incident)

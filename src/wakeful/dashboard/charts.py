@@ -43,7 +43,7 @@ def outcome_bars(
         )
     ]
     for index, bar in enumerate(bars):
-        size = height if bar.value is None else max(4.0, height * bar.value / most)
+        size = height if bar.value is None else max(height * 0.3, height * bar.value / most)
         rect = _rect(start + index * (_BAR + _GAP), height - size, _BAR, size, bar.state, bar.title)
         parts.append(_filled('<a href="{}">{}</a>', bar.href, rect) if bar.href else rect)
     return _svg(width, height, label, parts, "outcome-bars")
