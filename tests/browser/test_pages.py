@@ -52,8 +52,8 @@ async def test_the_audit_finds_problems(tab: Tab) -> None:
     )
     found = " ".join(await tab.page.evaluate(AUDIT))
     for problem in (
-        "no lang", "not one main", "skips a level", "contrast", "control without label", "no name", "id twice",
-        "without scope", "positive tabindex", "aria-describedby to nothing",
+        "no lang", "not one main", "skips a level", "contrast", "control without label", "no name",
+        "id twice", "without scope", "positive tabindex", "aria-describedby to nothing",
     ):  # fmt: skip
         assert problem in found, problem
     tab.expected.append("Content Security Policy")
