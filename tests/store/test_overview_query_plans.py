@@ -16,6 +16,7 @@ from tests.support.query_plans import visited
 from wakeful.store.overviews import DeadLetterFilter
 from wakeful.store.postgres import instances as postgres_instances
 from wakeful.store.postgres import list_statements as postgres_lists
+from wakeful.store.rows import RunFilter
 from wakeful.store.sql import overviews
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import instances as sqlite_instances
@@ -158,6 +159,13 @@ async def test_postgres_visits_few_rows() -> None:
     for only in DEAD:
         text, args = postgres_lists.dead_letters(only)
         statements[str(only)] = text, list(args), BATCH
+    for listed in (
+        RunFilter("ws", dead=True, limit=BATCH),
+        RunFilter("ws", "agent-1", dead=True, limit=BATCH),
+        RunFilter("ws", dead=True, before=MIDDLE, states=("failed",), limit=BATCH),
+    ):
+        query, given_args = postgres_lists.list_runs(listed)
+        statements[str(listed)] = query, list(given_args), BATCH
     beyond = {}
     async with store._pool._acquired() as db:
         await db.execute(_rows("postgres"), timeout=120)

@@ -73,6 +73,8 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     runs_dead_of_agent, runs_unsuccessful_of_job, runs_unsuccessful, or runs_of_workspace. The last two know
     the agent too. Live runs are few among all that were, and are picked from their own table.
     """
+    if only.dead and only.job_id is None and only.instance_id is None:
+        return _list_dead_runs(only)
     where = ["r.workspace = $1"]
     args: list[str | int | list[str]] = [only.workspace]
     for condition, value in (
@@ -95,6 +97,24 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     live = only.states and _LIVE.issuperset(only.states) and only.job_id is None and only.instance_id is None
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
     return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), [*args, only.limit]
+
+
+def _list_dead_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
+    """Return the statement for dead letters. runs_dead or runs_dead_of_agent: a range of it, backwards."""
+    owner = ("workspace",) if only.agent is None else ("workspace", "agent")
+    args: list[str | int | list[str]] = [only.workspace]
+    if only.agent is not None:
+        args.append(only.agent)
+    where = ["r.dead"]
+    for operator, bound in ((">", _FIRST), ("<", only.before or _LAST)):
+        args.append(bound)
+        where.append(_compared(owner, operator, len(args)))
+    for condition, value in (("r.trigger = ", only.trigger), ("r.state = ANY", list(only.states) or None)):
+        if value is not None:
+            args.append(value)
+            where.append(f"{condition}(${len(args)})")
+    query = f"{' AND '.join(where)} ORDER BY {_order(owner, 'DESC')} LIMIT ${len(args) + 1}"
+    return runs_where(query), [*args, only.limit]
 
 
 def dead_letters(only: DeadLetterFilter) -> tuple[str, list[str | int]]:
