@@ -14,7 +14,7 @@ from wakeful.service.runs.dead_letters import GROUPED
 router = page_router()
 
 _PAGE: Final = 50
-_GROUPS: Final = 200
+_GROUPS: Final = 100
 
 
 @router.get("/dead-letters")
