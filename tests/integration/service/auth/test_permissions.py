@@ -136,6 +136,9 @@ TABLE = [
     Row("POST", f"{HOME}/suggestions/{{suggestion}}/apply", None, _admins()),
     Row("POST", f"{HOME}/suggestions/{{suggestion}}/dismiss", None, _admins()),
     Row("POST", f"{HOME}/suggestions/{{suggestion}}/rollback", None, _admins()),
+    Row("GET", f"{_JOB}/revisions", None, _all()),
+    Row("POST", f"{_JOB}/revisions/{{revision}}/restore", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("GET", f"{HOME}/dead-letters/groups", None, _all(_OK)),
     Row("GET", f"{HOME}/dead-letters", None, _all(_OK)),
     Row("GET", f"{HOME}/dead-letters?agent=writer", None, _all()),
     Row("POST", f"{HOME}/dead-letters/replay", {"all": True}, _admins(foreign=_DENIED)),
@@ -255,7 +258,9 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     key, text = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
     await services.web_sessions.sign_in(text)
     (web_session,) = await services.web_sessions.list(LOCAL, "default", key.id)
+    job = await services.jobs.get(LOCAL, "default", "writer", "digest")
     return {
+        "revision": str(job.version),
         "run": run.id,
         "key": key.id,
         "web_session": web_session.id,
