@@ -13,7 +13,7 @@ from tests.support.factories import DAY, alone, ended, look, plan_of, tick
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.migrations import load
-from wakeful.store.rows import RunFilter
+from wakeful.store.rows import JobFilter, RunFilter
 
 EARLIER = range(FIRST, load("sqlite")[-1].number)
 #: Columns whose values a later migration changes on purpose, by table.
@@ -62,6 +62,15 @@ async def test_jobs_can_be_read_and_waiting_runs_continue(database: Database, nu
     assert (await look(store, claimed)).state == "succeeded"
     due = (await store.plan(now_ms + DAY, 100, lambda due: plan_of(due, tick(due)))).runs
     assert {run.job_name for run in due} == {"digest", "hourly"}
+
+
+async def test_the_kind_of_a_target_with_any_text_is_found(database: Database) -> None:
+    await at_schema(database, 13)
+    work = '{"target":{"kind":"function","name":"digest","text":"a\\u0000b"}}'
+    await database.execute(f"UPDATE jobs SET work = '{work}' WHERE name = 'pull'")
+    store = await database.connect()
+    (found,) = await store.jobs(JobFilter("default", target_kind="function", name="pull"))
+    assert found.work == work
 
 
 async def test_waiting_runs_of_function_jobs_require_their_function(database: Database) -> None:

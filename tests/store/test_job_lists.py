@@ -109,6 +109,20 @@ async def test_the_kinds_follow_a_change(lists: Lists) -> None:
     assert await lists.names(target_kind="chat") == "elder"
 
 
+@pytest.mark.parametrize("text", ["a\\u0000b", "a\\\\u0000b"])
+async def test_a_target_may_have_any_text(lists: Lists, text: str) -> None:
+    work = f'{{"target":{{"kind":"function","name":"tidy","text":"{text}"}}}}'
+    await lists.store.create_jobs([job("olive", work=work, timing=CRON)])
+    assert await lists.names(target_kind="function", name="olive") == "olive"
+    (row,) = await lists.store.jobs(JobFilter("default", name="olive"))
+    assert row.work == work
+
+
+async def test_the_word_target_is_no_target(lists: Lists) -> None:
+    await lists.store.create_jobs([job("olive", work='{"message":"target"}', timing=CRON)])
+    assert await lists.names(target_kind="pull", name="olive") == "olive"
+
+
 async def test_labels_match_exactly_whatever_their_length_and_characters(lists: Lists) -> None:
     assert await lists.names(labels=(("team", "ops"),)) == "apple fig"
     assert await lists.names(labels=(("team", None),)) == "apple cherry fig"

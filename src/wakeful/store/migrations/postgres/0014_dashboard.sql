@@ -87,10 +87,12 @@ CREATE INDEX audit_of_subject ON audit (workspace, subject, seq);
 CREATE INDEX turns_of_session ON turns (workspace, agent, session, run_id);
 CREATE INDEX runs_dead_of_agent ON runs (workspace, agent, id) WHERE dead;
 
--- Text at a path of JSON; null if it is not JSON: a job that cannot be read must not stop a migration or an edit.
-CREATE FUNCTION text_at(document text, path text[]) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+-- Text at a path of JSON, or a default; null if it is not JSON: a job that cannot be read must not stop a migration
+-- or an edit. jsonb refuses the escape \u0000, which texts of jobs may have: \u0001 takes its place.
+CREATE FUNCTION text_at(document text, path text[], missing text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-    RETURN document::jsonb #>> path;
+    RETURN coalesce(replace(document, '\u0000', '\u0001')::jsonb #>> path, missing);
 EXCEPTION WHEN data_exception THEN
     RETURN NULL;
 END $$;
@@ -98,10 +100,11 @@ END $$;
 -- What lists of jobs filter by. `short_labels` is null if the labels are too long for an index.
 ALTER TABLE jobs
     ADD COLUMN schedule_kind text COLLATE "C" GENERATED ALWAYS AS (
-        CASE WHEN timing IS NOT NULL THEN text_at(timing, '{schedule,kind}')
+        CASE WHEN timing IS NOT NULL THEN text_at(timing, '{schedule,kind}', NULL)
             WHEN after_job IS NOT NULL THEN 'after' ELSE 'none' END) STORED,
     ADD COLUMN target_kind text COLLATE "C" GENERATED ALWAYS AS (
-        CASE WHEN position('"target"' IN work) = 0 THEN 'pull' ELSE text_at(work, '{target,kind}') END) STORED,
+        CASE WHEN position('"target"' IN work) = 0 THEN 'pull'
+            ELSE text_at(work, '{target,kind}', 'pull') END) STORED,
     ADD COLUMN short_labels text GENERATED ALWAYS AS (
         CASE WHEN octet_length(labels) <= 1000 THEN labels END) STORED;
 -- A search that finds little reads all entries of a workspace, and no row of the table.
