@@ -34,6 +34,20 @@ STATES: Final[Mapping[str, str]] = {
     "closed": "Closed",
 }
 
+#: What each trigger of a run means.
+TRIGGERS: Final[Mapping[str, str]] = {
+    "schedule": "Schedule",
+    "user": "Run by a person",
+    "agent": "Run by an agent",
+    "signal": "Signal",
+    "replay": "Replay",
+    "backfill": "Backfill",
+    "chain": "After another job",
+    "heartbeat": "Heartbeat",
+    "alert": "Alert",
+    "hook": "Trigger URL",
+}
+
 
 def duration(ms: float | None) -> str:
     """Return a duration with at most two units.
@@ -172,6 +186,15 @@ def relative(ms: int | None, now_ms: int) -> str:
     return "now"
 
 
+def trigger_word(trigger: str) -> str:
+    """Return what a trigger means.
+
+    >>> trigger_word("chain"), trigger_word("other")
+    ('After another job', 'other')
+    """
+    return TRIGGERS.get(trigger, trigger)
+
+
 def state_word(state: str) -> str:
     """Return the word for a state."""
     return STATES.get(state, state.replace("_", " ").capitalize())
@@ -240,6 +263,7 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "clock": clock,
     "relative": relative,
     "state_word": state_word,
+    "trigger_word": trigger_word,
     "pretty": pretty,
     "json_line": json_line,
     "cut": cut,

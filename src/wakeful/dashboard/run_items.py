@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from wakeful.dashboard.formats import at, duration, shorten, state_word
+from wakeful.dashboard.formats import at, duration, shorten, state_word, trigger_word
 from wakeful.ids import is_id
 from wakeful.service.runs.run_finder import RunView
 from wakeful.usage import Spent, usage_of
 
-#: What each trigger means.
-TRIGGERS: Final[Mapping[str, str]] = {
-    "schedule": "Schedule",
-    "user": "Run by a person",
-    "agent": "Run by an agent",
-    "signal": "Signal",
-    "replay": "Replay",
-    "backfill": "Backfill",
-    "chain": "After another job",
-    "heartbeat": "Heartbeat",
-    "alert": "Alert",
-    "hook": "Trigger URL",
-}
 #: Machine-readable reasons, in words. Others are shown as they are, with spaces.
 REASONS: Final[Mapping[str, str]] = {
     "overlap": "another run was running (overlapPolicy skip)",
@@ -74,7 +61,7 @@ def run_item(run: RunView, now_ms: int) -> RunItem:
         run,
         "verifying" if run.verifying else run.state,
         reason_text(run.reason) if run.state not in ("pending", "running") else "",
-        TRIGGERS.get(run.trigger, run.trigger),
+        trigger_word(run.trigger),
         run.triggered_by,
         is_id(run.triggered_by),
         _delay(run),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final, Literal, NamedTuple
 
-from wakeful.dashboard.formats import STATES, duration
-from wakeful.dashboard.run_items import TRIGGERS, reason_text
+from wakeful.dashboard.formats import STATES, duration, trigger_word
+from wakeful.dashboard.run_items import reason_text
 from wakeful.service.runs.run_details import AttemptDetails, RunDetails
 from wakeful.service.runs.run_requests import AttemptRequest
 from wakeful.service.serializers import explain_job
@@ -77,7 +77,7 @@ def _planned(details: RunDetails) -> Step:
         facts.append(("Instance", run.instance))
         facts.append(("Signal", run.signal or ""))
     link: tuple[str, str] | None = None
-    text = TRIGGERS.get(run.trigger, run.trigger)
+    text = trigger_word(run.trigger)
     if run.trigger == "schedule" and job is not None:
         text = explain_job(job.definition)
     if details.replay_of is not None:
@@ -108,7 +108,7 @@ def _attempt(details: RunDetails, each: AttemptDetails) -> Step:
         facts.append(("Delay", duration(max(0, attempt.started_ms - run.fire_ms))))
     ended = attempt.finished_ms
     if attempt.started_ms is not None and ended is not None:
-        facts.append(("Took", duration(ended - attempt.started_ms)))
+        facts.append(("Duration", duration(ended - attempt.started_ms)))
     if attempt.worker:
         facts.append(("Executor" if run.is_pull else "Worker", attempt.worker))
     if attempt.response_code is not None:

@@ -34,7 +34,7 @@ def test_a_run_that_was_retried_has_a_step_for_each_attempt() -> None:
     assert [step.tone for step in steps] == ["", "failure", "success", "success"]
     assert dict(steps[1].facts) == {
         "Delay": "1 s",
-        "Took": "40 ms",
+        "Duration": "40 ms",
         "Worker": "w1",
         "Response": "HTTP 503",
         "Cause": "http 503",

@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import Response
 
 from wakeful.dashboard.context import Page, PageDep, page_router
-from wakeful.dashboard.formats import STATES
-from wakeful.dashboard.run_items import TRIGGERS, run_items
+from wakeful.dashboard.formats import STATES, TRIGGERS
+from wakeful.dashboard.run_items import run_items
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.ids import is_id
 from wakeful.run import RunState

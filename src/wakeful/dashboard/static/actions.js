@@ -31,6 +31,7 @@ export function startActions() {
 
 // Call the API as a button says, and do what it names afterwards.
 export async function run(button) {
+  if (button.ariaBusy === "true") return null;
   const { method = "POST", path, body, confirm, done = "reload" } = button.dataset;
   if (confirm && !(await confirmDialog(confirm, { danger: button.classList.contains("danger") }))) return null;
   button.setAttribute("aria-busy", "true");

@@ -155,7 +155,7 @@ function showErrors({ done }, errors) {
     element("h2", { textContent: `${jobs(errors.length)} not ${done}` }),
     element("ul", { className: "bulk-errors" }, ...items),
   ];
-  openDialog(parts, [element("button", { type: "submit", value: "ok", className: "button primary", textContent: "Close" })], { label: "What failed" });
+  openDialog(parts, [], { label: "What failed", cancel: "Close" });
 }
 
 // --- undo ---

@@ -1,10 +1,7 @@
-// The calendar: arrow keys move between hours, the zone of the viewer can be chosen, and a week that is being
-// computed is loaded again.
+// The calendar: arrow keys move between hours, and the zone of the viewer can be chosen.
 
-import { refreshRegion } from "./live.js";
 import { zone } from "./time.js";
 
-const AGAIN_MS = 1000;
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 export default function start(root) {
@@ -25,7 +22,6 @@ function prepare(region) {
   const current = region.querySelector('.chart-heat a[tabindex="0"]')
     ?? region.querySelector(".chart-heat a[aria-current]") ?? cells[0];
   if (current) makeCurrent(region, current);
-  if (region.querySelector("[data-pending]")) setTimeout(() => refreshRegion(region), AGAIN_MS);
 }
 
 function makeCurrent(region, cell) {

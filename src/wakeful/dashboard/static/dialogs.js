@@ -49,8 +49,8 @@ export function confirmDialog(question, { danger = false, confirm = "Continue", 
 }
 
 // Open a dialog with a form; resolves to the value of the button that closed it ("" if cancelled).
-export function openDialog(parts, buttons, { label = "Confirm" } = {}) {
-  const cancel = element("button", { type: "button", className: "button", textContent: "Cancel", onclick: () => dialog.close("") });
+export function openDialog(parts, buttons, { label = "Confirm", cancel: word = "Cancel" } = {}) {
+  const cancel = element("button", { type: "button", className: "button", textContent: word, onclick: () => dialog.close("") });
   const form = element("form", { method: "dialog" }, ...parts, element("div", { className: "actions" }, cancel, ...buttons));
   const dialog = element("dialog", { ariaLabel: label }, form);
   document.body.append(dialog);
@@ -59,8 +59,14 @@ export function openDialog(parts, buttons, { label = "Confirm" } = {}) {
   return new Promise((resolve) => {
     dialog.addEventListener("close", () => {
       dialog.remove();
-      before?.focus?.();
+      focusAgain(before);
       resolve(dialog.returnValue);
     });
   });
+}
+
+// Give the focus back. An item of a menu that is closed now cannot have it: its menu gets it.
+export function focusAgain(item) {
+  const menu = item?.closest?.("details.menu:not([open])");
+  (menu?.querySelector("summary") ?? item)?.focus?.();
 }

@@ -2,7 +2,7 @@
 
 import { finish, toastLater } from "./actions.js";
 import { request } from "./api.js";
-import { element, openDialog } from "./dialogs.js";
+import { element, focusAgain, openDialog } from "./dialogs.js";
 
 export default function formDialogs(root) {
   root.addEventListener("click", (event) => {
@@ -25,6 +25,7 @@ function ask(button) {
   const dialog = element("dialog", { className: "form-dialog", ariaLabel: title }, form);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (send.ariaBusy === "true") return;
     problem.textContent = "";
     send.setAttribute("aria-busy", "true");
     try {
@@ -41,7 +42,7 @@ function ask(button) {
   document.body.append(dialog);
   dialog.addEventListener("close", () => {
     dialog.remove();
-    button.focus();
+    focusAgain(button);
   });
   dialog.showModal();
 }
@@ -94,6 +95,6 @@ async function showOnce(result, names) {
     const copy = element("button", { type: "button", className: "button quiet small", textContent: "Copy", "data-copy": "" });
     parts.push(element("p", { className: "label", textContent: name }), element("div", { className: "code" }, text, copy));
   }
-  await openDialog(parts, [], { label: "Shown only once" });
+  await openDialog(parts, [], { label: "Shown only once", cancel: "Close" });
   toastLater("Done");
 }

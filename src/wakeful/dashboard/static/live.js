@@ -20,6 +20,7 @@ const LONGEST_RETRY_MS = 30000;
 const HIDDEN_MS = 5000;
 // Without an event for so long, the connection is dead: the server sends one every 15 s.
 const SILENCE_MS = 40000;
+const PENDING_MS = 1000;
 
 const stream = { source: null, after: 0, failures: 0, timer: 0, silence: 0 };
 const dirty = new Map(); // the id of a region: how long it may wait
@@ -43,6 +44,7 @@ export function startLive() {
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted && !document.hidden) connect(); });
   if (!document.hidden) connect();
+  document.querySelectorAll("[data-region]").forEach(lookAgain);
 }
 
 // --- the stream ---
@@ -247,6 +249,16 @@ function put(region, part, all) {
     morphChildren(region, part);
   }
   region.dispatchEvent(new CustomEvent("wakeful:replaced", { bubbles: true }));
+  lookAgain(region);
+}
+
+// A region with something that the server is still computing ([data-pending]) is fetched again until it is there.
+function lookAgain(region) {
+  if (!region.querySelector("[data-pending]")) return;
+  setTimeout(() => {
+    if (document.hidden) lookAgain(region);
+    else refreshRegion(region).catch(() => lookAgain(region));
+  }, PENDING_MS);
 }
 
 function offer(region, number) {
