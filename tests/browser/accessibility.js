@@ -41,7 +41,12 @@
     }
   }
   const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const colours = new Map();
   const rgba = (text) => {
+    if (!colours.has(text)) colours.set(text, read(text));
+    return colours.get(text);
+  };
+  const read = (text) => {
     canvas.clearRect(0, 0, 1, 1);
     canvas.fillStyle = text;
     canvas.fillRect(0, 0, 1, 1);

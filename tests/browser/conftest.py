@@ -31,6 +31,9 @@ QUICK = EngineConfig(tick_ms=100, heartbeat_ms=200)
 PATIENCE_MS = 60_000
 DESKTOP = {"width": 1280, "height": 860}
 PHONE = {"width": 390, "height": 844}
+AUDIT = (Path(__file__).parent / "accessibility.js").read_text()
+_THEME = "(theme) => document.documentElement.setAttribute('data-theme', theme)"
+_WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -102,6 +105,15 @@ class Tab:
     async def open(self, *parts: str, workspace: str = "default") -> None:
         """Open a page of the workspace: `await tab.open("jobs", "new")`."""
         await self.page.goto(f"{self.url}/workspaces/{workspace}/{'/'.join(parts)}")
+
+    async def audit(self) -> None:
+        """Fail if the open page is not accessible in both themes, scrolls sideways or ran text as code."""
+        where = self.page.url
+        assert await self.page.evaluate(_WIDER) <= 0, f"{where} scrolls sideways"
+        assert await self.page.evaluate("window.hacked") is None, where
+        for theme in ("light", "dark"):
+            await self.page.evaluate(_THEME, theme)
+            assert await self.page.evaluate(AUDIT) == [], (where, theme)
 
     async def screenshot(self, path: str) -> None:
         """Write a picture of the whole page."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 import pytest_asyncio
 
 from tests.browser.conftest import QUICK, NewTab, Tab
@@ -17,7 +16,6 @@ from tests.support.suggestions import suggest
 from wakeful import Wakeful
 from wakeful.settings import Settings
 
-RULES = (Path(__file__).parent / "accessibility.js").read_text()
 PAGES = ("cost", "suggestions", "audit", "keys", "quotas", "channels", "workers", "workspace", "settings")
 SECRET = "Sw0rdf1sh"
 HOSTILE = "</td><script>window.hacked=1</script>\"'><img src=x onerror=window.hacked=1>"
@@ -60,15 +58,12 @@ async def _fill(ask: ApiClient) -> None:
     await suggest(ask.app.services.store, "writer", "digest")
 
 
-@pytest.mark.parametrize(("theme", "phone"), [("light", False), ("dark", True)])
-async def test_all_pages_follow_the_rules(new_tab: NewTab, ask: ApiClient, theme: str, phone: bool) -> None:
+async def test_all_pages_follow_the_rules(new_tab: NewTab, ask: ApiClient) -> None:
     await _fill(ask)
-    tab = await new_tab(theme=theme, phone=phone)
+    tab = await new_tab(phone=True)
     for path in PAGES:
         await tab.open(path)
-        assert await tab.page.evaluate(RULES) == [], path
-        assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-        assert await tab.page.evaluate("window.hacked") is None, path
+        await tab.audit()
         assert SECRET not in await tab.page.content(), path
 
 

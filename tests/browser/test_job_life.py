@@ -175,11 +175,9 @@ async def test_pages_fit_a_phone_in_both_themes_with_hostile_texts(new_tab: NewT
     run = (await ask("POST", f"{JOBS}/digest/run")).body["id"]
     await given(ask, "broken", {"kind": "function", "name": "failing"})
     failed = (await ask("POST", f"{JOBS}/broken/run")).body["id"]
-    for theme in ("light", "dark"):
-        tab = await new_tab(phone=True, theme=theme)
-        for parts in (("runs",), ("runs", run), ("runs", failed), ("agents", "default", "jobs", "digest")):
-            await tab.open(*parts)
-            for details in await tab.page.locator("main details").all():
-                await details.evaluate("(element) => { element.open = true; }")
-            assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), parts
-            assert await tab.page.evaluate("window.hacked") is None
+    tab = await new_tab(phone=True)
+    for parts in (("runs",), ("runs", run), ("runs", failed), ("agents", "default", "jobs", "digest")):
+        await tab.open(*parts)
+        for details in await tab.page.locator("main details").all():
+            await details.evaluate("(element) => { element.open = true; }")
+        await tab.audit()
