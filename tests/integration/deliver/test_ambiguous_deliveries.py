@@ -31,6 +31,12 @@ def _unused_port() -> int:
         return int(free.getsockname()[1])
 
 
+@pytest.fixture
+def unthrottled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the pause of 5.5 s between two parts of a message."""
+    monkeypatch.setattr("apprise.plugins.base.NotifyBase.request_rate_per_sec", 0)
+
+
 async def _send(url: str, body: str = "Good morning.") -> SendResult:
     return await asyncio.to_thread(Channels({"team": url}).send, "team", None, ChannelMessage("", body))
 
@@ -81,7 +87,7 @@ async def test_a_message_is_not_sent_if_the_connection_is_reset_during_the_reque
     ],
 )
 async def test_the_outcome_of_a_message_in_three_parts(
-    behaviours: list[HttpBehaviour], outcome: str, received: int
+    unthrottled: None, behaviours: list[HttpBehaviour], outcome: str, received: int
 ) -> None:
     async with misbehaving_http(*behaviours) as service:
         url = f"ntfy://127.0.0.1:{service.port}/topic{_SHORT}&overflow=split"
