@@ -16,7 +16,9 @@ from wakeful import Permanent
 
 pytestmark = on_one_store
 #: Pages that only admins may open.
-_ADMIN_PAGES = frozenset({"audit", "keys", "channels", "settings", "workers"})
+_ADMIN_PAGES = frozenset(
+    {"audit", "keys", "channels", "settings", "workers", "new-agent", "agents/writer/edit"}
+)
 _LINK = re.compile(r'href="/workspaces/default/([^"#?]*)')
 
 
