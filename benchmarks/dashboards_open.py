@@ -6,8 +6,10 @@
 The server, with its engine, is a process of its own. The dashboards are in another one. Each has its own
 sign-in session and does what the page does in a browser (`static/live.js`): it loads its page, follows the
 stream of coalesced events, and fetches the regions that an event concerns, all in one request, with the same
-pauses. A third of them each shows the home page, the list of jobs, and a job. The difference is the CPU time
-of the server process with them and without, as a share of a core. Processes of the database are not counted.
+pauses, as a page that has been open for a minute. A third of them each shows the home page, the list of jobs,
+and a job. The difference is the CPU time of the server process with them and without, as a share of a core.
+Processes of the database are not counted. A window is a multiple of 15 s, the pause of a page that changes all
+the time.
 """
 
 from __future__ import annotations
@@ -46,8 +48,7 @@ _INEXACT_S: Final = 15.0
 _SPREAD_S: Final = 1.0
 _BUSY_FACTOR: Final = 1.5
 #: How long the server and the pages settle after a change.
-_SETTLE_S: Final = 20.0
-_RATE_S: Final = 10.0
+_SETTLE_S: Final = 16.0
 _LISTS: Final = {"run": "runs", "job": "jobs", "agent": "agents", "incident": "incidents"}
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -139,6 +140,12 @@ def match_of(words: str, changes: dict[str, Any]) -> float | None:
     return found
 
 
+def together(fetched_at: float, wait: float, ahead: float) -> float:
+    """Return when a page may fetch again. As `together` in live.js."""
+    shared = (fetched_at + wait + ahead + _SPREAD_S) // wait * wait - ahead
+    return max(shared, fetched_at + _FETCH_S)
+
+
 @dataclass
 class Dashboard:
     """One open page."""
@@ -151,8 +158,11 @@ class Dashboard:
     regions: dict[str, str] = field(default_factory=dict)
     dirty: dict[str, float] = field(default_factory=dict)
     fetched_at: float = -1e9
-    busy: float = 1.0
+    ahead_s: float = 0.0
+    #: the page has been open for a while
+    busy: float = _INEXACT_S / _FETCH_S
     fetches: int = 0
+    finished: int = 0
     events: list[int] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -164,6 +174,7 @@ class Dashboard:
         parser = _Regions()
         parser.feed(text)
         self.regions = parser.regions
+        self.fetched_at = asyncio.get_running_loop().time()
         return parser.after
 
     async def stay_open(self, after: str) -> None:
@@ -185,6 +196,9 @@ class Dashboard:
 
     def _received(self, kind: str, data: bytes) -> None:
         changes = None if kind == "reset" else json.loads(data)
+        if changes is not None:
+            self.ahead_s = changes["nowMs"] / 1_000 - asyncio.get_running_loop().time()
+            self.finished += sum(changes["runs"]["finished"].values())
         for name, words in self.regions.items():
             wait = _FETCH_S if changes is None else match_of(words, changes)
             if wait is not None:
@@ -197,7 +211,7 @@ class Dashboard:
             self.wake.clear()
             now = asyncio.get_running_loop().time()
             wait = min(min(self.dirty.values()) * self.busy, _INEXACT_S)
-            at = max(self.fetched_at + wait, now) + self.random.random() * _SPREAD_S
+            at = max(together(self.fetched_at, wait, self.ahead_s), now) + self.random.random() * _SPREAD_S
             await asyncio.sleep(at - now)
             is_busy = at - self.fetched_at < 2 * _FETCH_S * self.busy
             self.busy = min(self.busy * _BUSY_FACTOR, _INEXACT_S / _FETCH_S) if is_busy else 1.0
@@ -239,6 +253,8 @@ async def browse(url: str, key: str, number: int, pages: list[str]) -> None:
             sizes = [size for each in opened for size in each.events]
             counted = {
                 "fetches": sum(each.fetches for each in opened),
+                "finished": opened[0].finished,
+                "by_page": [sum(each.fetches for each in opened[i :: len(pages)]) for i in range(len(pages))],
                 "events": len(sizes),
                 "median": median(sizes or [0]),
             }
@@ -311,11 +327,12 @@ def measure(store: str, dashboards: int, runs: int, seconds: float, rounds: int,
     used: list[float] = []
     fetches: list[float] = []
     sizes: list[float] = []
+    rates: list[float] = []
     with fresh(store) as url:
         server = start("--serve", url, "--runs", str(runs))
         try:
             at = said(server)
-            time.sleep(_SETTLE_S)
+            time.sleep(_SETTLE_S / 2)
             for _ in range(rounds):
                 without.append(cpu_percent(server.pid, seconds))
                 browsers = start(
@@ -330,34 +347,15 @@ def measure(store: str, dashboards: int, runs: int, seconds: float, rounds: int,
                     after = ask(browsers)
                 finally:
                     stop(browsers)
+                print(f"{store}: {before} {after}", file=sys.stderr)
                 fetches.append((after["fetches"] - before["fetches"]) / seconds)
+                rates.append((after["finished"] - before["finished"]) / seconds)
                 sizes.append(after["median"] / 1_000)
                 time.sleep(_SETTLE_S / 4)
-            without.append(cpu_percent(server.pid, seconds))
-            rate = runs_per_s(at)
         finally:
             stop(server)
-    return Result(store, dashboards, rate, median(without), median(used), median(fetches), median(sizes))
-
-
-def runs_per_s(at: dict[str, Any]) -> float:
-    """Return how many runs finish per second, as the event stream counts them."""
-
-    async def count() -> int:
-        finished = 0
-        headers = {"authorization": f"Bearer {at['key']}"}
-        events = f"{at['url']}/api/workspaces/default/events?coalesceMs=1000"
-        async with aiohttp.ClientSession() as session, session.get(events, headers=headers) as response:
-            try:
-                async with asyncio.timeout(_RATE_S):
-                    async for line in response.content:
-                        if line.startswith(b"data: "):
-                            finished += sum(json.loads(line[6:])["runs"]["finished"].values())
-            except TimeoutError:
-                pass
-        return finished
-
-    return asyncio.run(count()) / _RATE_S
+    figures = (rates, without, used, fetches, sizes)
+    return Result(store, dashboards, *map(median, figures))
 
 
 def main() -> None:
@@ -366,8 +364,8 @@ def main() -> None:
     parser.add_argument("--dashboards", type=int, default=200)
     parser.add_argument("--runs", type=int, default=100, help="runs per second")
     parser.add_argument("--pages", nargs="+", default=list(PAGES), help="paths in the workspace")
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=30, help="of each window")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--browse", nargs=2, help=argparse.SUPPRESS)

@@ -40,67 +40,80 @@ _STATES: Final = tuple(state.value for state in RunState)
 
 @router.get("/agents/{agent}/jobs/{name}")
 async def job(page: PageDep, agent: str, name: str) -> Response:
-    """Show a job."""
-    services, principal, workspace = page.services, page.principal, page.workspace
-    details = await services.job_details.get(principal, workspace, agent, name)
-    found = details.job
-    state = page.query.get("state")
-    if state is not None and state not in _STATES:
-        raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
-    search = RunSearch(agent, found.id, () if state is None else (state,))
-    runs = await services.run_finder.search(
-        principal, workspace, search, before=page.query.get("cursor"), limit=SHOWN
-    )
-    days = int(page.query["days"]) if page.query.get("days") in DAYS else int(DAYS[0])
-    counts = await services.figures.job_days(principal, workspace, agent, found.id, days)
-    charted = run_items(details.runs, page.now_ms)
-    day_list = day_items(counts, page.now_ms, days)
+    """Show a job. A region reads only what it shows: each finished run refreshes two of them."""
+    found = await page.services.jobs.get(page.principal, page.workspace, agent, name)
     return page.render(
         "job.html",
         title=found.name,
         active="jobs",
-        details=details,
         job=found,
-        state="active" if found.enabled else "paused" if found.disabled_reason == "paused" else "disabled",
-        explained=explain_job(found.definition),
-        days=days,
-        day_list=[day for day in reversed(day_list) if day.counts],
-        day_bars=day_bars(
-            day_list, lambda since, until: page.url("runs", job=found.id, since=since, until=until)
-        ),
-        run_bars=run_bars(charted, lambda run_id: page.url("runs", run_id)),
-        charted=charted,
-        slots=CHARTED,
-        durations=durations(charted),
-        delays=delays(charted),
-        costs=costs(charted),
-        ticks=tick_items(_ticks(found), _tz(found), page.now_ms),
         tz=_tz(found),
-        items=run_items(runs.runs, page.now_ms),
-        cursor=runs.cursor,
-        states=[("", "All states"), *((each, STATES[each]) for each in _STATES)],
-        definition=minimal(document_of(found.definition), services.accounts.defaults),
-        webhook=(found.definition.work.own_target or {}).get("kind") == "webhook",
-        **await _related(page, found),
+        **(await _overview(page, found) if page.wants("overview") else {}),
+        **(await _runs(page, found) if page.wants("runs") else {}),
+        **({} if page.regions else await _rest(page, found)),
     )
 
 
-async def _related(page: Page, job: JobRecord) -> dict[str, Any]:
+async def _overview(page: Page, job: JobRecord) -> dict[str, Any]:
+    """Return how the job does, with its charts."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    where = principal, workspace, job.agent, job.name
+    details = await services.job_details.get(principal, job)
+    days = int(page.query["days"]) if page.query.get("days") in DAYS else int(DAYS[0])
+    counts = await services.figures.job_days(principal, workspace, job.agent, job.id, days)
+    charted = run_items(details.runs, page.now_ms)
+    day_list = day_items(counts, page.now_ms, days)
+    return {
+        "details": details,
+        "incidents": await services.incidents.list(
+            principal, workspace, agent=job.agent, job=job.id, states=("open", "acknowledged"), limit=5
+        ),
+        "state": "active" if job.enabled else "paused" if job.disabled_reason == "paused" else "disabled",
+        "explained": explain_job(job.definition),
+        "webhook": (job.definition.work.own_target or {}).get("kind") == "webhook",
+        "days": days,
+        "day_list": [day for day in reversed(day_list) if day.counts],
+        "day_bars": day_bars(
+            day_list, lambda since, until: page.url("runs", job=job.id, since=since, until=until)
+        ),
+        "run_bars": run_bars(charted, lambda run_id: page.url("runs", run_id)),
+        "charted": charted,
+        "slots": CHARTED,
+        "durations": durations(charted),
+        "delays": delays(charted),
+        "costs": costs(charted),
+    }
+
+
+async def _runs(page: Page, job: JobRecord) -> dict[str, Any]:
+    """Return the list of its runs."""
+    state = page.query.get("state")
+    if state is not None and state not in _STATES:
+        raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+    search = RunSearch(job.agent, job.id, () if state is None else (state,))
+    found = await page.services.run_finder.search(
+        page.principal, page.workspace, search, before=page.query.get("cursor"), limit=SHOWN
+    )
+    return {"items": run_items(found.runs, page.now_ms), "cursor": found.cursor}
+
+
+async def _rest(page: Page, job: JobRecord) -> dict[str, Any]:
+    """Return what no region shows: ticks, chain, definition, suggestions and history."""
+    services, principal, workspace = page.services, page.principal, page.workspace
     suggested = await services.suggestions.list(
         principal, workspace, agent=job.agent, job=job.id, statuses=("open", "applied"), limit=5
     )
-    incidents = await services.incidents.list(
-        principal, workspace, agent=job.agent, job=job.id, states=("open", "acknowledged"), limit=5
-    )
     base_url = services.public_url or str(page.request.base_url).rstrip("/")
-    document = {**document_of(job.definition), "enabled": job.enabled}
+    document = document_of(job.definition)
+    defaults = services.accounts.defaults
+    enabled = {**document, "enabled": job.enabled}
     return {
-        "revisions": await services.jobs.revisions.list(*where),
+        "states": [("", "All states"), *((each, STATES[each]) for each in _STATES)],
+        "ticks": tick_items(_ticks(job), _tz(job), page.now_ms),
+        "chain": await services.job_details.chain(job),
+        "definition": minimal(document, defaults),
+        "revisions": await services.jobs.revisions.list(principal, workspace, job.agent, job.name),
         "suggestions": [serialize_suggestion(each) for each in suggested],
-        "incidents": incidents,
-        "snippets": snippets(document, workspace, job.agent, base_url, services.accounts.defaults),
+        "snippets": snippets(enabled, workspace, job.agent, base_url, defaults),
         "audit": await _audit(page, job),
     }
 

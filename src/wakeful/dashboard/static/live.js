@@ -28,6 +28,7 @@ let fetching = false;
 let fetchTimer = 0;
 let fetchAt = 0;
 let fetchedAt = -Infinity;
+let aheadMs = 0; // how far the clock of the server is ahead of performance.now()
 let busy = 1; // how much longer than FETCH_MS a page waits that changes all the time
 
 export function startLive() {
@@ -112,6 +113,7 @@ function show(text, state) {
 // --- changes ---
 
 function applyChanges(changes) {
+  aheadMs = changes.nowMs - performance.now();
   showFigures(changes);
   document.dispatchEvent(new CustomEvent("wakeful:changes", { detail: changes }));
   for (const region of document.querySelectorAll("[data-region]")) {
@@ -186,12 +188,18 @@ function mark(id, wait) {
 function schedule() {
   if (!dirty.size || fetching) return;
   const wait = Math.min(Math.min(...dirty.values()) * busy, INEXACT_MS);
-  const earliest = Math.max(fetchedAt + wait, performance.now());
-  const at = earliest + Math.random() * SPREAD_MS;
+  const at = Math.max(together(fetchedAt, wait), performance.now()) + Math.random() * SPREAD_MS;
   if (fetchTimer && fetchAt <= at) return;
   clearTimeout(fetchTimer);
   fetchAt = at;
   fetchTimer = setTimeout(fetchDirty, at - performance.now());
+}
+
+// When a page may fetch again. Pages that change all the time fetch at the multiples of their wait on the clock of
+// the server, so that equal pages share one response. The spread allows for events that arrive late.
+export function together(fetchedAt, wait, ahead = aheadMs) {
+  const shared = Math.floor((fetchedAt + wait + ahead + SPREAD_MS) / wait) * wait - ahead;
+  return Math.max(shared, fetchedAt + FETCH_MS);
 }
 
 async function fetchDirty() {

@@ -26,21 +26,25 @@ MAX_NAMED: Final = 20
 
 
 class JobDetails(NamedTuple):
-    """A job and what belongs to it."""
+    """What belongs to a job."""
 
-    job: JobRecord
     #: why it does not run
     blockers: list[Blocker]
     #: its newest runs, newest first
     runs: list[RunView]
-    #: the jobs that run before it, the next one first
-    before: list[str]
-    #: the jobs that run after it
-    after: list[str]
     has_hook: bool
     #: what it used today: tokens and cost
     tokens: int
     cost: float
+
+
+class JobChain(NamedTuple):
+    """The other jobs of its chain."""
+
+    #: the jobs that run before it, the next one first
+    before: list[str]
+    #: the jobs that run after it
+    after: list[str]
 
 
 class JobDetailReader:
@@ -64,23 +68,24 @@ class JobDetailReader:
         self._replicas = replicas
         self._metrics = metrics
 
-    async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobDetails:
-        """Return the job of that name with its details, or raise NotFound."""
-        job = await self._jobs.get(principal, workspace, agent, name)
-        spent = await self._budgets.spent(workspace, agent, job.id)
+    async def get(self, principal: Principal, job: JobRecord) -> JobDetails:
+        """Return the details of a job that the principal may read."""
+        spent = await self._budgets.spent(job.workspace, job.agent, job.id)
         tokens, cost = spent["tokens"], spent["cost"]
         assert isinstance(tokens, int)
         assert isinstance(cost, int | float)
         return JobDetails(
-            job,
             blockers(job, await self._facts(job)),
-            await self._runs.list(principal, workspace, agent, job_id=job.id, limit=CHARTED),
-            await self._before(job),
-            await self._store.followers(workspace, agent, job.name, MAX_NAMED),
+            await self._runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=CHARTED),
             await self._jobs.hooks.exists(job.id),
             tokens,
             float(cost),
         )
+
+    async def chain(self, job: JobRecord) -> JobChain:
+        """Return the other jobs of its chain."""
+        followers = await self._store.followers(job.workspace, job.agent, job.name, MAX_NAMED)
+        return JobChain(await self._before(job), followers)
 
     async def _facts(self, job: JobRecord) -> JobFacts:
         work, now_ms = job.definition.work, self._store.clock.now_ms()
