@@ -8,8 +8,8 @@ sign-in session and does what the page does in a browser (`static/live.js`): it 
 stream of coalesced events, and fetches the regions that an event concerns, all in one request, with the same
 pauses, as a page that has been open for a minute. A third of them each shows the home page, the list of jobs,
 and a job. The difference is the CPU time of the server process with them and without, as a share of a core.
-Processes of the database are not counted. A window is a multiple of 15 s, the pause of a page that changes all
-the time.
+Processes of the database are not counted. A window is a multiple of 15 s, the pause of a page that changes
+all the time.
 """
 
 from __future__ import annotations
@@ -165,6 +165,7 @@ class Dashboard:
     finished: int = 0
     events: list[int] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    fetching: asyncio.Task[None] | None = None
 
     async def open(self) -> str:
         """Load the page; return the position of its events."""
@@ -180,7 +181,7 @@ class Dashboard:
     async def stay_open(self, after: str) -> None:
         """Follow the events, and fetch what they concern."""
         events = f"{self.url}/api/workspaces/default/events?coalesceMs=1000&after={after}"
-        fetching = asyncio.create_task(self._fetch())
+        self.fetching = asyncio.create_task(self._fetch())
         try:
             async with self.session.get(events, headers=self._headers()) as response:
                 assert response.status == 200, await response.text()
@@ -192,7 +193,7 @@ class Dashboard:
                         self.events.append(len(line))
                         self._received(kind, line[6:])
         finally:
-            fetching.cancel()
+            self.fetching.cancel()
 
     def _received(self, kind: str, data: bytes) -> None:
         changes = None if kind == "reset" else json.loads(data)
@@ -208,7 +209,6 @@ class Dashboard:
     async def _fetch(self) -> None:
         while True:
             await self.wake.wait()
-            self.wake.clear()
             now = asyncio.get_running_loop().time()
             wait = min(min(self.dirty.values()) * self.busy, _INEXACT_S)
             at = max(together(self.fetched_at, wait, self.ahead_s), now) + self.random.random() * _SPREAD_S
@@ -216,6 +216,7 @@ class Dashboard:
             is_busy = at - self.fetched_at < 2 * _FETCH_S * self.busy
             self.busy = min(self.busy * _BUSY_FACTOR, _INEXACT_S / _FETCH_S) if is_busy else 1.0
             names, self.dirty = ",".join(self.dirty), {}
+            self.wake.clear()
             headers = {**self._headers(), "x-wakeful-region": names}
             async with self.session.get(self.url + self.path, headers=headers) as response:
                 await response.read()
@@ -250,6 +251,9 @@ async def browse(url: str, key: str, number: int, pages: list[str]) -> None:
             for stream in streams:
                 if stream.done():
                     stream.result()
+            for each in opened:
+                if each.fetching is not None and each.fetching.done():
+                    each.fetching.result()
             sizes = [size for each in opened for size in each.events]
             counted = {
                 "fetches": sum(each.fetches for each in opened),
@@ -364,7 +368,7 @@ def main() -> None:
     parser.add_argument("--dashboards", type=int, default=200)
     parser.add_argument("--runs", type=int, default=100, help="runs per second")
     parser.add_argument("--pages", nargs="+", default=list(PAGES), help="paths in the workspace")
-    parser.add_argument("--seconds", type=float, default=30, help="of each window")
+    parser.add_argument("--seconds", type=float, default=15, help="of each window")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
