@@ -147,6 +147,18 @@ async def test_the_menu_of_a_row_acts_on_that_job_by_keyboard_alone(ask: ApiClie
     assert await states(ask) == {"default/job-00": "active", "default/job-01": "paused"}
 
 
+async def test_a_dialog_of_a_menu_gives_the_focus_back_to_the_menu(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 1)
+    await tab.open("jobs")
+    menu = tab.page.get_by_label("Actions for default/job-00")
+    await menu.focus()
+    await tab.page.keyboard.press("Enter")
+    await tab.page.get_by_role("button", name="Pause", exact=True).press("Enter")
+    await expect(tab.page.get_by_role("dialog")).to_be_visible()
+    await tab.page.keyboard.press("Escape")
+    await expect(menu).to_be_focused()
+
+
 async def test_the_list_fits_a_phone_and_shows_the_last_outcomes(ask: ApiClient, new_tab: NewTab) -> None:
     await some_jobs(ask, 2, target={"kind": "function", "name": "nothing"})
     await ask("POST", "/jobs/run", {"all": True})

@@ -6,11 +6,16 @@ from tests.browser.conftest import AUDIT, NewTab, Tab
 from tests.support.api_client import ApiClient
 from tests.support.dashboard_pages import HOSTILE, PLAIN, fill
 
+#: Cards whose content is wider than they are.
+_CUT = """[...document.querySelectorAll(".card")]
+  .filter((card) => card.scrollWidth > card.clientWidth + 1).map((card) => card.id || card.className)"""
+
 
 async def _check(tab: Tab, path: str) -> None:
     await tab.open(path)
     assert await tab.page.locator("main h1").count() == 1, path
     await tab.audit()
+    assert await tab.page.evaluate(_CUT) == [], f"{path} has a card that is too narrow"
     tab.check()
 
 
@@ -25,6 +30,22 @@ async def test_every_page_is_accessible_on_a_phone(new_tab: NewTab, ask: ApiClie
     world = await fill(ask, f"{HOSTILE} {'long' * 60}")
     for path in world.pages:
         await _check(tab, path)
+
+
+async def test_long_names_and_schedules_fit_into_the_lists_at_every_width(tab: Tab, ask: ApiClient) -> None:
+    job = {
+        "name": "a-very-long-name-that-was-generated-from-the-title-of-a-ticket",
+        "schedule": "*/7 8-18 * * 1-5",
+        "tz": "America/Argentina/ComodRivadavia",
+        "labels": {"team": "x" * 60, "environment": "production-europe-west"},
+        "target": {"kind": "echo"},
+    }
+    assert (await ask("POST", "/agents/default/jobs", job)).status == 201
+    assert (await ask("POST", f"/agents/default/jobs/{job['name']}/run", {})).status < 300
+    for width in (390, 780, 900, 1030, 1200):
+        await tab.page.set_viewport_size({"width": width, "height": 800})
+        for path in ("", "jobs", "runs"):
+            await _check(tab, path)
 
 
 async def test_every_page_opens_in_an_empty_workspace(tab: Tab) -> None:

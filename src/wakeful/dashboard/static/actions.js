@@ -12,7 +12,10 @@ export function startActions() {
       else run(button);
     }
     for (const menu of document.querySelectorAll("details.menu[open]")) {
-      if (!menu.contains(event.target) || event.target.closest(".menu-items .button")) menu.open = false;
+      if (menu.contains(event.target) && !event.target.closest(".menu-items .button")) continue;
+      // What is hidden loses the focus.
+      if (menu.contains(document.activeElement)) menu.querySelector("summary").focus();
+      menu.open = false;
     }
   });
   document.addEventListener("keydown", (event) => {
