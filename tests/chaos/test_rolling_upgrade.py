@@ -41,6 +41,7 @@ async def test_a_replica_of_the_previous_schema_continues_or_drains(database: st
     await _upgrade(database, tmp_path, old_source, None, breaking=NEWEST.breaking)
 
 
+@pytest.mark.parametrize("database", STORES[-1:], indirect=True)
 async def test_a_replica_drains_after_a_breaking_migration(database: str, tmp_path: Path) -> None:
     sql = "UPDATE workspaces SET description = 'migrated'"
     new_source = await asyncio.to_thread(next_version, tmp_path / "new", sql)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from wakeful.document import Defaults, policy_to_text, read_definition, timing_to_text
 from wakeful.errors import InvalidSchedule
 from wakeful.peaks import (
@@ -73,7 +74,7 @@ def test_the_starts_are_those_of_a_walk_over_all_ticks(schedule: str, fields: di
     assert _starts(week) == {minute: 3 * ticks for minute, ticks in _scanned(schedule, **fields).items()}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(15, 40), deadline=None)
 @given(
     every_s=st.integers(60, 100_000),
     anchor=st.integers(0, 10**6),

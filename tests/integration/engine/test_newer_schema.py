@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import NewApp
+from tests.integration.conftest import STORES, NewApp
 from tests.support.command_line import Machine, first_json
 from wakeful.errors import IncompatibleSchema
 from wakeful.store.migrations import load
@@ -69,7 +69,11 @@ async def test_the_engine_finishes_its_runs_and_stops(new_app: NewApp, database:
         assert MESSAGE in str(await app.services.status.ready()), "/readyz says why"
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
+@pytest.mark.parametrize(
+    ("database", "command"),
+    list(zip(STORES, ("serve", "worker"), strict=False)),
+    indirect=["database"],
+)
 async def test_the_process_exits_with_a_distinct_code(tmp_path: Path, database: str, command: str):
     machine, arguments = Machine(tmp_path), (command, "--db", database, "--port", "0", "--json")
     process = machine.start(*arguments)
