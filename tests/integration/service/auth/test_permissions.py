@@ -211,15 +211,16 @@ async def _expired(services: Services) -> str:
 
 
 async def test_every_path_responds_to_every_role_as_in_the_table(people: dict[str, ApiClient]):
-    wrong = []
+    wrong, things = [], await _things(people["operator"])
     for row in TABLE:
         # The most privileged roles come last: they may delete the resource.
         for role, expected in reversed(list(zip(_ROLES, row.answers, strict=True))):
-            path = row.path.format(**await _things(people["operator"]))
-            reply = await people[role](row.method, path, row.body)
+            reply = await people[role](row.method, row.path.format(**things), row.body)
             found = _OK if reply.status < 300 or reply.status == 409 else reply.status
             if found != expected:
                 wrong.append(f"{row.method} {row.path} as {role}: {found}, not {expected}: {reply.body}")
+            if row.method != "GET" and reply.status < 300:
+                things = await _things(people["operator"])  # the request may have changed them
     assert not wrong, "\n".join(wrong)
 
 
@@ -258,9 +259,9 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     key, text = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
     await services.web_sessions.sign_in(text)
     (web_session,) = await services.web_sessions.list(LOCAL, "default", key.id)
-    job = await services.jobs.get(LOCAL, "default", "writer", "digest")
+    (revision, *_) = await services.jobs.revisions.list(LOCAL, "default", "writer", "digest")
     return {
-        "revision": str(job.version),
+        "revision": str(revision.version),
         "run": run.id,
         "key": key.id,
         "web_session": web_session.id,
