@@ -7,7 +7,7 @@ report the violation.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,9 +44,11 @@ def fails(seed: int, tweak: Callable[[History], None] | None = None) -> str:
     return ""
 
 
-def complains_that(words: str, tweak: Callable[[History], None] | None = None) -> bool:
+def complains_that(
+    words: str, tweak: Callable[[History], None] | None = None, seeds: Sequence[int] = SEEDS
+) -> bool:
     """Whether some history fails with these words."""
-    return any(words in fails(seed, tweak) for seed in SEEDS)
+    return any(words in fails(seed, tweak) for seed in seeds)
 
 
 def complains_of_nothing(tweak: Callable[[History], None] | None = None) -> bool:
@@ -115,7 +117,8 @@ def test_without_the_fence_a_stalled_worker_overwrites_a_terminal_run(monkeypatc
         statement = getattr(sqlite_statements, name).replace(fence, "WHERE id = ? AND ? > 0 AND ? > ''")
         monkeypatch.setattr(sqlite_statements, name, statement)
     monkeypatch.setattr(sqlite_outcomes, "_held", lambda db, worker, finished: list(finished))
-    assert complains_that("was changed though it was", troubled)
+    # Without the fence, history 101 alone takes longer than all others together.
+    assert complains_that("was changed though it was", troubled, SEEDS[2:])
 
 
 def test_without_rescues_the_runs_of_dead_workers_never_end(monkeypatch: pytest.MonkeyPatch):
