@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from tests.browser.conftest import NewTab, Tab
 from tests.support.api_client import ApiClient
 from tests.support.served_replica import ServedReplica
 from tests.support.sqlite_files import fresh_file
+from tests.support.waiting import eventually
 
 SELDOM = "0 0 29 2 *"
 #: What a browser logs about a server that is not there.
@@ -43,12 +45,15 @@ async def test_figures_change_without_a_reload(tab: Tab, ask: ApiClient) -> None
     assert await tab.page.evaluate("window.same")
 
 
+def _streams(ask: ApiClient, count: int) -> bool:
+    return ask.app.services.connection_limits.open()["events"] == count
+
+
 async def test_a_hidden_tab_has_no_stream(tab: Tab, ask: ApiClient) -> None:
     await tab.page.clock.install()
     await tab.open()
     await shown(tab, "[data-live-state]", "Live")
-    limits = ask.app.services.connection_limits
-    assert limits.open()["events"] == 1
+    assert _streams(ask, 1)
     await tab.page.evaluate(
         "Object.defineProperty(document, 'hidden', {get: () => window.hiding ?? false, configurable: true})"
     )
@@ -58,8 +63,7 @@ async def test_a_hidden_tab_has_no_stream(tab: Tab, ask: ApiClient) -> None:
             hiding,
         )
         await tab.page.clock.run_for(6_000)
-        while limits.open()["events"] != streams:
-            await tab.page.wait_for_timeout(20)
+        await eventually(partial(_streams, ask, streams))
 
 
 @pytest_asyncio.fixture(loop_scope="session")

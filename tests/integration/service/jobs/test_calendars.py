@@ -57,7 +57,7 @@ async def main(database, step):
             await app.jobs.create("tick", schedule="every 1s", exclude="holidays:CH", target=target)
             await app.jobs.pause("digest")
             await app.jobs.resume("digest")
-        await asyncio.wait_for(ran.wait(), 30)
+        await asyncio.wait_for(ran.wait(), 100)
         job = await app.jobs.get("digest")
         assert len(job.next_ticks) == 5
     print(json.dumps(sorted(used)))
