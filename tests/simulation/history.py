@@ -116,6 +116,7 @@ class History:
         for replica in world.alive:
             await replica.stop()
         world.check(over=True)
+        await world.check_counts()
 
     # --- jobs --------------------------------------------------------------------------------------
 

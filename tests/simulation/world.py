@@ -438,6 +438,28 @@ class World:
                 f"seed {self.seed}: {len(complaints)} complaints\n" + "\n".join(complaints[:20])
             )
 
+    async def check_counts(self) -> None:
+        """Check that every finished run is counted once, and that those without success have a cause.
+
+        PostgreSQL lists runs without success by an index of those with an error or a reason.
+        """
+        long_after_ms = self.clock.high_ms + 24 * 3_600_000
+        while (await self._client.count_runs(long_after_ms, 2_000)).more:
+            pass
+        ask = self.recorder.execute
+        hours = ask("SELECT hour, state, sum(runs) FROM run_counts GROUP BY 1, 2 ORDER BY 1, 2")
+        days = ask("SELECT day, state, sum(runs) FROM job_run_counts GROUP BY 1, 2 ORDER BY 1, 2")
+        for counted, length_ms in ((hours, 3_600_000), (days, 24 * 3_600_000)):
+            assert counted == ask(
+                f"SELECT finished_at / {length_ms}, state, sum(covers) FROM runs"
+                " WHERE finished_at IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2"
+            ), f"seed {self.seed}: counts of {length_ms} ms differ from the runs"
+        unexplained = ask(
+            "SELECT id, state FROM runs WHERE state IN ('failed', 'cancelled', 'skipped', 'missed')"
+            " AND error IS NULL AND reason IS NULL"
+        )
+        assert not unexplained, f"seed {self.seed}: runs without an error or a reason: {unexplained}"
+
 
 def _document(name: str, schedule: Plain | None, rules: Rules) -> dict[str, Any]:
     document: dict[str, Any] = {

@@ -79,7 +79,7 @@ def _cases(kind: str, run_ids: list[str]) -> Iterator[tuple[str, str, list[objec
     yield "LOCK_POSITION", run_counts.LOCK_POSITION, [], 5
     yield "ANY_RUN", run_counts.ANY_RUN, [], 5
     yield "BEGIN", run_counts.BEGIN, [1, NOW, None], 5
-    yield "ADVANCE", run_counts.ADVANCE, [1, None], 5
+    yield "ADVANCE", run_counts.ADVANCE, [1, None, NOW], 5
     yield "NEW_CHANGES", run_counts.NEW_CHANGES, [COUNTS - 100, 200], 500
     yield "UNCOUNTED", run_counts.UNCOUNTED[kind], [COUNTS - 100, 50], 500
     yield "OLDER_RUNS", run_counts.OLDER_RUNS, [first_id(NOW), 200], 500

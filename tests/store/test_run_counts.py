@@ -161,6 +161,28 @@ async def test_runs_from_before_the_first_pass_are_counted_in_steps(store: Store
     assert len(await store.job_run_counts(digest.id, 0)) == 26
 
 
+async def test_runs_that_finish_while_the_first_pass_waits_for_the_database_are_counted(
+    store: Store, clock: FalseClock
+) -> None:
+    began_ms = clock.now_ms()
+    _, run = await given_held(store)
+    clock.ms += 60 * SECOND
+    await store.finish("w1", [ended(run, finished_ms=clock.now_ms())], alone)
+    await count(store, began_ms)
+    clock.ms += 120 * SECOND
+    await count(store, clock.now_ms())
+    assert await totals(store) == {"succeeded": 1}
+
+
+async def test_a_run_with_an_earlier_time_is_counted_after_the_scan(store: Store, clock: FalseClock) -> None:
+    _, run = await given_held(store)
+    await count(store)
+    await count(store, NOW + DAY)
+    await store.finish("w1", [ended(run, finished_ms=NOW - 5_000)], alone)
+    await count(store, NOW + DAY)
+    assert await totals(store) == {"succeeded": 1}
+
+
 async def test_changes_are_pruned_only_when_their_runs_are_counted(store: Store) -> None:
     await count(store)
     digest = await given_job(store)

@@ -21,6 +21,8 @@ class SqlRunCounts(SqlBase[D]):
         last = await self.last_change()  # in PostgreSQL, this numbers the changes
         position = await self._read(run_counts.position)
         if position is None:
+            # Not the time from before the wait for an answer: what finished meanwhile may be in `last`.
+            now_ms = max(now_ms, self.clock.now_ms())
             await self._driver.write(self._shared(run_counts.begin), last, now_ms)
         elif position.is_current(last, now_ms):
             return CountedRuns(0, more=False)

@@ -47,7 +47,7 @@ BEGIN: Final = """
     INSERT INTO run_counts_position (id, position, since_at, scanned) VALUES (1, $1, $2, $3)
     ON CONFLICT (id) DO NOTHING"""
 #: the primary key
-ADVANCE: Final = "UPDATE run_counts_position SET position = $1, scanned = $2 WHERE id = 1"
+ADVANCE: Final = "UPDATE run_counts_position SET position = $1, scanned = $2, since_at = $3 WHERE id = 1"
 #: changes_seq (PostgreSQL) or the primary key (SQLite), in its order
 NEW_CHANGES: Final = f"""
     SELECT seq, count, CASE WHEN kind = '{FINISHED}' THEN items END FROM changes
@@ -182,7 +182,9 @@ async def count(session: Session, kind: str, now_ms: int, limit: int) -> Counted
         scanned = older[-1][0] if len(older) == limit else None
         more = scanned is not None
     if (change, scanned) != (at.change, at.scanned):
-        await session.execute(ADVANCE, change, scanned)
+        # After the scan, what an earlier time was written for late is counted, too.
+        since_ms = _BEGINNING_MS if scanned is None else at.since_ms
+        await session.execute(ADVANCE, change, scanned, since_ms)
     return CountedRuns(counted, more)
 
 
