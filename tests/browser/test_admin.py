@@ -80,7 +80,7 @@ async def test_a_key_is_created_shown_once_and_revoked(tab: Tab, ask: ApiClient)
     await page.get_by_role("button", name="Create").click()
     text = await page.get_by_role("dialog").locator("pre", has_text="wk_").inner_text()
     assert (await ask.with_key(text.strip())("GET", "/jobs")).status == 200
-    await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Close").click()
     row = page.get_by_role("row", name="laptop")
     await row.wait_for()
     assert text not in await page.content()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.factories import NOW, asked, asleep, given_job
-from wakeful.ids import first_id, new_id
+from wakeful.ids import first_id, id_at, new_id
 from wakeful.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
@@ -33,9 +33,11 @@ async def test_the_runs_that_a_run_caused_and_its_replays_are_found(store: Store
 async def test_the_signals_that_a_run_sent_are_found_near_its_end(store: Store) -> None:
     digest = await given_job(store)
     first = asked(digest)
-    sent = [asked(digest, id=new_id(NOW + 10), trigger="signal", triggered_by=first.id) for _ in range(3)]
-    other = asked(digest, id=new_id(NOW + 10), trigger="signal", triggered_by=sent[0].id)
-    later = asked(digest, id=new_id(NOW + 60_000), trigger="signal", triggered_by=first.id)
+    # Not new_id: its ids never go back, also after another test.
+    near = sorted(id_at(NOW + 10) for _ in range(3))
+    sent = [asked(digest, id=each, trigger="signal", triggered_by=first.id) for each in near]
+    other = asked(digest, id=id_at(NOW + 10), trigger="signal", triggered_by=sent[0].id)
+    later = asked(digest, id=id_at(NOW + 60_000), trigger="signal", triggered_by=first.id)
     await store.add_runs([first, *sent, other, later])
     assert [run.id for run in await store.sent_signals("default", first.id, NOW)] == ids(sent)
     assert [run.id for run in await store.sent_signals("default", first.id, NOW, 1)] == ids(sent[:1])

@@ -29,6 +29,7 @@ EXPECTED: dict[Action, str] = {
     "agent.write": "admin",
     "workflow.write": "admin",
     "key": "admin",
+    "channel": "admin",
     "audit.read": "admin",
     "diagnose": "admin",
     "quota.read": "admin agent member",
