@@ -117,8 +117,8 @@ def test_without_the_fence_a_stalled_worker_overwrites_a_terminal_run(monkeypatc
         statement = getattr(sqlite_statements, name).replace(fence, "WHERE id = ? AND ? > 0 AND ? > ''")
         monkeypatch.setattr(sqlite_statements, name, statement)
     monkeypatch.setattr(sqlite_outcomes, "_held", lambda db, worker, finished: list(finished))
-    # The first two histories do not show it, and the second takes long.
-    assert complains_that("was changed though it was", troubled, SEEDS[2:])
+    # Without the fence, some earlier histories rescue a run again and again, which takes minutes.
+    assert complains_that("was changed though it was", troubled, range(116, 140))
 
 
 def test_without_rescues_the_runs_of_dead_workers_never_end(monkeypatch: pytest.MonkeyPatch):
