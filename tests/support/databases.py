@@ -106,7 +106,7 @@ class PostgresDatabase(Database):
 
         connection = await asyncpg.connect(self.url)
         try:
-            found = "indexdef LIKE 'CREATE UNIQUE INDEX%(' || $1 || '%'"
+            found = "indexdef LIKE 'CREATE UNIQUE INDEX%(' || $1 || '%' AND indexname NOT LIKE '%_pkey'"
             return str(await connection.fetchval(f"SELECT indexname FROM pg_indexes WHERE {found}", columns))
         finally:
             await connection.close()
