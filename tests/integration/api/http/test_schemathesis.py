@@ -140,6 +140,8 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "token": hook["token"],
         "workflow_id": "invoices",
         "version": 1,
+        "revision": 1,
+        "channel": "ops",
     }
     for name in case.path_parameters:
         case.path_parameters[name] = known[name]
