@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from tests.integration.conftest import NewApp
 from tests.support.agents import counter
+from tests.support.waiting import eventually
 from wakeful import FailedPrecondition, ResourceExhausted, Run, Signal, Wakeful
 from wakeful.signal_rules import Arrival
 
@@ -57,18 +59,28 @@ async def test_sends_during_a_transaction_share_the_next_one_in_their_order(
     app = new_app()
     app.agent(counter())
     batches: list[list[str | None]] = []
-    real = app.store.send
+    all_wait = asyncio.Event()
+    real, batcher = app.store.send, app.services.signals._batcher
 
     async def send(arrivals: Sequence[Arrival], *args: object) -> object:
         batches.append([each.run.instance for each in arrivals])
+        await all_wait.wait()
         return await real(arrivals, *args)  # type: ignore[arg-type]
 
     async with app:
         await _paused(app, "a", "b")
         monkeypatch.setattr(app.store, "send", send)
-        await asyncio.gather(*[app.agents.send("counter", name, Signal("add")) for name in "abab"])
-    assert [name for batch in batches for name in batch] == ["a", "b", "a", "b"]
-    assert len(batches) < 4
+        sends: list[asyncio.Task[Run]] = []
+
+        def _are_waiting(number: int) -> bool:
+            return bool(batches) and len(batcher._waiting) == number
+
+        for number, name in enumerate("abab"):
+            sends.append(asyncio.ensure_future(app.agents.send("counter", name, Signal("add"))))
+            await eventually(partial(_are_waiting, number))
+        all_wait.set()
+        await asyncio.gather(*sends)
+    assert batches == [["a"], ["b", "a", "b"]]
 
 
 async def test_a_send_whose_caller_is_cancelled_does_not_fail_others(new_app: NewApp):
