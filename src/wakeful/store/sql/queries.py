@@ -54,12 +54,12 @@ ALL_DELIVERIES: Final = """
         SELECT coalesce(channel, '') AS channel, state FROM deliveries
         WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
     GROUP BY 1, 2 ORDER BY 1, 2"""
-#: the primary key: its end, backwards; that of runs for each
+#: the primary key: its end, backwards; that of runs for each. A CROSS JOIN: SQLite would read all runs first
 DELIVERIES: Final = """
     SELECT newest.channel, newest.state, count(*) FROM (
         SELECT coalesce(channel, '') AS channel, state, run_id FROM deliveries
         WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
-    JOIN runs r ON r.id = newest.run_id WHERE r.workspace = $3
+    CROSS JOIN runs r WHERE r.id = newest.run_id AND r.workspace = $3
     GROUP BY 1, 2 ORDER BY 1, 2"""
 
 #: the primary key: its end, backwards; that of runs for each
