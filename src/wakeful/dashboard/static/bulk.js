@@ -142,7 +142,7 @@ function report(action, done, refresh) {
   const left = done.left ? `, ${number(done.left)} left` : "";
   const failed = done.errors.length ? `, ${number(done.errors.length)} failed` : "";
   const undo = undoOf(action, done, refresh);
-  toast(`${what} ${word}${failed}${left}`, { action: undo, seconds: undo ? 20 : 6 });
+  toast(`${what} ${word}${failed}${left}`, { action: undo, seconds: undo ? 20 : 12 });
   if (done.errors.length) showErrors(WORDS[action], done.errors);
 }
 
