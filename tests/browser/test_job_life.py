@@ -53,8 +53,8 @@ async def test_a_job_runs_and_its_run_is_shown(tab: Tab, ask: ApiClient) -> None
 
 
 async def test_a_run_is_followed_live_and_stopped(tab: Tab, ask: ApiClient) -> None:
-    await given(ask, "work", {"kind": "pull"})
-    run = (await ask("POST", f"{JOBS}/work/run")).body["id"]
+    await given(ask, "task", {"kind": "pull"})
+    run = (await ask("POST", f"{JOBS}/task/run")).body["id"]
     await tab.open("runs", run)
     await see(tab, "waits for an executor")
     await live(tab)
@@ -70,8 +70,8 @@ async def test_a_run_is_followed_live_and_stopped(tab: Tab, ask: ApiClient) -> N
 
 
 async def test_a_claimed_run_is_completed_in_a_dialog(tab: Tab, ask: ApiClient) -> None:
-    await given(ask, "work", {"kind": "pull"}, maxAttempts=1)
-    run = (await ask("POST", f"{JOBS}/work/run")).body["id"]
+    await given(ask, "task", {"kind": "pull"}, maxAttempts=1)
+    run = (await ask("POST", f"{JOBS}/task/run")).body["id"]
     await ask("POST", "/runs/claim", {"worker": "w1"})
     await tab.open("runs", run)
     await click(tab, "Complete")
