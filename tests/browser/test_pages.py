@@ -48,6 +48,22 @@ async def test_long_names_and_schedules_fit_into_the_lists_at_every_width(tab: T
             await _check(tab, path)
 
 
+async def test_a_tick_in_years_fits_into_the_list_of_jobs_at_every_width(tab: Tab, ask: ApiClient) -> None:
+    for number, zone in enumerate(("UTC", "America/Argentina/ComodRivadavia", "Australia/Lord_Howe")):
+        job = {
+            "name": f"the-name-of-a-job-{number}",
+            "schedule": "0 0 29 2 *",
+            "tz": zone,
+            "labels": {"team": "x" * 60},
+            "target": {"kind": "function", "name": "failing"},
+        }
+        assert (await ask("POST", "/agents/default/jobs", job)).status == 201
+        assert (await ask("POST", f"/agents/default/jobs/{job['name']}/run", {})).status < 300
+    for width in (769, 780, 897, 1057, 1153, 1265):
+        await tab.page.set_viewport_size({"width": width, "height": 800})
+        await _check(tab, "jobs")
+
+
 async def test_every_page_opens_in_an_empty_workspace(tab: Tab) -> None:
     for path in PLAIN:
         await _check(tab, path)
