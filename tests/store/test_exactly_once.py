@@ -92,7 +92,7 @@ async def test_without_the_unique_index_a_tick_runs_twice(database: Database) ->
     store = await database.connect()
     digest = await given_job(store, "digest", tick)
     await _put_back(store, digest)
-    await database.drop_index("job_id, scheduled_at")
+    await database.drop_index("scheduled_at, job_id")
     planned = await store.plan(NOW, 10, fire)
     assert len(planned.runs) == 1
     assert [run.scheduled_ms for run in await ticks_of(store, digest)] == [NOW, NOW]

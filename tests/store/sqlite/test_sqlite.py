@@ -283,3 +283,23 @@ async def test_a_killed_process_leaves_no_partial_transaction(store: SqliteStore
         runs, seen = await ticks_of(store, row), await store.job_by_id(row.id)
         assert seen is not None
         assert (len(runs), seen.run_count, seen.next_ms == NOW) in ((0, 0, True), (1, 1, False))
+
+
+async def test_the_kinds_of_a_job_of_schema_13_are_computed(store: SqliteStore, path: Path) -> None:
+    every = '{"schedule":{"everyMs":60000,"kind":"every"}}'
+    chat = '{"target":{"kind":"chat","agent":"ada"}}'
+    rows = [job("old", timing=every, work=chat), job("idle", timing=None), job("torn", timing="{", work="{")]
+    await store.create_jobs(rows)
+    db = sqlite3.connect(path)
+    db.execute("UPDATE jobs SET schedule_kind = NULL, target_kind = NULL")  # as code of schema 13 inserts it
+    db.commit()
+    db.close()
+
+    async def names(only: JobFilter) -> list[str]:
+        found = [row.name for row in await store.jobs(only)]
+        assert await store.count_jobs(only, 9) == len(found)
+        return found
+
+    assert await names(JobFilter("default", schedule_kind="every", target_kind="chat")) == ["old"]
+    assert await names(JobFilter("default", schedule_kind="none")) == ["idle"]
+    assert await names(JobFilter("default", target_kind="webhook")) == []

@@ -43,6 +43,9 @@ class Dialect(NamedTuple):
     position: str
     #: the labels of a job
     labels: str
+    #: the kinds of its schedule and its target
+    schedule_kind: str = "j.schedule_kind"
+    target_kind: str = "j.target_kind"
 
 
 class Conditions:
@@ -66,15 +69,15 @@ class Conditions:
 
     def _add(self, only: JobFilter) -> None:
         texts = self._texts
-        for column, value in (
-            ("agent", only.agent),
-            ("name", only.name),
-            ("created_by", only.created_by),
-            ("schedule_kind", only.schedule_kind),
-            ("target_kind", only.target_kind),
+        for expression, value in (
+            ("j.agent", only.agent),
+            ("j.name", only.name),
+            ("j.created_by", only.created_by),
+            (self._dialect.schedule_kind, only.schedule_kind),
+            (self._dialect.target_kind, only.target_kind),
         ):
             if value is not None:
-                texts.append(f"j.{column} = {self.mark(value)}")
+                texts.append(f"{expression} = {self.mark(value)}")
         if not only.include_disabled:
             texts.append("j.enabled")
         if only.q:

@@ -5,15 +5,30 @@ The rules are those of `statements`.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
-from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW, marks
+from wakeful.store.sqlite.statements import (
+    JOB_COLUMNS,
+    LIVE_ROWS,
+    RUN_VIEW,
+    SCHEDULE_KIND,
+    TARGET_KIND,
+    marks,
+)
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
-_DIALECT: Final = Dialect("instr", "j.labels")
+_OF_J: Final = {"timing": "j.timing", "after_job": "j.after_job", "work": "j.work"}
+#: Jobs that code of schema 13 created have no kinds: they are computed from the rows of these.
+_DIALECT: Final = Dialect(
+    "instr",
+    "j.labels",
+    f"coalesce(j.schedule_kind, {SCHEDULE_KIND.format(**_OF_J)})",
+    f"coalesce(j.target_kind, {TARGET_KIND.format(**_OF_J)})",
+)
 _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
 
@@ -40,10 +55,10 @@ def count_jobs(only: JobFilter, most: int) -> tuple[str, list[Value]]:
     """Return the statement that counts these jobs, up to `most`. jobs_list, or jobs_failing_by_name."""
     found = Conditions(_DIALECT, only)
     limit = found.mark(most)
-    return (
+    return _marked(
         f"SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY {_index(only)} WHERE {found.text} "
         f"LIMIT {limit})"
-    ).replace("$", "?"), found.args
+    ), found.args
 
 
 def _index(only: JobFilter) -> str:
@@ -53,14 +68,17 @@ def _index(only: JobFilter) -> str:
 def _jobs(index: str, found: Conditions, order: str, limit: int) -> tuple[str, list[Value]]:
     """Return the statement that finds the rows, then reads them: only what it returns is read whole."""
     columns = ", ".join(f"j.{column}" for column in JOB_COLUMNS.split(", "))
-    return (
-        f"""
+    statement = f"""
         SELECT {columns} FROM (
             SELECT j.rowid AS number FROM jobs j INDEXED BY {index} WHERE {found.text}
             ORDER BY {order} LIMIT {found.mark(limit)}) found
-        CROSS JOIN jobs j ON j.rowid = found.number ORDER BY {order}""".replace("$", "?"),
-        found.args,
-    )
+        CROSS JOIN jobs j ON j.rowid = found.number ORDER BY {order}"""
+    return _marked(statement), found.args
+
+
+def _marked(statement: str) -> str:
+    """Return the statement with the parameters ?1, ?2 and on instead of $1, $2; JSON paths stay."""
+    return re.sub(r"\$(?=\d)", "?", statement)
 
 
 def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:

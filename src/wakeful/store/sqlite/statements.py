@@ -331,13 +331,14 @@ JOB_COLUMNS: Final = (
 )
 _FIXED: Final = ("id", "workspace", "created_at")
 _JOB_VALUES: Final = {column: f"?{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}
-#: The kinds of schedule and target of a new job, as the triggers of migration 14 set them later.
-_NEW_KINDS: Final = """
+#: The kinds of schedule and target of a job, as the triggers of migration 14 set them.
+SCHEDULE_KIND: Final = """
     CASE WHEN {timing} IS NOT NULL
             THEN CASE WHEN json_valid({timing}) THEN json_extract({timing}, '$.schedule.kind') END
-        WHEN {after_job} IS NOT NULL THEN 'after' ELSE 'none' END,
-    CASE WHEN json_valid({work}) THEN coalesce(json_extract({work}, '$.target.kind'), 'pull') END
-""".format(**_JOB_VALUES)
+        WHEN {after_job} IS NOT NULL THEN 'after' ELSE 'none' END"""
+TARGET_KIND: Final = """
+    CASE WHEN json_valid({work}) THEN coalesce(json_extract({work}, '$.target.kind'), 'pull') END"""
+_NEW_KINDS: Final = f"{SCHEDULE_KIND}, {TARGET_KIND}".format(**_JOB_VALUES)
 CREATE_JOB: Final = f"""
     INSERT INTO jobs ({JOB_COLUMNS}, schedule_kind, target_kind)
     VALUES ({", ".join(_JOB_VALUES.values())}, {_NEW_KINDS})"""
