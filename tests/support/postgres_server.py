@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import fcntl
 import itertools
 import os
 import sys
@@ -53,7 +54,15 @@ def server() -> str:
     with suppress(FileExistsError):
         folder.mkdir()
         _remove_when_gone(os.getppid() if shared else os.getpid(), folder)
-    url = str(get_server(folder, cleanup_mode=None).get_uri())
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = get_server(folder, cleanup_mode=None)
+        if "max_connections" not in (folder / "postgresql.auto.conf").read_text():
+            # Each test closes its connections, but the tests of all workers run at once.
+            _execute(str(running.get_uri()), "ALTER SYSTEM SET max_connections = 400")
+            running.stop()
+            running.start()
+    url = str(running.get_uri())
     _execute(
         url,
         "ALTER SYSTEM SET fsync = off",
@@ -89,6 +98,10 @@ try:
 except (OSError, ValueError):
     pass
 shutil.rmtree(sys.argv[2], ignore_errors=True)
+try:
+    os.unlink(sys.argv[2] + ".lock")
+except OSError:
+    pass
 """
 
 
