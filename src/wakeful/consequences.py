@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from wakeful.conversations import HistoryAppend
 from wakeful.ids import new_id
 from wakeful.incident_rules import Incident, IncidentChange, IncidentJob, IncidentLog
-from wakeful.outcome import Finished
+from wakeful.outcome import TAKEN_OVER, Finished
 from wakeful.prechecks import ONCE, Checked
 from wakeful.run import Follower, NewRun, Upstream
 from wakeful.run_factory import follow_up_run
@@ -240,7 +240,7 @@ def consequences(
         disabled.pop(job_id, None)
     followers = _followers(outcomes, facts) if facts.followers or facts.heartbeats else ()
     return Effects(
-        [each for each in special if each.state == "retrying"],
+        [each for each in special if each.state == "retrying" and each.reason != TAKEN_OVER],
         {job_id: count for job_id, count in failures.items() if count != facts.failures[job_id]},
         disabled,
         deleted,

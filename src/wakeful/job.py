@@ -35,6 +35,8 @@ DEFAULT_INSTANCE: Final = "default"
 #: The job of the wakes and turns of an agent with a target of its own: it has no ticks, but what every launch
 #: needs, such as a signing secret.
 WAKE_JOB: Final = "woken-by-hand"
+#: The kinds of targets that are brokers: they accept a run, and their workers report its result.
+BROKER_KINDS: Final = ("queue", "celery")
 #: The job of the heartbeat of an agent.
 HEARTBEAT_JOB: Final = "heartbeat"
 #: The disabled reason of a job whose agent is not active.
@@ -284,6 +286,17 @@ class Work:
         """
         target = self.final_target
         return target is not None and target.get("completion") == "callback"
+
+    @property
+    def broker(self) -> str | None:
+        """The kind of its target if that is a broker, whose workers report the results; else None.
+
+        >>> Work({"kind": "queue", "subject": "reports"}).broker
+        'queue'
+        """
+        target = self.final_target
+        kind = None if target is None else target.get("kind")
+        return kind if isinstance(kind, str) and kind in BROKER_KINDS else None
 
     @property
     def final_target(self) -> Mapping[str, Json] | None:

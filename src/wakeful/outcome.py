@@ -19,6 +19,9 @@ from wakeful.prechecks import ONCE, Checked
 UNCOUNTED: Final = Backoff(base_ms=500, max_ms=60_000)
 #: The reason of a run that its precheck skipped.
 PRECHECK: Final = "precheck"
+#: The reason of a retrying run whose same attempt is launched again: its worker died, and its broker may have
+#: accepted the message. Stores do not raise the attempt of such a run.
+TAKEN_OVER: Final = "taken_over"
 
 
 class Succeeded(NamedTuple):
@@ -76,9 +79,9 @@ class Skipped(NamedTuple):
 
 
 class AwaitingCallback(NamedTuple):
-    """The target accepted the run and reports its result later (`completion: "callback"`)."""
+    """The target accepted the run and reports its result later (`completion: "callback"`, or a broker)."""
 
-    #: how long to wait for the callback, from now; after that the attempt has failed
+    #: how long to wait for the report, from now; after that the attempt has failed
     timeout_ms: int
     #: the status code of the target's response, if it has one
     response_code: int | None = None
@@ -246,6 +249,26 @@ def conclude(
         usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
         failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
         evidence=outcome.evidence,
+    )  # fmt: skip
+
+
+def take_over(
+    run_id: str,
+    job_id: str | None,
+    attempt: int,
+    error: str,
+    started_ms: int,
+    now_ms: int,
+    failed_attempts: int,
+) -> Finished:
+    """Return the row of a run whose worker died while it sent the run to a broker.
+
+    The same attempt is launched again at once: the id of its message stays the same, so a broker that has
+    the message drops the second one, and reports about it stay valid. It is not a failed attempt.
+    """
+    return Finished(
+        run_id, job_id, attempt, "retrying", started_ms, now_ms, due_ms=now_ms, error=error,
+        reason=TAKEN_OVER, failed_attempts=failed_attempts,
     )  # fmt: skip
 
 

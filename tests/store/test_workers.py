@@ -74,7 +74,7 @@ async def test_the_runs_of_a_worker_without_heartbeats_are_rescued(store: Store)
         return _retry(lost)
 
     assert await store.rescue(DEAD, SINCE, 10, judge, alone) == [run.id]
-    assert seen == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, "w1")]
+    assert seen == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, "w1", work=digest.work)]
     found = await look(store, run)
     assert (found.state, found.worker, found.due_ms, found.error) == ("retrying", None, DEAD, "worker lost")
     assert await store.attempts(run.id) == [AttemptView(1, "w1", NOW, DEAD, "worker lost")]
@@ -143,7 +143,11 @@ async def test_a_parked_run_is_lost_at_its_deadline(store: Store) -> None:
         return _fail(lost)
 
     assert await store.rescue(NOW + MINUTE, NOW, 10, judge, alone) == [run.id]
-    assert seen == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, None, awaiting_callback=True)]
+    assert seen == [
+        UnfinishedRun(
+            run.id, digest.id, 1, digest.policy, NOW, None, awaiting_callback=True, work=digest.work
+        )
+    ]
     found = await look(store, run)
     assert (found.state, found.due_ms, found.awaiting_callback) == ("failed", None, False)
 

@@ -267,6 +267,7 @@ class Engine:
             else:
                 self._worker.stop(run_id, "stopped")
                 self._verifier.stop_run(run_id)
+                self._launchers.run_stopped(run_id)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -14,6 +14,7 @@ from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import NO_WORK, Json, Work
+from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.prompt import with_prompt
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
 from wakeful.launch.precheck import PrecheckedLauncher, RecordCheck, needs_precheck
@@ -64,6 +65,19 @@ class LauncherRegistry:
         """Call this when the capabilities change, from any thread."""
         for launcher in self._selective:
             launcher.on_capabilities_changed = call
+
+    def receive_reports(self, apply: ApplyReport) -> None:
+        """Apply what workers of brokers report about runs with this function."""
+        for launcher in self._brokers():
+            launcher.apply_report = apply
+
+    def run_stopped(self, run_id: str) -> None:
+        """Tell the brokers that a run was stopped."""
+        for launcher in self._brokers():
+            launcher.run_stopped(run_id)
+
+    def _brokers(self) -> list[BrokerLauncher]:
+        return [each for each in self._launchers.values() if isinstance(each, BrokerLauncher)]
 
     async def open(self) -> None:
         """Open every launcher."""

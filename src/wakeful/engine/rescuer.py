@@ -2,7 +2,8 @@
 
 A heartbeat renews the lease on all runs of a worker. A worker without a heartbeat for `lease_ms` is dead: its
 runs are retried elsewhere, or fail if they must not start twice (`on_lost: fail`). The same applies to each
-run of an executor. A pull run that is not claimed in time fails too.
+run of an executor. A pull run that is not claimed in time fails too. A run for a broker is launched again in
+the same attempt, so that a message that its broker has already is adopted.
 
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
@@ -17,14 +18,14 @@ from typing import Final
 from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
-from wakeful.document import policy_from_text
+from wakeful.document import policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, InvalidArgument, WakefulError
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, conclude
+from wakeful.outcome import Failed, Finished, conclude, take_over
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.port import Store
 from wakeful.store.rows import UnfinishedRun
@@ -149,12 +150,29 @@ class Rescuer(Loop):
         policy = _policy(run)
         if run.awaiting_callback:
             return self._conclude(run, policy, Failed("not completed in time", reason="timeout"))
+        if not run.is_pull and policy.on_lost != "fail" and _broker(run) is not None:
+            return self._take_over(run)
         error = (
             f"its executor '{run.worker}' sent no heartbeat in time"
             if run.is_pull
             else f"its worker {run.worker} died"
         )
         return self._conclude(run, policy, Failed(error, permanent=policy.on_lost == "fail", reason="lost"))
+
+    def _take_over(self, run: UnfinishedRun) -> Finished:
+        """Launch the same attempt of a run again: its broker may have its message already."""
+        now_ms = self.clock.now_ms()
+        finished = take_over(
+            run.id,
+            run.job_id,
+            run.attempt,
+            f"its worker {run.worker} died while it sent the run",
+            run.started_ms or now_ms,
+            now_ms,
+            run.failed_attempts,
+        )
+        self._decided[run.id] = finished, run.worker
+        return finished
 
     def _expire(self, run: UnfinishedRun) -> Finished:
         """Return the outcome of a run that no executor claimed."""
@@ -196,3 +214,10 @@ def _policy(run: UnfinishedRun) -> Policy:
     with contextlib.suppress(InvalidArgument):
         return policy_from_text(run.policy)
     return DEFAULT_POLICY
+
+
+def _broker(run: UnfinishedRun) -> str | None:
+    """Return the kind of broker that the run's job has as its target; None: it has another target."""
+    with contextlib.suppress(InvalidArgument):
+        return work_from_text(run.work).broker
+    return None

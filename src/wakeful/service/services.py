@@ -60,6 +60,7 @@ from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.jobs.schedule_previews import SchedulePreviews
 from wakeful.service.jobs.target_tests import TargetTests
+from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
@@ -121,6 +122,8 @@ class Services:
         self.job_texts = JobTexts(accounts)
         self.job_overviews = JobOverviews(store, accounts)
         self.runs = RunService(store, accounts, self.budgets)
+        self.broker_reports = BrokerReports(store, self.runs)
+        launchers.receive_reports(self.broker_reports.apply)
         self.search = SearchService(store, self.jobs, self.runs)
         self.dead_letters = DeadLetterService(store, accounts, self.runs)
         self.run_finder = RunFinder(store, self.runs)

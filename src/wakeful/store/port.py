@@ -257,6 +257,13 @@ class Store(
         """
         ...
 
+    async def extend_callback(self, run_id: str, attempt: int, due_ms: int) -> bool:
+        """Extend the deadline of a run that awaits its report, as progress is reported.
+
+        A later deadline stays. False: the run does not await a report in that attempt.
+        """
+        ...
+
     async def beat(
         self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None
     ) -> BeatResult:

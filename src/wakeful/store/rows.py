@@ -239,6 +239,8 @@ class UnfinishedRun(NamedTuple):
     awaiting_callback: bool = False
     #: of a signal run: its instance
     instance_id: str | None = None
+    #: the work of its job; only `rescue` reads it
+    work: str = "{}"
 
 
 class RunView(NamedTuple):

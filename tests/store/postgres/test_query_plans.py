@@ -39,7 +39,16 @@ from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, job_overviews, jobs_and_runs, live_store, prechecks, queries, workflows
+from wakeful.store.sql import (
+    budgets,
+    callbacks,
+    job_overviews,
+    jobs_and_runs,
+    live_store,
+    prechecks,
+    queries,
+    workflows,
+)
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 
@@ -53,6 +62,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
         *(accounts, audit, quotas),
     ),
     "budgets": (budgets, usage),
+    "callbacks": (callbacks,),
     "deliveries": (deliveries,),
     "live": (live_store, live),
     "prechecks": (prechecks,),
@@ -447,6 +457,7 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     }
     for name, values in given.items():
         yield f"prechecks.{name}", getattr(prechecks, name), values
+    yield "callbacks.EXTEND", callbacks.EXTEND, [run, 1, NOW]
 
 
 def _statements() -> dict[str, str]:

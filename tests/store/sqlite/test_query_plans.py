@@ -17,7 +17,16 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, job_overviews, jobs_and_runs, live_store, prechecks, queries, workflows
+from wakeful.store.sql import (
+    budgets,
+    callbacks,
+    job_overviews,
+    jobs_and_runs,
+    live_store,
+    prechecks,
+    queries,
+    workflows,
+)
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 from wakeful.store.sqlite import (
@@ -129,7 +138,7 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
-    *(budgets, jobs_and_runs, live_store, prechecks, queries),
+    *(budgets, callbacks, jobs_and_runs, live_store, prechecks, queries),
 )
 OWN = (
     *(accounts, audit, changelog, deliveries),

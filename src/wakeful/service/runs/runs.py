@@ -9,17 +9,15 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.consequences import consequences
 from wakeful.conversations import with_history
-from wakeful.document import payload_to_text, policy_from_text, work_from_text
+from wakeful.document import payload_to_text
 from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.instances import instance_id
-from wakeful.job import NO_WORK, Json, Work, check_slug
+from wakeful.job import Json, Work, check_slug
 from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Succeeded, conclude
-from wakeful.policy import DEFAULT_POLICY
-from wakeful.prechecks import checked_from_text
+from wakeful.outcome import Failed, Finished, Succeeded
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
@@ -28,12 +26,13 @@ from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_ending
 from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.runs.manual_runs import replay_run
+from wakeful.service.runs.reported_outcomes import job_of_run, write_report
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
-from wakeful.verification import Verdict, conclude_verified, judge_success, outcome_of
+from wakeful.verification import Verdict, conclude_verified, outcome_of
 
 #: The error for an executor that does not name its attempt.
 ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
@@ -233,38 +232,24 @@ class RunService:
         """
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
-        run, now_ms = await self._one(principal, "work", workspace, run_id), self._clock.now_ms()
-        row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
-        policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
-        work = work_from_text(row.work) if row else NO_WORK
-        _check_completable(run, work, attempt)
-        if evidence is None and run.evidence is not None:
-            evidence = ""  # that of an earlier attempt does not count for this one
+        run = await self._one(principal, "work", workspace, run_id)
+        job = await job_of_run(self._store, run)
+        _check_completable(run, job.work, attempt)
         outcome = (
-            judge_success(
-                work, Succeeded(truncate(output) if output is not None else None, usage, evidence=evidence)
-            )
+            Succeeded(truncate(output) if output is not None else None, usage, evidence=evidence)
             if status == "succeeded"
             else Failed(
                 truncate(error or "failed"),
+                usage=usage,
                 evidence=evidence,
                 output=None if output is None else truncate(output, MAX_FAILED_OUTPUT),
             )
         )
-        answered = run.response_code if run.awaiting_callback else None
-        finished = conclude(
-            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
-            failed_attempts=run.failed_attempts,
-            checked=None if run.precheck is None else checked_from_text(run.precheck),
-        )._replace(usage=usage, response_code=answered)  # fmt: skip
-        finished = with_history(finished, run, run.job_name, work, run.payload)
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        rule = LoggedConsequences(consequences)
-        if not await self._store.complete_run(finished, rule, [entry]):
+        finished = await write_report(self._store, run, job, outcome, principal.actor, [entry])
+        if finished is None:
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
         self.on_completed(finished, run)
-        log_outcome(log, finished, run.log_fields, run.worker or principal.actor)
-        rule.log(log)
         return await self.get(principal, workspace, run_id)
 
     async def verify(
@@ -286,9 +271,7 @@ class RunService:
         check_person(principal, f"confirm run '{run_id}'")
         if not run.verifying or attempt not in (None, run.attempt):
             raise _not_verifying(run, attempt)
-        row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
-        policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
-        work = work_from_text(row.work) if row else NO_WORK
+        row, policy, work = await job_of_run(self._store, run)
         done = Succeeded(run.output, run.usage, run.response_code)
         outcome = outcome_of(Verdict(verified, truncate(reason or "")), done, tries=1)
         assert outcome is not None
@@ -364,10 +347,11 @@ def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
     """Raise if an outside report cannot complete the run: over, owned by a worker, or without its attempt."""
     if run.state != "running" or run.verifying:
         raise _not_completable(run, attempt)
-    if not run.is_pull and not run.awaiting_callback and not work.awaits_callback:
+    awaits_report = run.awaiting_callback or work.awaits_callback or work.broker is not None
+    if not run.is_pull and not awaits_report:
         raise FailedPrecondition(
-            f"run '{run.id}' is ended by the worker that runs it; only a claimed run, and one whose target "
-            "has completion 'callback', is completed from outside"
+            f"run '{run.id}' is ended by the worker that runs it; only a claimed run, one whose target has "
+            "completion 'callback', and one that a broker has, is completed from outside"
         )
     if run.is_pull and attempt is None:
         raise InvalidArgument(ATTEMPT_MISSING)

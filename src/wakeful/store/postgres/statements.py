@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from wakeful.outcome import TAKEN_OVER
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -168,7 +169,8 @@ def _start(policy: str, more: str, joined: str) -> str:
     return f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
-            attempt = r.attempt + (r.state = 'retrying')::integer
+            attempt = r.attempt
+                + (r.state = 'retrying' AND r.reason IS DISTINCT FROM '{TAKEN_OVER}')::integer
         FROM live_runs l
         WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1 AND (NOT l.serial OR (
             {HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
@@ -413,7 +415,7 @@ LOST_INSTANCES: Final = f"""
 LOST: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, c.policy, '{{}}'), r.started_at,
         r.worker, r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id::text
+        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}')
     {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c
         ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL
@@ -434,11 +436,11 @@ HELD_BY: Final = """
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs and attempts; then `ADD_LIVE_RUNS`
-RELEASE: Final = """
+RELEASE: Final = f"""
     WITH held AS (SELECT id, worker FROM runs WHERE id = ANY($1::uuid[])),
     released AS (
         UPDATE runs r SET state = 'retrying', worker = NULL, due_at = greatest($2, r.fire_at),
-            error = 'released',
+            error = 'released', reason = nullif(r.reason, '{TAKEN_OVER}'),
             started_at = CASE WHEN r.fire_at <= $2 THEN r.started_at END
         FROM held h WHERE r.id = h.id RETURNING r.id, r.attempt, h.worker, r.started_at)
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)

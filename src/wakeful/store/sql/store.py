@@ -28,7 +28,7 @@ from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned, TakeNext
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.sql import budgets, history, incidents, prechecks, queries
+from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.driver import Session
@@ -143,6 +143,9 @@ class SqlStore(
     ) -> bool:
         record = self._shared(prechecks.record)
         return await self._driver.write(record, run_id, attempt, worker, context, precheck)
+
+    async def extend_callback(self, run_id: str, attempt: int, due_ms: int) -> bool:
+        return await self._driver.write(self._shared(callbacks.extend), run_id, attempt, due_ms)
 
     async def beat(
         self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.outcome import TAKEN_OVER
 from wakeful.run import NewRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
@@ -83,12 +84,13 @@ WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_ea
 # --- running --------------------------------------------------------------------------------------------
 
 #: the columns of `TakenRun`, when it was due, and the rowid
-DUE_RUN: Final = """
+DUE_RUN: Final = f"""
     r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
-        r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
-        coalesce(j.policy, c.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
-        r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing, j.anchor_at,
-        r.session, r.context, r.precheck, j.precheck_state, coalesce(j.precheck_revision, 0),
+        r.attempt + (r.state = 'retrying' AND r.reason IS NOT '{TAKEN_OVER}'), r.lane,
+        r.idempotency_key,
+        coalesce(j.policy, c.policy, '{{}}'), coalesce(j.work, '{{}}'), coalesce(r.payload, j.payload),
+        r.reason, r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing,
+        j.anchor_at, r.session, r.context, r.precheck, j.precheck_state, coalesce(j.precheck_revision, 0),
         r.instance_id, r.instance, r.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
         i.memory, r.due_at, r.rowid"""
 #: the primary keys of jobs, instances and agent_classes, once for each; a run without an instance has neither
@@ -282,7 +284,7 @@ AHEAD: Final = """
 LOST: Final = """
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, c.policy, '{}'), r.started_at, r.worker,
         r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id
+        r.awaiting_callback, r.instance_id, coalesce(j.work, '{}')
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
@@ -300,8 +302,8 @@ HELD_BY: Final = """
     SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL), instance_id
     FROM runs INDEXED BY runs_running WHERE state = 'running' AND worker = ?1 AND NOT is_pull"""
 #: the primary key
-RELEASE: Final = """
-    UPDATE runs SET state = 'retrying', worker = NULL,
+RELEASE: Final = f"""
+    UPDATE runs SET state = 'retrying', worker = NULL, reason = nullif(reason, '{TAKEN_OVER}'),
         due_at = max(?1, fire_at), error = 'released', started_at = iif(fire_at <= ?1, started_at, NULL)
     WHERE id = ?2"""
 #: runs_finished: a range of it, in its order

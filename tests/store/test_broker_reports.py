@@ -1,0 +1,111 @@
+"""What the workers of brokers report: progress and outcomes, behind the fence of run and attempt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.factories import MINUTE, NOW, alone, ended, held, job, look, plan_of, tick, ticks_of
+from tests.support.services import run_service
+from wakeful.consequences import consequences
+from wakeful.errors import Unavailable
+from wakeful.launch.broker import Report, ReportStatus
+from wakeful.outcome import take_over
+from wakeful.service.runs.broker_reports import BrokerReports
+from wakeful.store.port import Store
+from wakeful.store.rows import RunView
+
+QUEUE = '{"target":{"kind":"queue","subject":"reports"}}'
+
+
+async def _held(store: Store, work: str = QUEUE) -> RunView:
+    """Return a run that is running under the worker w1."""
+    row = job(work=work, policy="{}")
+    await store.create_jobs([row])
+    await store.plan(NOW, 10, lambda due: plan_of(due, held(tick(due), "w1")))
+    (run,) = await ticks_of(store, row)
+    return run
+
+
+async def _awaiting(store: Store, work: str = QUEUE) -> RunView:
+    """Return a run that its broker has accepted."""
+    run = await _held(store, work)
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    return await look(store, run)
+
+
+def _reports(store: Store) -> BrokerReports:
+    return BrokerReports(store, run_service(store))
+
+
+def _report(run: RunView, status: ReportStatus, attempt: int = 1, **fields: Any) -> Report:
+    return Report(run.id, attempt, status)._replace(**fields)
+
+
+async def test_the_first_outcome_of_an_attempt_counts(store: Store) -> None:
+    run, reports = await _awaiting(store), _reports(store)
+    done = _report(run, "succeeded", output="sent", usage='{"tokens":7}')
+    assert (await reports.apply("queue", done)).applied
+    seen = await look(store, run)
+    assert (seen.state, seen.output, seen.usage) == ("succeeded", "sent", '{"tokens":7}')
+    again = await reports.apply("queue", _report(run, "failed", error="late"))
+    assert (again.applied, again.why) == (False, "the run is succeeded")
+    assert await look(store, run) == seen
+
+
+async def test_an_outcome_counts_before_the_acceptance_is_recorded(store: Store) -> None:
+    run, reports = await _held(store), _reports(store)
+    assert (await reports.apply("queue", _report(run, "running"))).applied
+    assert (await reports.apply("queue", _report(run, "succeeded"))).applied
+    accepted = ended(run, "running", due_ms=NOW + MINUTE)
+    assert await store.finish("w1", [accepted], alone) == set()
+    assert (await look(store, run)).state == "succeeded"
+
+
+async def test_progress_extends_the_deadline_by_the_timeout(store: Store) -> None:
+    run, reports = await _awaiting(store), _reports(store)
+    assert (await reports.apply("queue", _report(run, "running"))).applied
+    due_ms = (await look(store, run)).due_ms
+    assert due_ms is not None
+    assert due_ms >= store.clock.now_ms() + 9 * MINUTE
+
+
+async def test_a_failure_is_retried_unless_it_is_permanent(store: Store) -> None:
+    run, reports = await _awaiting(store), _reports(store)
+    failed = _report(run, "failed", error="no disk", retry_after_ms=MINUTE)
+    assert (await reports.apply("queue", failed)).applied
+    seen = await look(store, run)
+    assert (seen.state, seen.error, seen.failed_attempts) == ("retrying", "no disk", 1)
+    assert seen.due_ms is not None
+    await store.take(seen.due_ms, "w1", {"cron": 1})
+    stale = await reports.apply("queue", failed)
+    assert (stale.applied, stale.why) == (False, "the run is at attempt 2, not 1")
+    lasting = _report(run, "failed", attempt=2, error="no such account", permanent=True)
+    assert (await reports.apply("queue", lasting)).applied
+    assert (await look(store, run)).state == "failed"
+
+
+async def test_a_report_about_another_kind_of_target_or_workspace_is_refused(store: Store) -> None:
+    callback = '{"target":{"kind":"webhook","url":"https://a.example","completion":"callback"}}'
+    run, reports = await _awaiting(store, callback), _reports(store)
+    assert not (await reports.apply("queue", _report(run, "succeeded"))).applied
+    elsewhere = _report(run, "succeeded", workspace="other")
+    assert (await reports.apply("queue", elsewhere)).why == "there is no such run"
+    missing = Report("0199c1de-7a4f-7000-8000-000000000001", 1, "running")
+    assert not (await reports.apply("queue", missing)).applied
+    assert (await look(store, run)).state == "running"
+
+
+async def test_a_report_during_a_takeover_is_applied_later(store: Store) -> None:
+    run, reports = await _held(store), _reports(store)
+    await store.rescue(
+        NOW + MINUTE, NOW + MINUTE, 10,
+        lambda lost: take_over(lost.id, lost.job_id, lost.attempt, "w1 died", NOW, NOW + MINUTE, 0),
+        consequences,
+    )  # fmt: skip
+    with pytest.raises(Unavailable):
+        await reports.apply("queue", _report(run, "succeeded"))
+    await store.take(NOW + MINUTE, "w2", {"cron": 1})
+    assert (await reports.apply("queue", _report(run, "succeeded"))).applied
+    assert (await look(store, run)).state == "succeeded"

@@ -1,0 +1,67 @@
+"""Runs for brokers: progress extends their deadline, and a dead worker's attempt is launched again."""
+
+from __future__ import annotations
+
+from tests.support.factories import MINUTE, NOW, SECOND, alone, ended, given_held, look
+from wakeful.consequences import consequences
+from wakeful.outcome import TAKEN_OVER, take_over
+from wakeful.store.port import Store
+from wakeful.store.rows import RunView
+
+
+async def _taken_over(store: Store) -> RunView:
+    """Return a run that was running under w1, which died, and that waits to be launched again."""
+    _, run = await given_held(store)
+    rescued = await store.rescue(
+        NOW + MINUTE,
+        NOW + MINUTE,
+        10,
+        lambda lost: take_over(
+            lost.id, lost.job_id, lost.attempt, "w1 died", NOW, NOW + MINUTE, lost.failed_attempts
+        ),
+        consequences,
+    )
+    assert rescued == [run.id]
+    return await look(store, run)
+
+
+async def test_progress_extends_the_deadline_of_a_run_that_awaits_its_report(store: Store) -> None:
+    _, run = await given_held(store)
+    assert not await store.extend_callback(run.id, 1, NOW + 2 * MINUTE), "its worker still holds it"
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    assert await store.extend_callback(run.id, 1, NOW + 2 * MINUTE)
+    assert (await look(store, run)).due_ms == NOW + 2 * MINUTE
+    assert await store.extend_callback(run.id, 1, NOW + SECOND)
+    assert (await look(store, run)).due_ms == NOW + 2 * MINUTE, "a later deadline stays"
+
+
+async def test_progress_of_another_attempt_or_of_an_ended_run_changes_nothing(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    assert not await store.extend_callback(run.id, 2, NOW + 2 * MINUTE)
+    assert not await store.extend_callback("not-an-id", 1, NOW + 2 * MINUTE)
+    assert (await look(store, run)).due_ms == NOW + MINUTE
+    await store.complete_run(ended(run), alone)
+    assert not await store.extend_callback(run.id, 1, NOW + 2 * MINUTE)
+
+
+async def test_a_run_that_is_taken_over_is_launched_again_in_the_same_attempt(store: Store) -> None:
+    run = await _taken_over(store)
+    assert (run.state, run.reason, run.attempt, run.worker) == ("retrying", TAKEN_OVER, 1, None)
+    assert await store.attempts(run.id) == [], "the attempt has not ended"
+    (again,) = await store.take(NOW + MINUTE, "w2", {"cron": 1})
+    assert (again.id, again.attempt, again.failed_attempts) == (run.id, 1, 0)
+    retry = ended(run, "retrying", due_ms=NOW + 2 * MINUTE, error="no answer", reason="network")
+    assert await store.finish("w1", [retry], consequences) == set(), "its first worker is fenced off"
+    assert await store.finish("w2", [retry], consequences) == {run.id}
+    assert [each.attempt for each in await store.attempts(run.id)] == [1]
+    (next_one,) = await store.take(NOW + 2 * MINUTE, "w2", {"cron": 1})
+    assert next_one.attempt == 2
+
+
+async def test_a_run_that_is_taken_over_and_then_released_gets_its_next_attempt(store: Store) -> None:
+    run = await _taken_over(store)
+    await store.take(NOW + MINUTE, "w2", {"cron": 1})
+    assert await store.release("w2", NOW + MINUTE) == 1
+    (again,) = await store.take(NOW + MINUTE, "w3", {"cron": 1})
+    assert (again.attempt, [each.attempt for each in await store.attempts(run.id)]) == (2, [1])
