@@ -1,0 +1,151 @@
+"""The cost of history: how much longer the store takes with many past runs than with none.
+
+    python -m benchmarks.history                             500,000 past runs, on both stores
+    python -m benchmarks.history --runs 10000000 --store sqlite
+    python -m benchmarks.history --json
+
+**Planning** and **finishing** are 10,000 jobs due at one instant: their runs are inserted and their outcomes
+written, a thousand in a transaction, three times. **Lists** are pages: the newest 100 runs of all jobs, and
+the newest 3 of one job. **Pruning** deletes 10,000 finished runs, a thousand in a transaction: with a
+history the oldest, without one those that just ended.
+
+The times are those of the store, without the engine, per run or per page, in the median of all transactions.
+The ratio is the time with history to that without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from statistics import median
+from typing import Final, NamedTuple
+
+from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.floors import sleeping_job
+from benchmarks.bare.past_runs import HOUR_MS, add_past_runs
+from wakeful.consequences import consequences
+from wakeful.ids import new_id
+from wakeful.outcome import Finished
+from wakeful.run import NewRun
+from wakeful.store.connect import store_at
+from wakeful.store.port import Store
+from wakeful.store.rows import DueJob, JobPlan, RunFilter
+
+BATCH: Final = 1_000
+ROUNDS: Final = 3
+PAGES: Final = 50
+WORKER: Final = "floor"
+WAYS: Final = ("planning", "finishing", "newest runs", "runs of a job", "pruning")
+
+
+class Result(NamedTuple):
+    """Microseconds per run, or per page of a list."""
+
+    store: str
+    way: str
+    past_runs: int
+    without_us: float
+    with_us: float
+    ratio: float
+
+
+def _plan(job: DueJob, now_ms: int) -> JobPlan:
+    """Return the plan of a job on time: one run, that starts here."""
+    key = hashlib.sha256(f"{job.id}:{now_ms}".encode()).hexdigest()
+    run = NewRun(
+        new_id(now_ms), job.id, job.workspace, job.agent, job.name, now_ms, now_ms, "schedule", None,
+        "running", None, 1, None, 1, WORKER, "cron", True, None, now_ms, None, key, None, None,
+    )  # fmt: skip
+    return JobPlan(job.id, now_ms + HOUR_MS, now_ms + HOUR_MS, job.run_count + 1, True, None, (run,))
+
+
+async def measure(url: str, jobs: int, runs: int) -> dict[str, float]:
+    """Return the microseconds of each way, with so many past runs."""
+    now_ms = time.time_ns() // 1_000_000
+    store = store_at(url)
+    await store.open()
+    rows = [sleeping_job(number, now_ms)._replace(next_ms=now_ms, wake_ms=now_ms) for number in range(jobs)]
+    for start in range(0, jobs, BATCH):
+        await store.create_jobs(rows[start : start + BATCH])
+    if runs:
+        await store.close()
+        await add_past_runs(url, runs, jobs, now_ms - HOUR_MS)
+        store = store_at(url)
+        await store.open()
+    try:
+        return await _measure(store, [row.id for row in rows[:PAGES]], now_ms)
+    finally:
+        await store.close()
+
+
+async def _measure(store: Store, job_ids: list[str], now_ms: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+
+    async def timed(way: str, count: int, work: Awaitable[object]) -> None:
+        began = time.perf_counter()
+        await work
+        times[way].append(1e6 * (time.perf_counter() - began) / count)
+
+    for turn in range(ROUNDS):
+        tick_ms = now_ms + turn * HOUR_MS
+        while True:
+            began = time.perf_counter()
+            planned = await store.plan(tick_ms, BATCH, lambda job: _plan(job, tick_ms))  # noqa: B023
+            if not planned.runs:
+                break
+            times["planning"].append(1e6 * (time.perf_counter() - began) / len(planned.runs))
+            ended = [
+                Finished(run.id, run.job_id, run.attempt, "succeeded", tick_ms, tick_ms + 1)
+                for run in planned.runs
+            ]
+            await timed("finishing", len(ended), store.finish(WORKER, ended, consequences))
+    pages: dict[str, Callable[[str], RunFilter]] = {
+        "newest runs": lambda job_id: RunFilter("default", limit=100),
+        "runs of a job": lambda job_id: RunFilter("default", job_id=job_id, limit=ROUNDS),
+    }
+    for job_id in job_ids:
+        for way, page in pages.items():
+            await timed(way, 1, store.runs(page(job_id)))
+    for _ in range(10):
+        await timed("pruning", BATCH, store.prune(now_ms + ROUNDS * HOUR_MS, BATCH))
+    return {way: median(found) for way, found in times.items()}
+
+
+def compare(store: str, jobs: int, runs: int) -> list[Result]:
+    """Measure a store with history and without."""
+    with fresh(store) as url:
+        without = asyncio.run(measure(url, jobs, 0))
+    with fresh(store) as url:
+        history = asyncio.run(measure(url, jobs, runs))
+    return [Result(store, way, runs, without[way], history[way], history[way] / without[way]) for way in WAYS]
+
+
+def main() -> None:
+    """Measure all stores."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=500_000, help="past runs")
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--store", choices=STORES, nargs="+", default=list(STORES))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    results = [
+        result for store in arguments.store for result in compare(store, arguments.jobs, arguments.runs)
+    ]
+    if arguments.json:
+        print(json.dumps([result._asdict() for result in results]))
+        return
+    print(f"{'store':10}{'way':16}{'past runs':>12}{'without':>13}{'with':>13}{'ratio':>8}")
+    for r in results:
+        print(
+            f"{r.store:10}{r.way:16}{r.past_runs:12}{r.without_us:10.1f} us{r.with_us:10.1f} us{r.ratio:8.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
