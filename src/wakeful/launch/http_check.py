@@ -14,10 +14,9 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from aiohttp import ClientResponse
-
 from wakeful.duration import spell_duration
 from wakeful.job import Json
+from wakeful.launch.http.messages import Response
 from wakeful.verification import Verdict
 
 #: How much of a response is searched for `contains`, in bytes.
@@ -30,9 +29,14 @@ _SECOND_MS: Final = 1_000
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 
 
-async def judge_response(response: ClientResponse, verify: Mapping[str, Json], now_ms: int) -> Verdict:
+def body_limit(verify: Mapping[str, Json]) -> int:
+    """Return how much of the body the check needs, in bytes."""
+    return MAX_BODY if isinstance(verify.get("contains"), str) else 0
+
+
+def judge_response(response: Response, verify: Mapping[str, Json], now_ms: int) -> Verdict:
     """Return whether the response is as the check requires."""
-    status, location = response.status, response.headers.get("location")
+    status, location = response.status, response.header(b"location")
     expected = verify.get("status")
     if status != expected if isinstance(expected, int) else not 200 <= status < 300:
         wanted = expected if isinstance(expected, int) else "2xx"
@@ -40,11 +44,11 @@ async def judge_response(response: ClientResponse, verify: Mapping[str, Json], n
         return Verdict(False, f"HTTP {status} instead of {wanted}{moved}")
     newer_ms = verify.get("newerThanMs")
     if isinstance(newer_ms, int):
-        problem = _age_problem(response.headers.get("last-modified"), newer_ms, now_ms)
+        problem = _age_problem(response.header(b"last-modified"), newer_ms, now_ms)
         if problem is not None:
             return Verdict(False, problem)
     contains = verify.get("contains")
-    if isinstance(contains, str) and contains.encode() not in await _body(response):
+    if isinstance(contains, str) and contains.encode() not in _body(response):
         return Verdict(False, f"the response does not contain '{contains[:200]}'")
     return Verdict(True)
 
@@ -72,16 +76,11 @@ def _age_problem(header: str | None, newer_ms: int, now_ms: int) -> str | None:
     return None
 
 
-async def _body(response: ClientResponse) -> bytes:
-    body = bytearray()
-    while len(body) < MAX_BODY:
-        piece = await response.content.read(MAX_BODY - len(body))
-        if not piece:
-            break
-        body += piece
-    if response.headers.get("content-encoding", "").lower() in ("gzip", "deflate", "x-gzip"):
+def _body(response: Response) -> bytes:
+    coding = response.header(b"content-encoding")
+    if coding is not None and coding.lower() in ("gzip", "deflate", "x-gzip"):
         try:
-            return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(bytes(body), MAX_BODY)
+            return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(response.body, MAX_BODY)
         except zlib.error:
             return b""
-    return bytes(body)
+    return response.body

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import ClientError, ClientResponse
 
+from wakeful.launch.http.errors import MAX_INTERIM
+
 if TYPE_CHECKING:
     from aiohttp.connector import Connection
 
-#: Receivers that use interim responses send one or two; 103 Early Hints may repeat.
-MAX_INTERIM: Final = 16
 _SWITCHING_PROTOCOLS: Final = 101
 
 

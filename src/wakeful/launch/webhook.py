@@ -17,7 +17,6 @@ from functools import lru_cache
 from json import dumps
 from typing import Final, NamedTuple
 
-from aiohttp import ClientError, ClientSession
 from yarl import URL
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
@@ -27,8 +26,9 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
-from wakeful.launch.guarded_http import connection_failure, guarded_session
-from wakeful.launch.http_check import judge_response
+from wakeful.launch.http.client import HttpClient
+from wakeful.launch.http.errors import HttpError, connection_failure
+from wakeful.launch.http_check import body_limit, judge_response
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
@@ -46,7 +46,7 @@ DEFAULT_PER_HOST: Final = 100
 DEFAULT_CONNECTIONS: Final = 1000
 
 #: The response header with the usage of the run: `{"tokens": 1200, "cost": 0.02}`.
-USAGE_HEADER: Final = "x-wakeful-usage"
+USAGE_HEADER: Final = b"x-wakeful-usage"
 
 _FIELDS: Final = frozenset({"kind", "url", "headers", "completion"})
 _MAX_HEADERS: Final = 32
@@ -114,11 +114,11 @@ class WebhookLauncher:
         self._tls = tls
         self._resolver = resolver or GuardedResolver(self._guard)
         self._agent = f"wakeful/{package_version()}"
-        self._session: ClientSession | None = None
+        self._client: HttpClient | None = None
 
     async def open(self) -> None:
         """Create the client."""
-        self._session = guarded_session(
+        self._client = HttpClient(
             self._guard,
             self._resolver,
             connections=self._connections,
@@ -128,10 +128,10 @@ class WebhookLauncher:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        if self._client is not None:
+            await self._client.close()
             await self._resolver.close()
-            self._session = None
+            self._client = None
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for a target that is invalid or can never be reached."""
@@ -201,19 +201,19 @@ class WebhookLauncher:
         return verdict_of_response(response.text)
 
     async def _get(self, verify: Mapping[str, Json]) -> Verdict | Failed:
-        assert self._session is not None, "open() comes first"
+        assert self._client is not None, "open() comes first"
         try:
             url = _url(verify.get("url"))
             self._guard.check_host(url.raw_host or "")
             headers = {"accept": "*/*", "accept-encoding": "identity", "user-agent": self._agent}
             headers.update(_own_headers(verify.get("headers")))
-            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
-                return await judge_response(response, verify, self._clock.now_ms())
+            response = await self._client.request("GET", url, headers, None, body_limit(verify))
+            return judge_response(response, verify, self._clock.now_ms())
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True)
-        except (ClientError, OSError) as error:
+        except (HttpError, OSError) as error:
             return connection_failure(error)
-        except ValueError as error:  # aiohttp refuses to send it
+        except ValueError as error:  # a header that cannot be sent
             return Failed(truncate(f"url: {error}"), permanent=True)
 
     async def _post(self, run: Launch, secrets: tuple[bytes, ...]) -> Outcome:
@@ -230,7 +230,7 @@ class WebhookLauncher:
         precheck: bool = False,
         report: str | None = None,
     ) -> _Accepted | Failed:
-        assert self._session is not None, "open() comes first"
+        assert self._client is not None, "open() comes first"
         try:
             if report is not None:
                 body = report.encode()
@@ -241,52 +241,49 @@ class WebhookLauncher:
                 headers["x-wakeful-precheck"] = "1"
             if report is not None:
                 headers["x-wakeful-verify"] = "1"
-            async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
-                self._on_response(response.status)
-                text = await read_text(response, MAX_ANSWER if precheck else MAX_OUTPUT)
-                usage = read_usage(response.headers.get(USAGE_HEADER), text)
-                if 200 <= response.status < 300:
-                    return _Accepted(response.status, text, usage)
-                failed = failed_response(response, text, self._clock.now_ms())
-                return failed._replace(usage=usage) if usage else failed
+            limit = MAX_ANSWER if precheck else MAX_OUTPUT
+            response = await self._client.request("POST", url, headers, body, limit)
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
-        except (ClientError, OSError) as error:
+        except (HttpError, OSError) as error:
             self._on_response(None)
             return connection_failure(error)
-        except ValueError as error:  # aiohttp refuses to send it
+        except ValueError as error:  # a header that cannot be sent
             return Failed(truncate(f"target: {error}"), permanent=True, reason="invalid_target")
+        self._on_response(response.status)
+        text = read_text(response, limit)
+        usage = read_usage(response.header(USAGE_HEADER), text)
+        if 200 <= response.status < 300:
+            return _Accepted(response.status, text, usage)
+        failed = failed_response(response, text, self._clock.now_ms())
+        return failed._replace(usage=usage) if usage else failed
 
     async def test(self, run: Launch, secrets: tuple[bytes, ...], wait_ms: int) -> Exchange:
         """Post a run that is only a test, and return the request and the response.
 
         Raises InvalidArgument for a target that is not valid, Unavailable if this process launches no runs.
         """
-        if self._session is None:
+        if self._client is None:
             raise Unavailable("no engine runs in this process; send the request to another one")
         body = body_of(run)
         url, headers = self._request(run, secrets, body)
         sent = Exchange(str(url), headers, body.decode())
         try:
-            async with (
-                asyncio.timeout(wait_ms / 1000),
-                self._session.post(url, data=body, headers=headers, allow_redirects=False) as response,
-            ):
-                text = await read_text(response)
-                shown = [(name, value[:_MAX_HEADER]) for name, value in response.headers.items()]
-                answered = sent._replace(
-                    status=response.status, response_headers=tuple(shown[:_MAX_SHOWN_HEADERS]), text=text
-                )
-                if 200 <= response.status < 300:
-                    return answered
-                return answered._replace(failure=failed_response(response, text, self._clock.now_ms()))
+            async with asyncio.timeout(wait_ms / 1000):
+                response = await self._client.request("POST", url, headers, body, MAX_OUTPUT)
         except TimeoutError:
             failure = Failed(f"no response within {spell_duration(wait_ms)}", reason="timeout")
             return sent._replace(failure=failure)
-        except (ClientError, OSError) as error:
+        except (HttpError, OSError) as error:
             return sent._replace(failure=connection_failure(error))
-        except ValueError as error:  # aiohttp refuses to send it
+        except ValueError as error:  # a header that cannot be sent
             raise InvalidArgument(f"target: {error}") from error
+        text = read_text(response)
+        shown = [(name, value[:_MAX_HEADER]) for name, value in response.headers[:_MAX_SHOWN_HEADERS]]
+        answered = sent._replace(status=response.status, response_headers=tuple(shown), text=text)
+        if 200 <= response.status < 300:
+            return answered
+        return answered._replace(failure=failed_response(response, text, self._clock.now_ms()))
 
     def _request(self, run: Launch, secrets: tuple[bytes, ...], body: bytes) -> tuple[URL, dict[str, str]]:
         """Return the URL and the headers of a request. Raises InvalidArgument."""

@@ -9,8 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
-from aiohttp import ClientResponse
-
+from wakeful.launch.http.messages import Response
 from wakeful.launch.port import MAX_FAILED_OUTPUT, MAX_OUTPUT, truncate
 from wakeful.outcome import Failed
 
@@ -25,25 +24,17 @@ _SHOWN: Final = 200
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 
 
-async def read_text(response: ClientResponse, limit: int = MAX_OUTPUT) -> str:
-    """Return the beginning of a response, up to `limit` bytes. aiohttp closes the connection on the rest.
+def read_text(response: Response, limit: int = MAX_OUTPUT) -> str:
+    """Return the beginning of a response as text, up to `limit` bytes.
 
     Requests accept no compression. A response that is compressed nevertheless is decompressed only up to
     the limit.
     """
-    length = response.content_length
-    if length is not None and length <= limit:
-        body = await response.read()
-    else:
-        pieces = bytearray()
-        while len(pieces) < limit:
-            piece = await response.content.read(limit - len(pieces))
-            if not piece:
-                break
-            pieces += piece
-        body = bytes(pieces)
-    coding = response.headers.get("content-encoding", "").lower()
-    if coding in ("gzip", "deflate", "x-gzip") and body:
+    body = response.body
+    if not body:
+        return ""
+    coding = response.header(b"content-encoding")
+    if coding is not None and coding.lower() in ("gzip", "deflate", "x-gzip"):
         try:
             body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, limit)
         except zlib.error:
@@ -73,14 +64,14 @@ def read_usage(header: str | None, text: str) -> str | None:
     return usage if len(usage) <= MAX_USAGE else None
 
 
-def failed_response(response: ClientResponse, text: str, now_ms: int) -> Failed:
+def failed_response(response: Response, text: str, now_ms: int) -> Failed:
     """Return the failure of a response that is not 2xx. Only 410 is permanent."""
     status = response.status
     try:
         error = f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
         error = f"HTTP {status}"
-    location = response.headers.get("location")
+    location = response.header(b"location")
     if 300 <= status < 400 and location:
         error += f", to {location[:_SHOWN]}; redirects are not followed: set that URL if it is right"
     elif text:
@@ -90,7 +81,7 @@ def failed_response(response: ClientResponse, text: str, now_ms: int) -> Failed:
     )
     if status == 410:
         return failed._replace(permanent=True, pause_job=True, reason="gone")
-    return failed._replace(retry_after_ms=retry_after_ms(response.headers.get("retry-after"), now_ms))
+    return failed._replace(retry_after_ms=retry_after_ms(response.header(b"retry-after"), now_ms))
 
 
 def retry_after_ms(value: str | None, now_ms: int) -> int | None:

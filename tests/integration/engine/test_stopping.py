@@ -375,9 +375,9 @@ async def test_a_process_that_exits_without_its_database_closes_its_connections(
     await app.__aenter__()
     webhooks = app._launchers.launcher("webhook")
     assert isinstance(webhooks, WebhookLauncher)
-    session = webhooks._session
-    assert session is not None
+    client = webhooks._client
+    assert client is not None
     await app.store.close()
     with contextlib.suppress(Exception):
         await app.stop()
-    assert session.closed
+    assert client.closed

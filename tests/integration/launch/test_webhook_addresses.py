@@ -17,8 +17,12 @@ from tests.support.receiver import (
     serving,
     to,
 )
+from tests.support.waiting import eventually
 from wakeful.errors import InvalidArgument
 from wakeful.launch.address_guard import SETTING, AddressGuard, AddressInfo, GuardedResolver
+from wakeful.launch.http.connection import Connection
+from wakeful.launch.http.connector import Connector
+from wakeful.launch.http.messages import Origin
 from wakeful.outcome import Succeeded
 
 
@@ -71,8 +75,8 @@ REFUSED = [
     "http://example.com@127.0.0.1:{port}/",
     "http://example.com:80@127.0.0.1:{port}/",
 ]
-#: Spellings that aiohttp rejects before it opens a socket.
-REJECTED_BY_AIOHTTP = {
+#: Spellings that the client rejects before it opens a socket.
+NOT_CANONICAL = {
     "http://2130706433:{port}/",
     "http://0177.0.0.1:{port}/",
     "http://127.1:{port}/",
@@ -106,7 +110,7 @@ async def test_the_check_at_the_socket_alone_blocks_non_public_addresses(
         wire = Tripwire(monkeypatch)
         outcome = failed(await launcher.start(to(url.format(port=receiver.port))))
     assert wire.tried == []
-    reason = "invalid_target" if url in REJECTED_BY_AIOHTTP else "address_refused"
+    reason = "invalid_target" if url in NOT_CANONICAL else "address_refused"
     assert (outcome.permanent, outcome.reason) == (True, reason)
     assert receiver.requests == []
 
@@ -146,10 +150,22 @@ async def test_the_socket_check_holds_with_an_unguarded_resolver(
     assert (outcome.permanent, outcome.reason, wire.tried) == (True, "address_refused", [])
 
 
-async def test_dns_results_are_cached_for_at_most_30_seconds():
-    async with launching() as launcher:
-        connector = launcher._session.connector  # type: ignore[union-attr]
-        assert connector._cached_hosts._ttl <= 30  # type: ignore[union-attr]
+async def test_addresses_of_a_name_are_used_for_at_most_30_seconds(receiver: Receiver):
+    clock, lookups = [0.0], 0
+
+    def lookup(host: str, port: int, **hints: object) -> list[AddressInfo]:
+        nonlocal lookups
+        lookups += 1
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    resolver = GuardedResolver(OPEN, lookup)
+    connector = Connector(OPEN, resolver, now=lambda: clock[0])
+    connections: set[Connection] = set()
+    for clock[0] in (0.0, 29.9, 30.1, 60.0):
+        (await connector.connect(Origin(False, "agent.example", receiver.port), connections)).abort()
+    assert lookups == 2
+    await eventually(lambda: not connections)
+    await resolver.close()
 
 
 async def test_only_allowed_private_networks_are_reachable(receiver: Receiver):

@@ -31,7 +31,7 @@ from tests.support.receiver import (
 from tests.support.waiting import PATIENCE
 from wakeful.clock import SystemClock
 from wakeful.launch.address_guard import GuardedResolver
-from wakeful.launch.http_response import MAX_INTERIM
+from wakeful.launch.http.errors import MAX_INTERIM
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.outcome import Outcome, Succeeded
 

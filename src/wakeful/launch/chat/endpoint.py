@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Final, NamedTuple
 
-from aiohttp import ClientError, ClientSession
 from yarl import URL
 
 from wakeful.clock import Clock
@@ -14,7 +13,9 @@ from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
-from wakeful.launch.guarded_http import connection_failure, guarded_session
+from wakeful.launch.http.client import HttpClient
+from wakeful.launch.http.errors import HttpError, connection_failure
+from wakeful.launch.http.messages import Response
 from wakeful.launch.port import truncate
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, read_text, retry_after_ms
 from wakeful.outcome import Failed
@@ -47,20 +48,20 @@ class ChatEndpoint:
         self._on_response = on_response
         self._resolver = GuardedResolver(guard)
         self._agent = f"wakeful/{version('wakeful')}"
-        self._session: ClientSession | None = None
+        self._client: HttpClient | None = None
 
     async def open(self) -> None:
         """Create the client."""
-        self._session = guarded_session(
+        self._client = HttpClient(
             self._guard, self._resolver, connections=_CONNECTIONS, per_host=_CONNECTIONS
         )
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
+        if self._client is not None:
+            await self._client.close()
             await self._resolver.close()
-            self._session = None
+            self._client = None
 
     def check(self, url: URL) -> None:
         """Raise InvalidArgument for a host that can never be reached."""
@@ -71,7 +72,7 @@ class ChatEndpoint:
 
     async def post(self, url: URL, headers: Mapping[str, str], body: dict[str, Json]) -> Reply | Failed:
         """Post a request and return the response, or why there is none."""
-        assert self._session is not None, "open() comes first"
+        assert self._client is not None, "open() comes first"
         sent = {
             "content-type": "application/json",
             "accept": "application/json",
@@ -82,22 +83,20 @@ class ChatEndpoint:
         try:
             self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
             data = compact(body).encode("utf-8", "replace")
-            async with self._session.post(url, data=data, headers=sent, allow_redirects=False) as response:
-                self._on_response(response.status)
-                text = await read_text(response, MAX_RESPONSE)
-                if len(text) >= MAX_RESPONSE:
-                    return Failed(
-                        f"the response is larger than {MAX_RESPONSE // 1024} KB", reason="bad_response"
-                    )
-                return Reply(response.status, text, self._wait_ms(response.headers))
-        except (ClientError, OSError) as error:
+            response = await self._client.request("POST", url, sent, data, MAX_RESPONSE)
+        except (HttpError, OSError) as error:
             self._on_response(None)
             return connection_failure(error)
-        except ValueError as error:  # aiohttp refuses to send it
+        except ValueError as error:  # a header that cannot be sent
             return Failed(truncate(f"target: {error}"), permanent=True, reason="invalid_target")
+        self._on_response(response.status)
+        text = read_text(response, MAX_RESPONSE)
+        if len(text) >= MAX_RESPONSE:
+            return Failed(f"the response is larger than {MAX_RESPONSE // 1024} KB", reason="bad_response")
+        return Reply(response.status, text, self._wait_ms(response))
 
-    def _wait_ms(self, headers: Mapping[str, str]) -> int | None:
-        exact = headers.get("retry-after-ms", "")
+    def _wait_ms(self, response: Response) -> int | None:
+        exact = response.header(b"retry-after-ms") or ""
         if exact.isascii() and exact.isdigit() and len(exact) < 20:
             return min(int(exact), MAX_RETRY_AFTER_MS)
-        return retry_after_ms(headers.get("retry-after"), self._clock.now_ms())
+        return retry_after_ms(response.header(b"retry-after"), self._clock.now_ms())

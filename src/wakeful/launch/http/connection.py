@@ -1,0 +1,250 @@
+"""One connection: sends a request, and parses its response with llhttp.
+
+The parser has no limits of its own. Here the head of a response has a limit, interim responses (1xx) have
+one, and the caller sets the one of the body: more of it is not read, and the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Final, cast
+
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from wakeful.launch.http.errors import (
+    MAX_INTERIM,
+    ConnectionClosed,
+    HttpError,
+    MalformedResponse,
+    ResponseCutOff,
+    TooManyInterimResponses,
+)
+from wakeful.launch.http.messages import Response
+
+#: The largest head of a response (status and headers), and its trailers, in bytes.
+MAX_HEAD: Final = 64 * 1024
+_SWITCHING_PROTOCOLS: Final = 101
+
+
+class Connection(asyncio.Protocol):
+    """A connection to a receiver. It has at most one request at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, connections: set[Connection]) -> None:
+        self._loop = loop
+        #: the open connections, with this one
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._parser = HttpResponseParser(self)
+        # What receivers in use send, and other clients accept.
+        self._parser.set_dangerous_leniencies(
+            lenient_headers=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
+        )
+        self._waiter: asyncio.Future[Response] | None = None
+        self._limit = 0
+        #: done when the connection is closed
+        self.closed: asyncio.Future[None] = loop.create_future()
+        self._start()
+
+    def _start(self) -> None:
+        """Forget the previous response."""
+        self._fields: list[tuple[bytes, bytes]] = []
+        self._body = bytearray()
+        self._status = 0
+        #: the bytes received, those up to the last part of the body, and those of complete headers
+        self._received = self._progress = self._head = 0
+        self._interim = 0
+        self._in_body = self._complete = False
+        self._keep_alive = False
+        #: whether the end of the connection is the end of the body
+        self._until_end = False
+
+    # --- for the client ------------------------------------------------------------------------------
+
+    async def exchange(self, request: bytes, limit: int) -> Response:
+        """Send a request, and return its response with up to `limit` bytes of its body. Raises HttpError.
+
+        The connection is closed if the response does not allow another request, and on cancellation.
+        """
+        transport = self._transport
+        assert self._waiter is None, "one request at a time"
+        if transport is None or transport.is_closing():
+            raise ConnectionClosed(silent=True, unread=True)
+        self._start()
+        self._limit = limit
+        waiter: asyncio.Future[Response] = self._loop.create_future()
+        self._waiter = waiter
+        transport.write(request)
+        try:
+            return await waiter
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            self._waiter = None
+
+    @property
+    def reusable(self) -> bool:
+        """Whether another request can be sent."""
+        return self._keep_alive and self._transport is not None and not self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- of the transport ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a part of the response."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():  # it belongs to no request
+            self._keep_alive = False
+            self.abort()
+            return
+        self._received += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass
+        except HttpParserError as error:
+            if not self._complete:  # else it is about what follows the response
+                cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
+                self._fail(cause if isinstance(cause, HttpError) else MalformedResponse(error))
+                return
+            self._keep_alive = False
+        if self._complete:
+            self._finish()
+        elif not self._in_body:
+            if self._received > MAX_HEAD * (self._interim + 1):
+                self._fail(_too_large())
+        elif len(self._body) >= self._limit:
+            self._keep_alive = False
+            self._finish()
+        elif self._received - self._progress > MAX_HEAD:  # trailers, or extensions of a chunk
+            self._fail(_too_large())
+
+    def eof_received(self) -> None:
+        """Handle the end of what the receiver sends: no response can follow."""
+        self._ended(None)
+        self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Handle the end of the connection."""
+        self._ended(error)
+        self._connections.discard(self)
+        self._transport = None
+        self.closed.set_result(None)
+
+    def _ended(self, error: Exception | None) -> None:
+        self._keep_alive = False
+        if self._waiter is None or self._waiter.done():
+            return
+        if self._in_body:
+            if self._until_end and error is None:
+                self._finish()
+            else:
+                self._fail(ResponseCutOff())
+        else:
+            silent = self._received == 0
+            unread = silent and _unacknowledged(self._transport) > 0
+            self._fail(ConnectionClosed(error, silent=silent, unread=unread))
+
+    def _finish(self) -> None:
+        assert self._waiter is not None
+        assert self._transport is not None
+        if self._transport.get_write_buffer_size():  # it responded before it had read the request
+            self._keep_alive = False
+        body = bytes(self._body[: self._limit])
+        self._waiter.set_result(Response(self._status, self._fields, body))
+        if not self._keep_alive:
+            self.abort()
+
+    def _fail(self, error: HttpError) -> None:
+        assert self._waiter is not None
+        self._keep_alive = False
+        self._waiter.set_exception(error)
+        self.abort()
+
+    # --- of the parser -------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Start a message."""
+        if self._complete:  # a second response to one request
+            self._keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; trailers are only counted."""
+        if self._complete:
+            return
+        self._head += len(name) + len(value) + 4
+        if self._head > MAX_HEAD:
+            raise _too_large()
+        if not self._in_body:
+            self._fields.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Handle the end of a head."""
+        if self._complete:
+            return
+        status = self._status = self._parser.get_status_code()
+        if 100 <= status < 200 and status != _SWITCHING_PROTOCOLS:
+            self._interim += 1
+            if self._interim > MAX_INTERIM:
+                raise TooManyInterimResponses
+            return
+        self._in_body = True
+        self._progress = self._received
+        self._keep_alive = self._parser.should_keep_alive() and status != _SWITCHING_PROTOCOLS
+        self._until_end = not self._keep_alive and _lasts_until_end(self._fields)
+
+    def on_body(self, data: bytes) -> None:
+        """Keep a part of the body, up to the limit."""
+        self._progress = self._received
+        if len(self._body) < self._limit and not self._complete:
+            self._body += data
+
+    def on_message_complete(self) -> None:
+        """Handle the end of a message."""
+        if self._in_body:
+            self._complete = True
+        else:  # an interim response
+            self._fields = []
+            self._head = 0
+
+
+def _too_large() -> MalformedResponse:
+    return MalformedResponse(f"its headers are larger than {MAX_HEAD // 1024} KB")
+
+
+def _lasts_until_end(fields: list[tuple[bytes, bytes]]) -> bool:
+    """Return whether a body ends with its connection: it has neither a length nor chunks."""
+    for name, value in fields:
+        lower = name.lower()
+        if lower == b"content-length":
+            return False
+        if lower == b"transfer-encoding" and value.lower().rstrip().endswith(b"chunked"):
+            return False
+    return True
+
+
+def _unacknowledged(transport: asyncio.Transport | None) -> int:
+    """Return how many sent bytes the other side has not acknowledged; 0 if that is not known."""
+    if sys.platform != "linux" or transport is None:
+        return 0
+    from fcntl import ioctl
+    from termios import TIOCOUTQ
+
+    number = bytearray(4)
+    try:
+        ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, number)
+    except (OSError, ValueError, AttributeError):
+        return 0
+    return int.from_bytes(number, sys.byteorder)

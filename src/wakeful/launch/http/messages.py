@@ -1,0 +1,113 @@
+"""Requests as bytes, and responses."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from yarl import URL
+
+from wakeful.bounded_cache import MB, bounded_cache, text_size
+
+#: Control characters, except the tab.
+_FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class Origin(NamedTuple):
+    """What a connection is open to."""
+
+    tls: bool
+    host: str
+    port: int
+
+
+class Destination(NamedTuple):
+    """The parts of a URL that a request needs."""
+
+    origin: Origin
+    #: path and query
+    path: str
+    #: the value of the header `Host`
+    host: str
+    #: the value of the header `Authorization`, if the URL has a user
+    authorization: str | None
+
+
+@bounded_cache(4 * MB, lambda destination, url: 1_000 + 6 * text_size(str(url)))
+def destination_of(url: URL) -> Destination:
+    """Return the destination of an absolute URL.
+
+    >>> destination_of(URL("https://me:secret@example.com/hook?a=b#c"))[1:]
+    ('/hook?a=b', 'example.com', 'Basic bWU6c2VjcmV0')
+    """
+    host, port = url.raw_host, url.port
+    assert host, "the caller checks the URL"
+    assert port, "the caller checks the URL"
+    authorization = None
+    if url.raw_user or url.raw_password:
+        user = f"{url.user or ''}:{url.password or ''}"
+        authorization = f"Basic {b64encode(user.encode('latin1')).decode()}"
+    return Destination(
+        Origin(url.scheme == "https", host, port),
+        url.raw_path_qs,
+        url.host_port_subcomponent or host,
+        authorization,
+    )
+
+
+def request_bytes(
+    method: str, destination: Destination, headers: Mapping[str, str], body: bytes | None
+) -> bytes:
+    """Return a request. Raises ValueError for headers that cannot be sent.
+
+    >>> request_bytes("GET", destination_of(URL("http://example.com/")), {"accept": "*/*"}, None)
+    b'GET / HTTP/1.1\\r\\nHost: example.com\\r\\naccept: */*\\r\\n\\r\\n'
+    """
+    lines = [f"{method} {destination.path} HTTP/1.1", f"Host: {destination.host}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if destination.authorization is not None:
+        if "authorization" in headers:
+            raise ValueError("the url has a user, and headers have authorization; set only one")
+        lines.append(f"Authorization: {destination.authorization}")
+    if body is None:
+        body = b""
+    else:
+        lines.append(f"Content-Length: {len(body)}")
+    if not "".join(lines).isprintable() and any(map(_FORBIDDEN.search, lines)):
+        raise ValueError("a header has a control character")
+    lines.append("\r\n")
+    return "\r\n".join(lines).encode() + body
+
+
+class Response:
+    """A response. The body may be cut at the limit of the request."""
+
+    __slots__ = ("body", "fields", "status")
+
+    def __init__(self, status: int, fields: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
+        self.status = status
+        #: the headers as they were received
+        self.fields = fields
+        self.body = body
+
+    def header(self, name: bytes) -> str | None:
+        """Return the first header of that name, which is in lower case; None if there is none.
+
+        >>> Response(200, [(b"Retry-After", b"120")], b"").header(b"retry-after")
+        '120'
+        """
+        for field, value in self.fields:
+            if field.lower() == name:
+                return _text(value)
+        return None
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """All headers, with their names as they were received."""
+        return [(_text(name), _text(value)) for name, value in self.fields]
+
+
+def _text(value: bytes) -> str:
+    return value.strip(b" \t").decode("utf-8", "surrogateescape")
