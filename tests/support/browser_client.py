@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from tests.support.api_client import HOME, Reply
+from wakeful.api.http.session_cookie import masked
 from wakeful.service.auth.web_sessions import csrf_token
 
 COOKIE = "wakeful_session"
@@ -55,7 +56,7 @@ class BrowserClient:
     @property
     def csrf(self) -> dict[str, str]:
         """The header of a page of this session."""
-        return {"x-wakeful-csrf": csrf_token(self.token)}
+        return {"x-wakeful-csrf": masked(csrf_token(self.token))}
 
     def at(self, url: str) -> BrowserClient:
         """Return the same browser at another server."""

@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from wakeful.api.http.compression import accepts_gzip
+
 router = APIRouter(include_in_schema=False)
 
 _TYPES: Final = {
@@ -77,7 +79,7 @@ async def asset(request: Request, asked: str, name: str) -> Response:
         "vary": "accept-encoding",
     }
     content = found.content
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if accepts_gzip(request.headers.get("accept-encoding")):
         content = found.compressed
         headers["content-encoding"] = "gzip"
     return Response(content, 200, headers, media_type=found.media_type)

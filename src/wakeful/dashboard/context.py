@@ -17,9 +17,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.responses import RedirectResponse, Response
 
+from wakeful.api.http.compression import may_compress
 from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import status_of
-from wakeful.api.http.session_cookie import session_token
+from wakeful.api.http.session_cookie import masked, session_token
 from wakeful.dashboard import formats
 from wakeful.dashboard.local_paths import requested_path
 from wakeful.dashboard.regions import RegionCache, region_key, region_names
@@ -125,7 +126,7 @@ async def _page(request: Request, workspace: str) -> Page:
     services = services_of(request)
     principal = await current_principal(request)
     await services.accounts.authorize(principal, "read", workspace)
-    csrf = str(getattr(request.state, "csrf", ""))
+    csrf = masked(str(getattr(request.state, "csrf", "")))
     # Before anything that the page shows is read, so that no change between is missed.
     position = 0 if REGION in request.headers else await services.live.position()
     return Page(request, services, principal, workspace, services.now_ms(), csrf, position)
@@ -157,7 +158,9 @@ class PageRoute(APIRoute):
                 url = request.url.path + "?" + request.url.query
                 zone = formats.known_zone(request.cookies.get(ZONE))
                 return await _regions(request).get(
-                    region_key(principal, url, header, zone), lambda: handle(request)
+                    region_key(principal, url, header, zone),
+                    lambda: handle(request),
+                    gzip=may_compress(request.headers),
                 )
             except Unauthenticated as error:
                 return _sign_in(request, error)

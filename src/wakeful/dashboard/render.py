@@ -15,7 +15,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from wakeful.dashboard import charts, formats
+from wakeful.dashboard import charts, formats, icons
 from wakeful.dashboard.assets import asset_url
 from wakeful.package_version import package_version
 
@@ -51,7 +51,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(formats.FILTERS)
-    made.globals.update(asset=asset_url, charts=charts, version=package_version())
+    made.globals.update(asset=asset_url, charts=charts, icons=icons, version=package_version())
     # A global, not an import of each template: a region is rendered without the rest of its template.
     made.globals["ui"] = made.get_template("macros.html").module
     return made

@@ -185,7 +185,7 @@ async def test_a_region_is_shared_only_by_callers_who_see_the_same(
         for each in (browser, other):
             await each.sign_in(ask.key)
             page = await each("GET", "/sign-in", headers={"x-wakeful-region": "x"})
-            found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page.body)
+            found = re.search(r'name="csrf" value="([0-9a-f]{128})"', page.body)
             assert found is not None
             tokens.append(found[1])
     assert tokens[0] != tokens[1]

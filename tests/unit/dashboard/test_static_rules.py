@@ -14,8 +14,8 @@ TEMPLATES = sorted((ROOT / "templates").glob("**/*.html"))
 SCRIPTS = sorted((ROOT / "static").glob("*.js"))
 STYLES = sorted((ROOT / "static").glob("*.css"))
 MODULES = sorted(ROOT.glob("**/*.py"))
-#: Modules that build markup: charts, and regions of templates that are rendered already.
-BUILD_MARKUP = {"charts.py", "render.py"}
+#: Modules that build markup: charts, icons, and regions of templates that are rendered already.
+BUILD_MARKUP = {"charts.py", "icons.py", "render.py"}
 
 _IN_TEMPLATES = {
     "inline script": r"<script(?![^>]*\bsrc=)[^>]*>",
@@ -55,7 +55,7 @@ def test_styles_load_nothing_from_other_hosts() -> None:
     assert _found(STYLES, {"address": r"url\(\s*[\"']?(?!data:)|@import"}) == []
 
 
-def test_only_charts_and_regions_build_markup() -> None:
+def test_only_charts_icons_and_regions_build_markup() -> None:
     builders = {file.name for file in MODULES if re.search(r"\bMarkup\(|HTMLResponse\(", file.read_text())}
     assert builders == BUILD_MARKUP
 

@@ -1,4 +1,5 @@
-"""The middleware of every request: a request id, the body limit, a log line, and a response to every error.
+"""The middleware of every request: a request id, the body limit, compression, a log line, and a response to
+every error.
 
 HEAD is handled as GET without the body, on every path that has GET.
 
@@ -17,6 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wakeful.api.http.compression import compressing
 from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
 from wakeful.engine.tracing import incoming_traceparent
 from wakeful.errors import PermissionDenied
@@ -53,6 +55,7 @@ class RequestMiddleware:
         if method == "HEAD":
             scope, receive, send = _as_get(scope, send)
         headers = Headers(scope=scope)
+        send = compressing(method, headers, send)
         sent_id = headers.get("x-request-id", "")
         request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id

@@ -8,6 +8,7 @@ another site in `Sec-Fetch-Site` or `Origin`.
 from __future__ import annotations
 
 import hmac
+import secrets
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -48,8 +49,35 @@ def check_change(request: HTTPConnection, token: str, csrf: str | None) -> None:
             f"a change in a sign-in session needs the header {CSRF} with the token of the page; "
             "a program sends 'Authorization: Bearer wk_…' instead"
         )
-    if not hmac.compare_digest(csrf.encode(), csrf_token(token).encode()):
+    if not hmac.compare_digest(_unmasked(csrf), bytes.fromhex(csrf_token(token))):
         raise PermissionDenied("this page belongs to an earlier sign-in session; reload it and try again")
+
+
+def masked(csrf: str) -> str:
+    """Return a CSRF token as a page contains it: combined with new random bytes, which come first.
+
+    So it differs in each response: the size of a compressed page says nothing about it (`compression`).
+
+    >>> masked("ab" * 32) == masked("ab" * 32), len(masked("ab" * 32)), masked("")
+    (False, 128, '')
+    """
+    token = bytes.fromhex(csrf)
+    mask = secrets.token_bytes(len(token))
+    return (mask + _combined(mask, token)).hex()
+
+
+def _unmasked(text: str) -> bytes:
+    """Return the token in a masked one; empty: it is not one."""
+    try:
+        given = bytes.fromhex(text)
+    except ValueError:
+        return b""
+    half = len(given) // 2
+    return _combined(given[:half], given[half:]) if len(given) == 2 * half else b""
+
+
+def _combined(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))
 
 
 def check_own_page(request: HTTPConnection) -> None:

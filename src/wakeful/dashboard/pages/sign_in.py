@@ -18,6 +18,7 @@ from wakeful.api.http.session_cookie import (
     check_change,
     check_own_page,
     clear_session,
+    masked,
     session_token,
     set_session,
 )
@@ -88,7 +89,7 @@ async def _form(
         "theme": theme_of(request),
         "next": next_path,
         "principal": principal,
-        "csrf": csrf_token(session_token(request) or "") if principal else "",
+        "csrf": masked(csrf_token(session_token(request) or "")) if principal else "",
         "error": error.message if error else None,
     }
     response = render_page(None, "sign_in.html", values, status_of(error) if error else 200)
