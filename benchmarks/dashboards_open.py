@@ -159,6 +159,7 @@ class Dashboard:
     dirty: dict[str, float] = field(default_factory=dict)
     fetched_at: float = -1e9
     ahead_s: float = 0.0
+    after: str = "0"
     #: the page has been open for a while
     busy: float = _INEXACT_S / _FETCH_S
     fetches: int = 0
@@ -176,6 +177,7 @@ class Dashboard:
         parser.feed(text)
         self.regions = parser.regions
         self.fetched_at = asyncio.get_running_loop().time()
+        self.after = parser.after
         return parser.after
 
     async def stay_open(self, after: str) -> None:
@@ -187,7 +189,9 @@ class Dashboard:
                 assert response.status == 200, await response.text()
                 kind = ""
                 async for line in response.content:
-                    if line.startswith(b"event: "):
+                    if line.startswith(b"id: "):
+                        self.after = line[4:].strip().decode()
+                    elif line.startswith(b"event: "):
                         kind = line[7:].strip().decode()
                     elif line.startswith(b"data: "):
                         self.events.append(len(line))
@@ -217,7 +221,7 @@ class Dashboard:
             self.busy = min(self.busy * _BUSY_FACTOR, _INEXACT_S / _FETCH_S) if is_busy else 1.0
             names, self.dirty = ",".join(self.dirty), {}
             self.wake.clear()
-            headers = {**self._headers(), "x-wakeful-region": names}
+            headers = {**self._headers(), "x-wakeful-region": names, "x-wakeful-after": self.after}
             async with self.session.get(self.url + self.path, headers=headers) as response:
                 await response.read()
                 assert response.status == 200, (self.path, names, response.status)

@@ -23,7 +23,7 @@ from wakeful.api.http.problems import status_of
 from wakeful.api.http.session_cookie import masked, session_token
 from wakeful.dashboard import formats
 from wakeful.dashboard.local_paths import requested_path
-from wakeful.dashboard.regions import RegionCache, region_key, region_names
+from wakeful.dashboard.regions import RegionCache, region_key, region_names, wanted_position
 from wakeful.dashboard.render import HEADERS, render_page
 from wakeful.errors import Unauthenticated, WakefulError
 from wakeful.service.auth.access import MAY, Action, Principal
@@ -36,6 +36,8 @@ THEMES: Final = ("light", "dark")
 ZONE: Final = "wakeful_tz"
 #: The header that asks for regions of a page instead of the whole page, with commas.
 REGION: Final = "x-wakeful-region"
+#: The header with the number of the last event that the page has received, or `now` after its own change.
+AFTER: Final = "x-wakeful-after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,8 @@ class PageRoute(APIRoute):
                 return await _regions(request).get(
                     region_key(principal, url, header, zone),
                     lambda: handle(request),
+                    position=await services_of(request).live.position(),
+                    after=wanted_position(request.headers.get(AFTER)),
                     gzip=may_compress(request.headers),
                 )
             except Unauthenticated as error:

@@ -1,5 +1,7 @@
 """Regions of pages, cached for two seconds: many equal dashboards cost one rendering.
 
+A page that received an event gets a response that was rendered after it: it names the number of that event.
+
 A response is shared by callers who see the same: of the same workspace, role, agent and time zone. So a
 region must not show anything about the caller's own key or session.
 """
@@ -32,6 +34,7 @@ class _Kept(NamedTuple):
     compressed: bytes | None
     headers: dict[str, str]
     at: float
+    position: int
 
     def response(self, gzip: bool) -> Response:
         headers = {**self.headers, "vary": "x-wakeful-region, accept-encoding"}
@@ -50,9 +53,25 @@ def region_names(header: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))[:MOST_REGIONS]
 
 
+def wanted_position(header: str | None) -> int | None:
+    """Return the number of the last event that a page has received; None: it wants what is stored now.
+
+    >>> wanted_position("12"), wanted_position("now"), wanted_position(None)
+    (12, None, 0)
+    """
+    if header is None:
+        return 0
+    return int(header) if header.isascii() and header.isdecimal() and len(header) < 19 else None
+
+
 def region_key(principal: Principal, url: str, header: str, zone: str = "UTC") -> Key:
     """Return what a cached response depends on."""
     return principal.workspace, principal.role, principal.agent, url, header, zone
+
+
+class _Making(NamedTuple):
+    position: int
+    task: asyncio.Task[Response | _Kept]
 
 
 class RegionCache:
@@ -60,29 +79,52 @@ class RegionCache:
 
     def __init__(self) -> None:
         self._kept: BoundedCache[Key, _Kept] = BoundedCache(_BUDGET)
-        self._making: dict[Key, asyncio.Task[Response | _Kept]] = {}
+        self._making: dict[Key, _Making] = {}
 
-    async def get(self, key: Key, make: Callable[[], Awaitable[Response]], *, gzip: bool = False) -> Response:
-        """Return the cached response, or make one. Only a success is kept, and compressed only once."""
+    async def get(
+        self,
+        key: Key,
+        make: Callable[[], Awaitable[Response]],
+        *,
+        position: int = 0,
+        after: int | None = 0,
+        gzip: bool = False,
+    ) -> Response:
+        """Return a response that shows all events up to `after`; None: what is stored now.
+
+        `position` is the number of the last event that a response shows which is made now. Only a success is
+        kept. It is compressed once.
+        """
         kept = self._kept.get(key)
-        if kept is not None and time.monotonic() - kept.at < KEPT_S:
+        if kept is not None and _shows(kept.position, after) and time.monotonic() - kept.at < KEPT_S:
             return kept.response(gzip)
-        task = self._making.get(key)
-        if task is None:
-            task = self._making[key] = asyncio.ensure_future(self._make(key, make))
-            task.add_done_callback(lambda _: self._making.pop(key, None))
-        made = await asyncio.shield(task)
+        making = self._making.get(key)
+        if making is None or not _shows(making.position, after):
+            task = asyncio.ensure_future(self._make(key, make, position))
+            self._making[key] = making = _Making(position, task)
+            task.add_done_callback(lambda _: self._made(key, task))
+        made = await asyncio.shield(making.task)
         if isinstance(made, _Kept):
             return made.response(gzip)
         return Response(made.body, made.status_code, dict(made.headers))
 
-    async def _make(self, key: Key, make: Callable[[], Awaitable[Response]]) -> Response | _Kept:
+    def _made(self, key: Key, task: asyncio.Task[Response | _Kept]) -> None:
+        if key in self._making and self._making[key].task is task:
+            del self._making[key]
+
+    async def _make(
+        self, key: Key, make: Callable[[], Awaitable[Response]], position: int
+    ) -> Response | _Kept:
         response = await make()
         if response.status_code != 200:
             return response
         body = bytes(response.body)
         compressed = compress(body) if len(body) >= SMALLEST else None
         headers = {name: value for name, value in response.headers.items() if name != "content-length"}
-        kept = _Kept(body, compressed, headers, time.monotonic())
+        kept = _Kept(body, compressed, headers, time.monotonic(), position)
         self._kept.put(key, kept, len(body) + len(compressed or b"") + 2_000)
         return kept
+
+
+def _shows(position: int, after: int | None) -> bool:
+    return after is not None and position >= after

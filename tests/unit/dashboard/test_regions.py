@@ -47,6 +47,34 @@ async def test_a_region_is_rendered_again_after_its_time(monkeypatch: pytest.Mon
     assert page.rendered == 2
 
 
+async def test_a_page_that_received_an_event_gets_what_was_rendered_after_it():
+    cache, page = RegionCache(), _Page()
+    key = region_key(ADA, "/jobs?", "rows")
+    await cache.get(key, page, position=7)
+    await cache.get(key, page, position=9, after=7)
+    assert page.rendered == 1
+    assert (await cache.get(key, page, position=9, after=8)).body == b"<p>2</p>"
+    assert (await cache.get(key, page, position=9, after=9)).body == b"<p>2</p>"
+
+
+async def test_a_page_that_changed_something_never_gets_what_was_rendered_before():
+    cache, page = RegionCache(), _Page()
+    key = region_key(ADA, "/jobs?", "rows")
+    await asyncio.gather(*(cache.get(key, page, position=7, after=None) for _ in range(3)))
+    assert page.rendered == 3
+    assert (await cache.get(key, page, position=7, after=7)).body == b"<p>3</p>"
+
+
+async def test_a_rendering_that_began_before_an_event_is_not_shared_after_it():
+    cache, page = RegionCache(), _Page()
+    key = region_key(ADA, "/jobs?", "rows")
+    early, late = await asyncio.gather(
+        cache.get(key, page, position=7, after=7), cache.get(key, page, position=8, after=8)
+    )
+    assert page.rendered == 2
+    assert late.body == b"<p>2</p>", early.body
+
+
 @pytest.mark.parametrize("status", [404, 503])
 async def test_a_failure_is_not_kept(status: int):
     cache, page = RegionCache(), _Page(status)

@@ -24,6 +24,8 @@ const PENDING_MS = 1000;
 
 const stream = { source: null, after: 0, failures: 0, timer: 0, silence: 0 };
 const dirty = new Map(); // the id of a region: how long it may wait
+const shown = new WeakMap(); // a region: the number of the request whose response it shows
+let requests = 0;
 let fetching = false;
 let fetchTimer = 0;
 let fetchAt = 0;
@@ -234,7 +236,10 @@ export const refreshRegion = (region) => refreshRegions([region], { all: true })
 export async function refreshRegions(regions, { all = false } = {}) {
   if (!regions.length) return;
   const names = regions.map((region) => region.id).join(",");
-  const response = await fetch(location.href, { headers: { "x-wakeful-region": names }, credentials: "same-origin" });
+  const request = ++requests;
+  // The server may send what it rendered for another page, if that shows the events that this page has received.
+  const headers = { "x-wakeful-region": names, "x-wakeful-after": all ? "now" : String(stream.after) };
+  const response = await fetch(location.href, { headers, credentials: "same-origin" });
   if (response.status === 401) location.reload();
   if (!response.ok) return;
   const text = await response.text();
@@ -243,7 +248,10 @@ export async function refreshRegions(regions, { all = false } = {}) {
   const parsed = new DOMParser().parseFromString(html, "text/html");
   for (const region of regions) {
     const part = parsed.getElementById(`region-${region.id}`)?.content;
-    if (part) put(region, part, all);
+    // A response never replaces that of a later request.
+    if (!part || shown.get(region) > request) continue;
+    shown.set(region, request);
+    put(region, part, all);
   }
 }
 
