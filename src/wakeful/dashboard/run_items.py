@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from wakeful.dashboard.formats import at, duration, shorten, state_word, trigger_word
 from wakeful.ids import is_id
+from wakeful.run_reasons import reason_text
 from wakeful.service.runs.run_finder import RunView
 from wakeful.usage import Spent, usage_of
-
-#: Machine-readable reasons, in words. Others are shown as they are, with spaces.
-REASONS: Final[Mapping[str, str]] = {
-    "overlap": "another run was running (overlapPolicy skip)",
-    "queue_full": "too many runs were waiting (maxQueued)",
-    "asked": "the tick was skipped on request",
-    "precheck": "the precheck found nothing to do",
-    "budget": "the budget of the day was used up",
-    "outside_hours": "outside the active hours",
-    "replaced": "replaced by a newer run",
-    "superseded": "superseded by a newer run",
-    "edited": "the job was edited",
-    "paused": "the job was paused",
-    "deleted": "the job was deleted",
-    "stopped": "stopped on request",
-    "cancelled": "cancelled on request",
-    "expired": "no executor claimed it in time",
-    "unverified": "the work was not verified",
-    "timeout": "it took too long",
-    "lost": "its worker died",
-    "gone": "the target no longer exists (410)",
-    "not_registered": "no process has the function",
-}
 
 
 class RunItem(NamedTuple):
@@ -60,7 +38,7 @@ def run_item(run: RunView, now_ms: int) -> RunItem:
     return RunItem(
         run,
         "verifying" if run.verifying else run.state,
-        reason_text(run.reason) if run.state not in ("pending", "running") else "",
+        reason_text(run.reason, run.response_code) if run.state not in ("pending", "running") else "",
         trigger_word(run.trigger),
         run.triggered_by,
         is_id(run.triggered_by),
@@ -81,17 +59,6 @@ def _delay(run: RunView) -> int | None:
 def run_items(runs: Iterable[RunView], now_ms: int) -> list[RunItem]:
     """Return runs as a list shows them."""
     return [run_item(run, now_ms) for run in runs]
-
-
-def reason_text(reason: str | None) -> str:
-    """Return a reason in words.
-
-    >>> reason_text("overlap"), reason_text("http"), reason_text(None)
-    ('another run was running (overlapPolicy skip)', 'http', '')
-    """
-    if reason is None:
-        return ""
-    return REASONS.get(reason, reason.replace("_", " "))
 
 
 def bar_title(item: RunItem) -> str:

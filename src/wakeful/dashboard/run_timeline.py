@@ -6,7 +6,7 @@ import json
 from typing import Final, Literal, NamedTuple
 
 from wakeful.dashboard.formats import STATES, duration, trigger_word
-from wakeful.dashboard.run_items import reason_text
+from wakeful.run_reasons import reason_text
 from wakeful.service.runs.run_details import AttemptDetails, RunDetails
 from wakeful.service.runs.run_requests import AttemptRequest
 from wakeful.service.serializers import explain_job
@@ -154,7 +154,7 @@ def _end(details: RunDetails) -> list[Step]:
         title = _WAITING[run.state]
         return [Step(title, None, "active", details.waiting or "")]
     covers = f", for {run.covers} ticks" if run.covers > 1 else ""
-    text = reason_text(run.reason) if run.state != "succeeded" else ""
+    text = reason_text(run.reason, run.response_code) if run.state != "succeeded" else ""
     if run.state == "failed" and run.dead:
         text = f"{text}. It is a dead letter until it is replayed or discarded.".removeprefix(". ")
     boxes = (("Signals that it emitted", run.emitted),) if run.emitted else ()

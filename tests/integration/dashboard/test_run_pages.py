@@ -124,6 +124,18 @@ async def test_hostile_texts_are_escaped(new_app: NewApp) -> None:
         assert html.escape("<script>alert(1)") in (await ask("GET", f"{PAGES}/runs/{failed['id']}")).body
 
 
+async def test_the_reason_of_a_failed_run_is_in_words(ask: ApiClient, receiver: Receiver) -> None:
+    async def broken(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=503)
+
+    receiver.answer = broken
+    target = {"kind": "webhook", "url": receiver.url}
+    run = await ran(ask, {"name": "digest", "target": target, "maxAttempts": 1})
+    assert run["reason"] == "http"
+    for path in ("runs", f"runs/{run['id']}", "agents/default/jobs/digest"):
+        assert "the target answered with status 503" in (await ask("GET", f"{PAGES}/{path}")).body, path
+
+
 async def test_an_attempt_has_its_request_response_and_advice(ask: ApiClient, receiver: Receiver) -> None:
     async def second_time(request: web.BaseRequest) -> web.StreamResponse:
         return web.json_response({"full": HOSTILE}, status=503 if len(receiver.requests) < 2 else 200)

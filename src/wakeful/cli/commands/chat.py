@@ -29,6 +29,7 @@ from wakeful.cli.show.sessions import history_entry
 from wakeful.cli.show.tables import escaped
 from wakeful.client.types import EventShape, HistoryShape, RunShape
 from wakeful.errors import NotFound, WakefulError
+from wakeful.run_reasons import reason_text
 
 _MAIN: Final = "main"
 _QUIT: Final = ("/quit", "/exit")
@@ -112,7 +113,7 @@ async def _say_lines(s: Session, agent: str, session: str) -> int:
 def _answer(run: RunShape) -> Text:
     if run["state"] == "succeeded":
         return escaped(run["output"] or "")
-    why = run["error"] or run["reason"] or ""
+    why = run["error"] or reason_text(run["reason"])
     return Text(f"{run['state']}: {escaped(why).plain}".removesuffix(": "), "red")
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, escaped, first_line, page, state, table
 from wakeful.cli.times import clock_time, instant, moment, relative, span
 from wakeful.client.types import AttemptShape, EventShape, RunShape
+from wakeful.run_reasons import reason_text
 
 _LIVE: Final = ("pending", "retrying", "running")
 
@@ -44,7 +45,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "job": run["job"],
             "agent": f"{run['agentId']} in {run['workspace']}",
             "state": state(run["state"]).append(_more_state(run)),
-            "reason": run["reason"],
+            "reason": reason_text(run["reason"], run["responseCode"]) or None,
             "waiting for": run.get("waitingFor"),
             "scheduled": scheduled,
             "covers": f"{run['covers']} ticks, until {run['untilAt']}" if run["covers"] > 1 else None,
@@ -162,7 +163,7 @@ def why(run: RunShape) -> Text:
     if run.get("verifying"):
         return Text("not verified yet", "yellow")
     covers = f"{run['covers']} ticks, " if run["covers"] > 1 else ""
-    return Text(f"{covers}{reason or ''}".removesuffix(", "), "dim")
+    return Text(f"{covers}{reason_text(reason)}".removesuffix(", "), "dim")
 
 
 def _relative(text: str | None, now_ms: int) -> str:

@@ -1,0 +1,35 @@
+"""Every reason that the code gives a run has words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import wakeful
+from wakeful.planning import Reason
+from wakeful.run_reasons import REASONS, reason_text
+
+ROOT = Path(wakeful.__file__).parent
+
+
+def test_every_reason_of_a_failed_attempt_has_words() -> None:
+    sources = [*(ROOT / "launch").glob("**/*.py"), *(ROOT / "service/runs").glob("*.py"), ROOT / "outcome.py"]
+    given = set()
+    for file in sources:
+        for call in re.findall(r"Failed\((?:[^()]|\([^()]*\))*\)", file.read_text()):
+            given |= set(re.findall(r'reason="(\w+)"', call))
+    assert {"http", "network", "timeout"} < given
+    assert given - set(REASONS) == set()
+
+
+def test_every_reason_of_a_tick_that_did_not_run_has_words() -> None:
+    assert set(get_args(Reason)) - set(REASONS) == set()
+
+
+def test_a_reason_is_a_sentence_part_without_code() -> None:
+    for reason in REASONS:
+        text = reason_text(reason)
+        assert " " in text, reason
+        assert "_" not in text, reason
+        assert not text.endswith("."), reason
