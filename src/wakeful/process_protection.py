@@ -16,6 +16,8 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +34,11 @@ _PR_SET_DUMPABLE: Final = 4
 log = get_logger("wakeful.process")
 
 
-def protect_process() -> None:
-    """Remove settings from the environment and make the process non-dumpable. Read the settings first."""
+def protect_process() -> dict[str, str]:
+    """Remove settings from the environment and make the process non-dumpable. Read the settings first.
+
+    Returns the variables that were removed.
+    """
     names = [name for name in os.environ if name.startswith(PREFIX) or name in SECRET_VARIABLES]
     values = {name: os.environ.pop(name) for name in names}
     if sys.platform == "linux":
@@ -42,6 +47,22 @@ def protect_process() -> None:
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
             log.warning("process.dumpable", error=os.strerror(ctypes.get_errno()))
     os.environ.update({name: values[name] for name in names if name in _KEPT | SECRET_VARIABLES})
+    return values
+
+
+@contextmanager
+def restored_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables that `protect_process` removed, for code that reads them inside the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _overwrite_initial_environment(names: list[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from wakeful.chat_settings import ChatModel, is_chat, read_chat
 from wakeful.errors import InvalidArgument
+from wakeful.usable_cores import usable_cores
 
 PREFIX: Final = "WAKEFUL_"
 #: the file of the settings, in the working directory
@@ -46,6 +47,8 @@ class Settings:
     db: str = "sqlite:///wakeful.db"
     host: str = "127.0.0.1"
     port: int = 9253
+    #: the processes of `serve`, which share its port; `auto` is read as the number of usable cores
+    processes: int = 1
     #: the engine's longest sleep
     tick_ms: int = 1_000
     lookahead_ms: int = 60_000
@@ -142,6 +145,7 @@ class Settings:
 
 #: the minimum of numbers; 0 if not listed
 _MINIMUM: Final = {
+    "processes": 1,
     "tick_ms": 10,
     "lookahead_ms": 1,
     "max_catchup_per_tick": 1,
@@ -158,6 +162,7 @@ _MINIMUM: Final = {
 _MAXIMUM: Final = {
     "port": 65_535,
     "worker_port": 65_535,
+    "processes": 256,
     "metrics_agents": 1_000,
     "session_idle_hours": 8_760,
     "session_max_hours": 8_760,
@@ -269,11 +274,14 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
             raise InvalidArgument(f"{name}: '{text}' is not true or false")
         return text.lower() in _TRUE
     if kind is int:
+        if key == "processes" and text.lower() == "auto":
+            return usable_cores()
         try:
             number = int(text)
         except ValueError:
             # Kubernetes sets WAKEFUL_PORT to an address in pods beside a service named `wakeful`.
             cause = "; set enableServiceLinks: false in the pod" if text.startswith("tcp://") else ""
+            cause = " or auto" if key == "processes" else cause
             raise InvalidArgument(f"{name}: '{text}' is not a whole number{cause}") from None
         least = _MINIMUM.get(key, 0)
         if number < least:

@@ -44,7 +44,8 @@ class Acceptor:
     """Accepts connections on one listening socket.
 
     `limit` is the number of open connections, including handshakes; None: unlimited. A connection beyond it
-    gets a 503 and is closed.
+    gets a 503 and is closed. `shared`: other processes accept on the same socket; connections that arrive
+    together are left for them.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Acceptor:
         tls: ssl.SSLContext | None,
         limit: int | None,
         backlog: int,
+        shared: bool = False,
     ) -> None:
         self._listener = listener
         self._create_protocol = create_protocol
@@ -63,6 +65,7 @@ class Acceptor:
         self._tls = tls
         self._limit = limit
         self._backlog = backlog
+        self._batch = 1 if shared else _BATCH
         self._starting: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._accepting: asyncio.Task[None] | None = None
@@ -94,7 +97,7 @@ class Acceptor:
 
     async def _accept(self) -> None:
         while True:
-            for _ in range(_BATCH):
+            for _ in range(self._batch):
                 try:
                     connection, _ = await self._loop.sock_accept(self._listener)
                 except OSError as error:

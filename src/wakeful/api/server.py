@@ -20,12 +20,15 @@ import uvicorn
 from fastapi import FastAPI
 
 from wakeful.api.acceptor import Acceptor
+from wakeful.api.bound_socket import bound_socket, url_of
 from wakeful.api.http.app import create_app
 from wakeful.api.http.health import Ready
 from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.http.worker_app import create_worker_app
 from wakeful.api.http_protocol import HttpProtocol
 from wakeful.api.open_files import connection_limit, raise_open_file_limit
+from wakeful.api.processes.child import Child, SupervisorLink
+from wakeful.api.processes.metrics_exchange import MetricsExchange
 from wakeful.api.rpc.protocol import Protocol
 from wakeful.api.rpc.socket import Connections
 from wakeful.api.service_manager import ServiceManager
@@ -33,6 +36,7 @@ from wakeful.app.embedded import Wakeful
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
+from wakeful.process_share import current_share
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
 
@@ -60,17 +64,20 @@ async def serve(
     opened: Callable[[Wakeful], Awaitable[None]] | None = None,
     prepare: Callable[[str, Wakeful], Awaitable[None]] | None = None,
     started: Callable[[str, Wakeful], None] = lambda url, app: None,
+    child: Child | None = None,
 ) -> None:
     """Serve until a signal, or until cancelled.
 
     `app` is a scheduler with its own functions; without one it is created from the settings. `opened` gets
     the scheduler before a key is created, `prepare` the URL and the scheduler before requests are accepted,
-    `started` both afterwards. InvalidArgument or Unavailable: it cannot start, and nothing was started.
+    `started` both afterwards. `child` is given in one of several processes on one port. InvalidArgument or
+    Unavailable: it cannot start, and nothing was started.
     """
     raise_open_file_limit()
-    manager = ServiceManager.of_environment()
+    manager = ServiceManager.of_environment() if child is None else child.link
     app = app or Wakeful(settings.db, settings=settings)
-    http = Listening(create_app(app.services, ready=readiness(app)), settings)
+    http_app = create_app(app.services, ready=readiness(app))
+    http = Listening(http_app, settings, None if child is None else child.listener)
     try:
         manager.starting("opening the database")
         async with _stopped_at_start(), process_tracing(), app:
@@ -80,8 +87,10 @@ async def serve(
                 await app.services.keys.apply_admin_key(settings.admin_key)
             if prepare is not None:
                 await prepare(http.url, app)
-            async with http:
-                stop = _stopper(http, manager)
+            if child is None or child.number == 1:
+                await app.services.doctor.log_few_connections()
+            async with _exchanged_metrics(child, http_app, app), http:
+                stop = _stopper(http, manager, once=child is not None)
                 app.on_error = stop
                 with _signals(stop):
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
@@ -151,24 +160,20 @@ def _worker_http(settings: Settings, app: Wakeful) -> Listening:
 class Listening:
     """An HTTP server for an app, in this event loop: `async with Listening(app, settings) as http`.
 
-    The constructor binds the port, so that nothing starts if the port is taken.
+    The constructor binds the port, so that nothing starts if the port is taken. `shared` is a socket that
+    other processes accept connections on too.
     """
 
-    def __init__(self, app: FastAPI, settings: Settings) -> None:
+    def __init__(self, app: FastAPI, settings: Settings, shared: socket.socket | None = None) -> None:
         self._config = _config(app, settings)
         self._services = cast(Services, app.state.services)
         self._connections = cast(Connections, app.state.connections)
-        self._socket = _bound(settings.host, settings.port)
-        self._address = self._socket.getsockname()
-        self._server = _Server(self._config, self._socket, connection_limit(settings), self._connections)
+        self._socket = shared or bound_socket(settings)
+        limit = connection_limit(settings)
+        self._server = _Server(self._config, self._socket, limit, self._connections, shared is not None)
+        #: the URL of the server
+        self.url = url_of(self._socket, settings)
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def url(self) -> str:
-        """Return the URL of the server."""
-        host, port = self._address[:2]
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-        return f"{'https' if self._config.is_ssl else 'http'}://{host}:{port}"
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._server.serve([]), name="wakeful-http")
@@ -205,9 +210,15 @@ class _Server(uvicorn.Server):
     """Uvicorn without its signal handling and accept loop, and with events for the start and the end."""
 
     def __init__(
-        self, config: uvicorn.Config, listener: socket.socket, limit: int | None, rpc: Connections
+        self,
+        config: uvicorn.Config,
+        listener: socket.socket,
+        limit: int | None,
+        rpc: Connections,
+        shared: bool,
     ) -> None:
         super().__init__(config)
+        self._shared = shared
         self._rpc = rpc
         self._listener = listener
         self._limit = limit
@@ -235,6 +246,7 @@ class _Server(uvicorn.Server):
             tls=self.config.ssl,
             limit=self._limit,
             backlog=self.config.backlog,
+            shared=self._shared,
         )
         self._acceptor.start()
         self.begun.set()
@@ -313,8 +325,20 @@ async def _stopped_at_start() -> AsyncIterator[None]:
             loop.remove_signal_handler(signal.SIGTERM)
 
 
-def _stopper(http: Listening, manager: ServiceManager) -> Callable[[], None]:
+def _stopper(
+    http: Listening, manager: ServiceManager | SupervisorLink, *, once: bool = False
+) -> Callable[[], None]:
+    """Return what stops the process. `once`: a second signal changes nothing.
+
+    A signal to a process group reaches the supervisor and its processes, and the supervisor sends it too.
+    """
+    stopped = False
+
     def stop() -> None:
+        nonlocal stopped
+        if stopped and once:
+            return
+        stopped = True
         manager.stopping()
         http.stop()
 
@@ -373,22 +397,12 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return config
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as error:
-        raise InvalidArgument(f"{PREFIX}HOST: '{host}' is not an address of this machine: {error}") from error
-    listener = socket.socket(family, kind, protocol)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise Unavailable(
-            f"cannot listen on {host} port {port}: {error.strerror}; "
-            f"free the port, or set another {PREFIX}PORT"
-        ) from error
-    listener.set_inheritable(False)
-    return listener
+@contextlib.asynccontextmanager
+async def _exchanged_metrics(child: Child | None, http_app: FastAPI, app: Wakeful) -> AsyncIterator[None]:
+    """Let /metrics return the sum of all processes."""
+    if child is None:
+        yield
+        return
+    async with MetricsExchange(child.folder, current_share(), app.services.metrics.registry) as exchange:
+        http_app.state.metrics_exchange = exchange
+        yield

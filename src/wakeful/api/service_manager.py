@@ -33,7 +33,8 @@ class ServiceManager:
 
     def __init__(self, address: str | None, watchdog_s: float | None = None) -> None:
         self._address = address
-        self._watchdog_s = watchdog_s
+        #: the interval of the watchdog in seconds; None: there is none
+        self.watchdog_s = watchdog_s
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._hanging: list[str] = []
@@ -53,8 +54,17 @@ class ServiceManager:
         """Report that the process is ready, and report its health until `close`."""
         if self._address is None:
             return
-        self._send("READY=1", f"STATUS={status}")
+        self.ready_now(status)
         self._task = asyncio.create_task(self._report(status, health), name="wakeful-service-manager")
+
+    def ready_now(self, status: str) -> None:
+        """Report that the process is ready, once."""
+        self._send("READY=1", f"STATUS={status}")
+
+    def alive(self) -> None:
+        """Report that the process works, if there is a watchdog."""
+        if self.watchdog_s is not None:
+            self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
         """Report that the process stops."""
@@ -70,12 +80,12 @@ class ServiceManager:
                 await self._task
 
     async def _report(self, status: str, health: Status) -> None:
-        interval_s = _INTERVAL_S if self._watchdog_s is None else self._watchdog_s / 2
+        interval_s = _INTERVAL_S if self.watchdog_s is None else self.watchdog_s / 2
         while True:
             # While the process stops, its loops stop too; the service manager has a timeout for that.
             hanging = [] if self._stopping else health.hanging()
-            if self._watchdog_s is not None and not hanging:
-                self._send("WATCHDOG=1")
+            if not hanging:
+                self.alive()
             if hanging != self._hanging:
                 self._hanging = hanging
                 log.error("watchdog.withheld", loops=hanging) if hanging else log.info("watchdog.resumed")

@@ -46,6 +46,7 @@ from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
 from wakeful.model.job_fields import JobOptions
 from wakeful.planning import Limits
+from wakeful.process_share import ProcessShare, current_share
 from wakeful.schedule import At
 from wakeful.scheduler import Scheduler
 from wakeful.service.admin.evolution_launcher import EvolutionLauncher
@@ -136,7 +137,7 @@ class Wakeful:
             [self._functions, webhooks, programs, chat, EchoLauncher(), ChannelLauncher(self._channels)]
         )
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
-        self._config = config or _config(settings)
+        self._config = _part_of(config or _config(settings), current_share())
         self._grace = grace
         self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
         self._ping = settings.ping_url, settings.ping_ms
@@ -383,6 +384,11 @@ def _config(settings: Settings) -> EngineConfig:
         limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick, LEAD_MS),
         retention_days=settings.retention_days,
     )
+
+
+def _part_of(config: EngineConfig, share: ProcessShare) -> EngineConfig:
+    """Return the configuration with this process's part of each lane."""
+    return replace(config, lanes={lane: share.part_of(size) for lane, size in config.lanes.items()})
 
 
 def _defaults(settings: Settings) -> Defaults:

@@ -19,7 +19,7 @@ from wakeful.store.port import Store
 _SERVER: Final = frozenset(
     {
         "host", "port", "tls_cert", "tls_key", "tls_client_ca", "trusted_proxies", "max_http_connections",
-        "admin_key", "worker_port", "worker_http",
+        "admin_key", "worker_port", "worker_http", "processes",
     }
 )  # fmt: skip
 _LANES: Final = ("main", "subagent", "team", "cron")

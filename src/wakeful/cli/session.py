@@ -23,7 +23,9 @@ from wakeful.errors import InvalidArgument, NotFound
 from wakeful.ids import is_id
 
 P = ParamSpec("P")
-Command = Callable[Concatenate["Session", P], Awaitable[int | None]]
+#: What remains to be done after the event loop of the command has ended; returns the exit code.
+Afterwards = Callable[[], int]
+Command = Callable[Concatenate["Session", P], Awaitable[int | Afterwards | None]]
 
 _CONNECTION: Final = "Connection"
 KEY_PREFIX: Final = "wk_"
@@ -188,7 +190,7 @@ def command(
     """Register an async function as a command, with the shared options and examples for its help.
 
     Without `calls_server` it gets only --json, and no connection options. It gets the values of `options` as
-    keyword arguments.
+    keyword arguments. It returns its exit code, or a function that is called outside of the event loop.
     """
 
     def register(function: Command[P]) -> Command[P]:
@@ -207,7 +209,8 @@ def command(
         parameters = [*options, *parameters, *common]
 
         def invoke(**options: object) -> int:
-            return asyncio.run(_invoke(function, options))
+            result = asyncio.run(_invoke(function, options))
+            return result if isinstance(result, int) else result()
 
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -219,7 +222,9 @@ def command(
     return register
 
 
-async def _invoke(function: Callable[..., Awaitable[int | None]], options: dict[str, object]) -> int:
+async def _invoke(
+    function: Callable[..., Awaitable[int | Afterwards | None]], options: dict[str, object]
+) -> int | Afterwards:
     workspace, agent = str(options.pop("workspace", "default")), options.pop("agent", None)
     server, as_json = options.pop("server", None), bool(options.pop("as_json"))
     cert, cert_key, ca = (_text(options.pop(name, None)) for name in ("cert", "cert_key", "ca"))

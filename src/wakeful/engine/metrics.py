@@ -28,6 +28,7 @@ from wakeful.engine.agent_counts import AgentCounts
 from wakeful.engine.database_metrics import DatabaseMetrics
 from wakeful.outcome import Finished
 from wakeful.package_version import package_version
+from wakeful.process_share import current_share
 from wakeful.start_rules import BLOCK_REASONS
 from wakeful.store.port import Planned, Store
 
@@ -190,6 +191,8 @@ class Metrics:
         info = GaugeMetricFamily("wakeful_build_info", "Always 1.", labels=["version", "database"])
         info.add_metric([package_version(), self._database.kind], 1)
         yield info
+        yield GaugeMetricFamily("wakeful_processes", "Processes of this server.", current_share().count)
+        yield GaugeMetricFamily("wakeful_processes_responding", "Processes that respond.", 1)
         states = self.finished
         failed, again = states["failed"] + states["retrying"], states["retrying"]
         yield _counter("schedules_due", "Planned due jobs.", self.schedules_due)

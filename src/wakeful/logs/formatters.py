@@ -14,11 +14,10 @@ from typing import Final
 
 from wakeful.logs.events import LogEvent, escape, indented
 from wakeful.logs.redaction import redact
+from wakeful.process_share import current_share
 
 #: The event of records of other libraries.
 FOREIGN: Final = "log"
-#: These fields come first, and an event cannot set them.
-_COMMON: Final = ("timestamp", "level", "logger", "event")
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -26,6 +25,8 @@ class ConsoleFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record: its first line, and the others indented."""
+        share = current_share()
+        record.__dict__["process_number"] = "" if share.alone else f"[{share.number}] "
         try:
             text = super().format(record)
         except Exception as error:  # a message that does not match its arguments
@@ -46,15 +47,19 @@ class JsonFormatter(logging.Formatter):
             name, fields = event.name, dict(event.fields)
         else:
             name, fields = FOREIGN, {"message": redact(_message(record))}
+        # These fields come first, and an event cannot set them.
         common: dict[str, object] = {
             "timestamp": _timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": name,
         }
+        share = current_share()
+        if not share.alone:
+            common["process"] = share.number
         if traceback := self._traceback(record):
             fields["exception"] = redact(traceback)
-        return _dumps(common | {key: value for key, value in fields.items() if key not in _COMMON})
+        return _dumps(common | {key: value for key, value in fields.items() if key not in common})
 
     def _traceback(self, record: logging.LogRecord) -> str:
         trace = self.formatException(record.exc_info) if record.exc_info and record.exc_info[1] else ""

@@ -18,7 +18,7 @@ from wakeful.logs.formatters import ConsoleFormatter, JsonFormatter
 
 Format = Literal["console", "json"]
 
-_CONSOLE: Final = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
+_CONSOLE: Final = "%(asctime)s %(levelname)-7s %(process_number)s%(name)s %(message)s"
 #: Libraries whose details are of no use to an operator, and may contain credentials.
 _QUIET: Final = (
     *("aiohttp", "apprise", "asyncio", "asyncpg", "h11", "httpcore", "httpx", "mcp", "opentelemetry"),

@@ -9,6 +9,17 @@ from wakeful.capabilities import Capabilities, Requirement
 from wakeful.peaks import TimingCount
 
 
+class ConnectionUse(NamedTuple):
+    """The connections of a database server."""
+
+    #: how many the server accepts from ordinary roles
+    limit: int
+    #: how many are open that are not of this server of Wakeful
+    others: int
+    #: how many a process of this server opens at most
+    per_process: int
+
+
 class WorkspaceStats(NamedTuple):
     """Counts of a workspace."""
 
@@ -175,4 +186,8 @@ class StatsStore(Protocol):
 
     async def database_size(self) -> int:
         """Return the size of the database in bytes."""
+        ...
+
+    async def connection_use(self) -> ConnectionUse | None:
+        """Return the connections of the database server; None if the database is a file."""
         ...

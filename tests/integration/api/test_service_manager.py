@@ -86,7 +86,7 @@ async def test_a_worker_reports_its_state_too(tmp_path: Path, http: str):
 
 
 @on_one_store
-async def test_the_watchdog_stops_if_a_loop_hangs_and_not_if_it_fails(
+async def test_thewatchdog_stops_if_a_loop_hangs_and_not_if_it_fails(
     new_app: NewApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     app = new_app()
@@ -130,9 +130,9 @@ def test_the_variables_of_the_service_manager_are_removed():
     environment = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1", "HOME": "/"}
     manager = ServiceManager.of_environment(environment)
     assert environment == {"HOME": "/"}
-    assert manager._watchdog_s is None, "the watchdog is for another process"
+    assert manager.watchdog_s is None, "the watchdog is for another process"
     environment = {"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": str(os.getpid())}
-    assert ServiceManager.of_environment(environment)._watchdog_s == 1
+    assert ServiceManager.of_environment(environment).watchdog_s == 1
 
 
 async def test_nothing_is_sent_without_a_socket_and_an_unreachable_one_is_only_logged(

@@ -1,6 +1,7 @@
 """The metrics in the Prometheus format, defined in `wakeful.engine.metrics`.
 
-They need no authentication, unless the operator has set `WAKEFUL_METRICS_KEY`.
+They need no authentication, unless the operator has set `WAKEFUL_METRICS_KEY`. A server with several
+processes returns their sum, whichever process gets the request.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import ServicesDep
 from wakeful.api.http.responses import responses
+from wakeful.api.processes.metrics_exchange import MetricsExchange
 from wakeful.errors import Unauthenticated
 
 router = APIRouter(tags=["health"])
@@ -31,4 +33,6 @@ async def get_metrics(request: Request, services: ServicesDep) -> Response:
         ):
             raise Unauthenticated("send the header 'Authorization: Bearer …' with the key for metrics")
     await services.metrics.refresh(services.store)
-    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    exchange: MetricsExchange | None = getattr(request.app.state, "metrics_exchange", None)
+    collected = services.metrics.registry if exchange is None else await exchange.collect_all()
+    return Response(generate_latest(collected), media_type=CONTENT_TYPE_LATEST)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -15,13 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.dev_mode import NEW_DATABASE, DevMode
-from wakeful.cli.local_key import LocalKey, local_key, shown_link, sign_in_url
-from wakeful.cli.output import Output, log_instead
-from wakeful.cli.session import Session, command
-from wakeful.cli.show.tables import page
-from wakeful.client.api_key_file import key_file
-from wakeful.client.rest.client import DEFAULT_URL
+from wakeful.cli.output import log_instead
+from wakeful.cli.session import Afterwards, Session, command
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs.redaction import add_secrets, secrets_of
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
@@ -65,6 +61,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful serve --dev",
             "wakeful serve --db postgresql://localhost/wakeful --host 0.0.0.0",
+            "wakeful serve --db postgresql://localhost/wakeful --processes auto",
         ),
         panel=_PANEL,
         calls_server=False,
@@ -79,6 +76,12 @@ def register(app: typer.Typer) -> None:
         ] = None,
         db: Db = None,
         app_name: AppOption = None,
+        processes: Annotated[
+            str | None,
+            typer.Option(
+                "--processes", metavar="N|auto", help="the processes that share the port; auto: one per core"
+            ),
+        ] = None,
         dev: Annotated[
             bool,
             typer.Option(
@@ -92,46 +95,29 @@ def register(app: typer.Typer) -> None:
         wait_for_db: WaitForDb = None,
         log_level: LogLevel = None,
         log_format: LogFormat = None,
-    ) -> None:
+    ) -> Afterwards | None:
         """Run the scheduler and the HTTP API. WAKEFUL_… variables and wakeful.toml set the rest.
 
         The first start creates an admin key and stores it for this machine's CLI, unless WAKEFUL_ADMIN_KEY
-        sets one.
+        sets one. Several processes need PostgreSQL.
         """
-        from wakeful.api.server import serve as run
-
         settings = settings_with(
             host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db,
-            log_level=log_level, log_format=log_format,
+            log_level=log_level, log_format=log_format, processes=processes,
         )  # fmt: skip
         keep_log(settings)
+        from wakeful.cli.serving import ServeOptions, serve_one
+
+        options = ServeOptions(settings, app_name, dev, new_key)
+        if settings.processes > 1:
+            from wakeful.cli.serve_processes import serve_processes
+
+            return partial(serve_processes, s.out, options)
         scheduler = load_app(app_name, settings)
-        db_name = database(settings, app_name)
-        key = LocalKey("", None)
-        sign_in_link = None
-        dev_mode = DevMode(s.out, prints=settings.log_format == "console") if dev else None
-        stack = contextlib.ExitStack()
-
-        async def prepare(url: str, scheduler: Wakeful) -> None:
-            # Before the server accepts requests: once /readyz responds, the key file exists.
-            nonlocal key, sign_in_link
-            try:
-                key = await local_key(url, scheduler, new_key, settings.admin_key)
-                if dev and key.key is not None:
-                    sign_in_link = await sign_in_url(url, scheduler, key.key)
-            except WakefulError as error:
-                key = LocalKey(error.message, None)
-
-        def started(url: str, scheduler: Wakeful) -> None:
-            _greet(s.out, url, db_name, key, sign_in_link, dev_mode)
-            if dev_mode is not None:
-                stack.enter_context(dev_mode.printing(scheduler))
-
         protect_process()
-        opened = None if dev_mode is None else dev_mode.prepare
-        with stack:
-            await run(settings, app=scheduler, opened=opened, prepare=prepare, started=started)
+        await serve_one(s.out, options, scheduler)
         s.out.say(Text("stopped", "dim"))
+        return None
 
     @command(
         app,
@@ -216,9 +202,10 @@ def settings_with(
     wait_for_db: int | None = None,
     log_level: str | None = None,
     log_format: str | None = None,
+    processes: str | None = None,
 ) -> Settings:
     """Return the settings of the environment and wakeful.toml, overridden by the options."""
-    options = {"LOG_LEVEL": log_level, "LOG_FORMAT": log_format}
+    options = {"LOG_LEVEL": log_level, "LOG_FORMAT": log_format, "PROCESSES": processes}
     given = {f"{PREFIX}{name}": value for name, value in options.items() if value is not None}
     try:
         settings = read_settings({**os.environ, **given}, FILE)
@@ -307,46 +294,6 @@ def wakeful_command() -> str:
         below_here = script.is_relative_to(Path.cwd())
         return shlex.quote(os.path.relpath(script) if below_here else str(script))
     return f"{shlex.quote(sys.executable)} -m wakeful"
-
-
-def _greet(
-    out: Output,
-    url: str,
-    db_name: str,
-    key: LocalKey,
-    sign_in_link: str | None,
-    dev_mode: DevMode | None,
-) -> None:
-    """Print the server's URL, database and key, and commands to try."""
-    wakeful = wakeful_command()
-    if url != DEFAULT_URL:
-        wakeful = f"WAKEFUL_URL={url} {wakeful}"
-    out.show(
-        {
-            "url": url,
-            "db": db_name,
-            "keyFile": str(key_file(url)),
-            "pid": os.getpid(),
-            **({"signInUrl": sign_in_link} if sign_in_link else {}),
-        },
-        Text("Wakeful is running", "bold green"),
-        page(
-            {
-                "url": Text(url, "bold"),
-                "db": db_name,
-                "key": Text(key.text, "yellow" if key.key is None else ""),
-            }
-        ),
-        *shown_link(sign_in_link),
-        *([Text(NEW_DATABASE, "green")] if dev_mode is not None and dev_mode.echoes else []),
-        Text("try", "dim"),
-        Text(f"  {wakeful} add hello --schedule 'every 10s' --message 'good morning'"),
-        Text(f"  {wakeful} run hello --wait"),
-        Text(f"  {wakeful} list"),
-        Text(f"  {wakeful} open"),
-        Text(f"  {url}/docs for the HTTP API; Ctrl-C stops", "dim"),
-        *([Text("finished runs:", "dim")] if dev_mode is not None and dev_mode.prints else []),
-    )
 
 
 def database(settings: Settings, app_name: str | None) -> str:

@@ -82,6 +82,25 @@ def check_database(address: str, latency_ms: float | None, error: str | None) ->
     return Check("database", "ok", message)
 
 
+def check_connections(limit: int, others: int, processes: int, per_process: int) -> Check:
+    """Check that the database server accepts all connections that this server may open.
+
+    `others` is the number of connections that are not its own.
+    """
+    needed = processes * per_process
+    own = f"{plural(processes, 'process', 'processes')} of this server may open {needed}"
+    message = f"the database server accepts {limit} connections; others use {others}, {own}"
+    if others + needed > limit:
+        return Check(
+            "connections",
+            "warning",
+            message,
+            "raise max_connections of PostgreSQL, or reduce --processes or ?pool_size= in WAKEFUL_DB",
+            "too-many-connections",
+        )
+    return Check("connections", "ok", message)
+
+
 def check_schema(schema: int, newest: int) -> Check:
     """Check the schema of the database against the newest that this version has."""
     if schema < newest:

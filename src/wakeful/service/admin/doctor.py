@@ -15,7 +15,9 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import NotFound, WakefulError
 from wakeful.job import Json
+from wakeful.logs import get_logger
 from wakeful.policy import DAY_MS
+from wakeful.process_share import current_share
 from wakeful.service.admin import diagnosis
 from wakeful.service.admin.chat_targets import read_chat_targets
 from wakeful.service.admin.diagnosis import Check
@@ -37,6 +39,8 @@ _STUCK_MS: Final = 60_000
 _COUNTED: Final = 10_000
 _AGENTS: Final = 20
 _NO_DATABASE: Final = "the database does not respond"
+
+log = get_logger("wakeful.doctor")
 
 
 class Doctor:
@@ -123,6 +127,7 @@ class Doctor:
         return {
             "schema": self._schema,
             "clock": self._clock,
+            "connections": self._connections,
             "work": self._work,
             **of_workspace,
             "disk": self._disk,
@@ -142,6 +147,19 @@ class Doctor:
 
     async def _schema(self) -> list[Check]:
         return [diagnosis.check_schema(await self._store.schema(), self._store.newest_schema)]
+
+    async def log_few_connections(self) -> None:
+        """Log a warning if the database server does not accept all connections that this one may open."""
+        for check in await _within("connections", self._connections):
+            if check.state == "warning":
+                log.warning("database.few_connections", error=f"{check.message}; {check.action}")
+
+    async def _connections(self) -> list[Check]:
+        use = await self._store.connection_use()
+        if use is None:
+            return []
+        count = current_share().count
+        return [diagnosis.check_connections(use.limit, use.others, count, use.per_process)]
 
     async def _clock(self) -> list[Check]:
         skew_ms = self._store.clock.now_ms() - round(1000 * time.time())

@@ -11,6 +11,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "wait_for_db": "Seconds to wait at start for an unavailable database.",
     "host": "The address to listen on.",
     "port": "The port; 0 picks a free one.",
+    "processes": "The processes of the server, which share its port.",
     "worker_port": "The port of workers, for health and metrics.",
     "worker_http": "Whether workers serve HTTP.",
     "tick_ms": "The engine's longest sleep.",

@@ -45,6 +45,15 @@ class Address(NamedTuple):
         return tuple(_host(unquote(each), "") for each in given.split(","))
 
     @property
+    def application_name(self) -> str | None:
+        """The name of connections that the address gives.
+
+        >>> address_of("postgresql://localhost/main?application_name=nightly").application_name
+        'nightly'
+        """
+        return dict(parse_qsl(urlsplit(self.dsn).query)).get("application_name")
+
+    @property
     def shown(self) -> str:
         """The address for a message: without its password."""
         names = ",".join(host.name for host in self.hosts)

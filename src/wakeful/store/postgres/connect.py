@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import asyncpg
 
 from wakeful.errors import FailedPrecondition
+from wakeful.process_share import current_share
 from wakeful.store.postgres.address import Address, Host
 from wakeful.store.postgres.builtin_types import Connection
 
@@ -44,6 +45,10 @@ class Connector:
 
     def __init__(self, address: Address) -> None:
         self._dsn = address.dsn
+        # An option of the address is the operator's own name.
+        self._named = (
+            {} if address.application_name else {"application_name": current_share().connection_name}
+        )
         self._hosts = list(address.hosts)
 
     async def connect(self, *_: object, **__: object) -> Raw:
@@ -90,6 +95,7 @@ class Connector:
             timeout=CONNECT_S,
             command_timeout=ANSWER_S,
             connection_class=Connection,
+            server_settings=self._named,
         )
         _close_if_silent(connection)
         return connection

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from wakeful.clock import Clock, SteeredClock
 from wakeful.errors import Unavailable
+from wakeful.process_share import current_share
 from wakeful.store.postgres import (
     audit,
     changelog,
@@ -34,6 +35,7 @@ from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.listener import Listener
 from wakeful.store.sql.operations import Operations
 from wakeful.store.sql.store import SqlStore
+from wakeful.store.stats import ConnectionUse
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -94,6 +96,13 @@ class PostgresStore(SqlStore["Db"]):
         if await self._pool.read(stats.is_read_only):
             await self._pool.expire()
             raise Unavailable(f"the database {self._pool.address.shown} is read-only")
+
+    async def connection_use(self) -> ConnectionUse:
+        """Return the connections of the server, and how many a process of this one opens at most."""
+        address = self._pool.address
+        name = address.application_name or current_share().server_connections
+        # One more is open for notifications.
+        return await self._pool.read(stats.connection_use, name, address.pool_size + 1)
 
     async def _number_changes(self) -> None:
         while await self._pool.read(changelog.any_unnumbered):

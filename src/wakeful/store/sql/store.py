@@ -43,7 +43,7 @@ from wakeful.store.sql.run_count_store import SqlRunCounts
 from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.sql.web_session_store import SqlWebSessions
-from wakeful.store.stats import Backlog, DueRequirement, RecentRun, WorkspaceStats
+from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.usage import Spent
 
 D = TypeVar("D")
@@ -419,3 +419,6 @@ class SqlStore(
 
     async def database_size(self) -> int:
         return await self._driver.read(self._operations.stats.database_size)
+
+    async def connection_use(self) -> ConnectionUse | None:
+        return None

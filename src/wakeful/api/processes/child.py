@@ -1,0 +1,108 @@
+"""A process of a server with several: its part of the socket, and its connection to the supervisor.
+
+The process reports its state in a pipe, and ends when the supervisor is gone: the other pipe, which the
+supervisor only holds open, is then closed. A thread waits for that, so that a process whose event loop hangs
+ends too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wakeful.api.processes.messages import Message
+from wakeful.logs import get_logger
+from wakeful.service.admin.status import Status
+
+#: Seconds between two messages of a process that works.
+_EVERY_S: Final = 5.0
+#: Seconds for the stop after the supervisor is gone.
+_STOP_S: Final = 45.0
+
+log = get_logger("wakeful.process")
+
+
+class SupervisorLink:
+    """Reports the state of this process to the supervisor, as `ServiceManager` does to systemd."""
+
+    def __init__(self, reports: int, lifeline: int, folder: Path) -> None:
+        self._reports = reports
+        self._lifeline = lifeline
+        self._folder = folder
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    def watch(self) -> None:
+        """End this process when the supervisor has ended."""
+        threading.Thread(target=self._end_with_supervisor, name="wakeful-supervisor", daemon=True).start()
+
+    def starting(self, status: str) -> None:
+        """Report what the process does before it is ready."""
+        self.send(Message("status", status))
+
+    def ready(self, status: str, health: Status) -> None:
+        """Report that the process is ready, and that it works, until `close`."""
+        self.send(Message("ready", status))
+        self._task = asyncio.create_task(self._report(health), name="wakeful-supervisor-link")
+
+    def stopping(self) -> None:
+        """Report that the process stops."""
+        if not self._stopping:
+            self._stopping = True
+            self.send(Message("stopping"))
+
+    async def close(self) -> None:
+        """Stop reporting."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    def send(self, message: Message) -> None:
+        """Send a message. The pipe is never full for long: the supervisor does nothing but read."""
+        with suppress(OSError):  # the supervisor is gone, which the thread reports
+            os.write(self._reports, message.line())
+
+    async def _report(self, health: Status) -> None:
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            try:
+                reason = await health.ready()
+            except Exception as error:  # the reports go on
+                reason = f"{type(error).__name__}: {error}"
+            # While the process stops, its loops stop too.
+            hanging = () if self._stopping else tuple(health.hanging())
+            self.send(Message("alive", reason or "", hanging))
+
+    def _end_with_supervisor(self) -> None:
+        with suppress(OSError):
+            while os.read(self._lifeline, 1):
+                pass
+        log.error("process.supervisor_ended")
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_STOP_S)
+        log.error("process.killed", reason="it did not stop in time")
+        os._exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What a process gets from its supervisor."""
+
+    number: int
+    #: whether it does what must happen once
+    first: bool
+    listener: socket.socket
+    link: SupervisorLink
+    #: the directory in which the processes exchange their metrics
+    folder: Path

@@ -1,0 +1,69 @@
+"""Which of the processes of one server this is: `wakeful serve --processes` starts several.
+
+A process knows its share from its start on: its number, which the log and the connections to the database
+show, and its part of each lane. A process that is alone has all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Final
+
+#: The number of the supervisor, which starts the others and runs no engine.
+SUPERVISOR: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessShare:
+    """The number of a process, from 1, and how many there are. The supervisor has the number 0."""
+
+    number: int = 1
+    count: int = 1
+    #: the process id of the supervisor; None: this process is alone
+    supervisor_pid: int | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether this process has no supervisor and no siblings."""
+        return self.supervisor_pid is None
+
+    def part_of(self, size: int) -> int:
+        """Return the part of a lane of that size: the parts add up to it, and each is at least 1.
+
+        >>> [ProcessShare(number, 4).part_of(30) for number in (1, 2, 3, 4)]
+        [8, 8, 7, 7]
+        >>> [ProcessShare(number, 4).part_of(2) for number in (1, 2, 3, 4)]
+        [1, 1, 1, 1]
+        """
+        whole, rest = divmod(size, self.count)
+        return max(1, whole + (1 if self.number <= rest else 0))
+
+    @property
+    def server_connections(self) -> str:
+        """The start of the names of all connections of the server that this process is part of."""
+        return f"wakeful {socket.gethostname()[:30]}:{self.supervisor_pid or os.getpid()}"
+
+    @property
+    def connection_name(self) -> str:
+        """The `application_name` of the connections of this process to the database.
+
+        >>> ProcessShare(2, 4, 71).connection_name.split(":")[1]
+        '71 process 2'
+        """
+        return self.server_connections + ("" if self.alone else f" process {self.number}")
+
+
+_share = ProcessShare()
+
+
+def current_share() -> ProcessShare:
+    """Return the share of this process."""
+    return _share
+
+
+def set_share(share: ProcessShare) -> None:
+    """Set the share of this process, before it creates anything else."""
+    global _share
+    _share = share
