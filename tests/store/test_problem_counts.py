@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.databases import Database
+import asyncpg
+
+from tests.support.databases import Database, PostgresDatabase
 from tests.support.factories import NOW, SECOND, alone, asked, ended, given_held, given_job, held
+from wakeful.process_share import current_share
 from wakeful.store.deliveries import DeliveryResult
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
@@ -64,6 +67,27 @@ async def test_recent_deliveries_are_counted_by_channel_and_state(store: Store):
 
 async def test_the_size_of_the_database_is_known(store: Store):
     assert await store.database_size() > 10_000
+
+
+async def test_the_connections_of_others_are_counted_and_our_own_are_not(store: Store, database: Database):
+    use = await store.connection_use()
+    if store.kind == "sqlite":
+        assert use is None
+        return
+    assert use is not None
+    assert use.per_process == 11
+    assert 0 <= use.others < use.limit
+    assert isinstance(database, PostgresDatabase)
+    connection = await asyncpg.connect(database.url)
+    try:
+        ours = await connection.fetchval(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE application_name = $1 AND datname = current_database()",
+            current_share().connection_name,
+        )
+    finally:
+        await connection.close()
+    assert ours >= 2, "one for notifications, and those of the pool"
 
 
 async def test_the_newest_schema_is_that_of_the_database(store: Store, database: Database):

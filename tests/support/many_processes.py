@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from tests.support import prefork
-from tests.support.command_line import Machine
+from tests.support.command_line import Machine, first_json
 from tests.support.waiting import PATIENCE, eventually
 
 #: Short leases: runs of a killed process are taken over after a second.
@@ -44,7 +45,7 @@ async def work(run):
 class ManyProcesses:
     """A running server: the pids of its processes, requests to it, and what its functions have noted."""
 
-    def __init__(self, home: Path, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, home: Path, process: subprocess.Popen[str]) -> None:
         self.home = home
         self.process = process
         self.url = ""
@@ -112,12 +113,16 @@ class ManyProcesses:
     async def states(self) -> Counter[str]:
         """Return the number of runs by state."""
         runs = await self.request("GET", "/api/workspaces/default/runs?limit=500")
-        return Counter(run["state"] for run in runs["items"])
+        return Counter(run["state"] for run in runs["runs"])
 
     async def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and return the exit code."""
         os.kill(self.pid, number)
-        return await asyncio.wait_for(self.process.wait(), PATIENCE)
+        return await self.exit_code()
+
+    async def exit_code(self) -> int:
+        """Wait for the end of the server."""
+        return await asyncio.to_thread(self.process.wait, PATIENCE)
 
 
 @asynccontextmanager
@@ -129,31 +134,32 @@ async def many_processes(
     if app is not None:
         (home / "own_app.py").write_text(app)
         arguments += ["--app", "own_app:app"]
-    with (home / "log").open("w") as log:
-        process = await asyncio.create_subprocess_exec(
-            *prefork.command("wakeful", *arguments, "--log-format", "json", *options),
-            env={**Machine(home).environment, "WAKEFUL_SECRET_KEY": "a key for tests", **environment},
-            cwd=home,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log,
-        )
+    own = {"WAKEFUL_SECRET_KEY": "a key for tests", **environment}
+    process = _start(home, [*arguments, "--log-format", "json", *options], own)
     server = ManyProcesses(home, process)
     try:
-        assert process.stdout is not None
-        said = b""
-        async with asyncio.timeout(PATIENCE):
-            while not said.endswith(b"}\n"):
-                line = await process.stdout.readline()
-                assert line, (home / "log").read_text()
-                said += line
-        started = json.loads(said)
+        started = await asyncio.to_thread(first_json, process)
         server.url, server.pid = started["url"], started["pid"]
         server.key = _read(Path(started["keyFile"]))
         yield server
     finally:
-        if process.returncode is None:
+        if process.poll() is None:
             process.kill()  # the fork server kills the supervisor, and the processes follow
-            await process.wait()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def _start(home: Path, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
+    with (home / "log").open("w") as log:
+        return subprocess.Popen(
+            prefork.command("wakeful", *arguments),
+            env={**Machine(home).environment, **environment},
+            cwd=home,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
 
 
 def _read(file: Path) -> str:

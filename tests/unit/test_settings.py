@@ -8,6 +8,7 @@ import pytest
 
 from wakeful.errors import InvalidArgument
 from wakeful.settings import Settings, read_settings
+from wakeful.usable_cores import usable_cores
 
 
 def test_every_setting_has_its_default():
@@ -20,6 +21,14 @@ def test_the_environment_overrides_the_file(tmp_path: Path):
     settings = read_settings({"WAKEFUL_PORT": "2"}, file)
     assert (settings.tick_ms, settings.port) == (200, 2)
     assert settings.tz_allowlist == ("UTC", "Europe/Berlin")
+
+
+def test_the_number_of_processes_is_a_number_or_that_of_the_usable_cores():
+    assert read_settings({"WAKEFUL_PROCESSES": "4"}).processes == 4
+    assert read_settings({"WAKEFUL_PROCESSES": "auto"}).processes == usable_cores()
+    for wrong, reason in (("0", "the minimum is 1"), ("many", "not a whole number or auto")):
+        with pytest.raises(InvalidArgument, match=reason):
+            read_settings({"WAKEFUL_PROCESSES": wrong})
 
 
 def test_commands_are_comma_separated(tmp_path: Path):

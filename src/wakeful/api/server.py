@@ -92,7 +92,7 @@ async def serve(
             async with _exchanged_metrics(child, http_app, app), http:
                 stop = _stopper(http, manager, once=child is not None)
                 app.on_error = stop
-                with _signals(stop):
+                with _signals(stop, keep=child is not None):
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
                     manager.ready(f"serving at {http.url}", app.services.status)
                     started(http.url, app)
@@ -346,14 +346,16 @@ def _stopper(
 
 
 @contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
+def _signals(stop: Callable[[], None], *, keep: bool = False) -> Iterator[None]:
+    """Stop at SIGINT and SIGTERM. `keep`: until the event loop ends, so that a later signal does not kill."""
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
             # Not available outside of the main thread or on Windows: there a signal ends the process.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, stop)
-                stack.callback(loop.remove_signal_handler, number)
+                if not keep:
+                    stack.callback(loop.remove_signal_handler, number)
         yield
 
 

@@ -361,6 +361,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "READ_ONLY": [],
         "EXPIRED_LEASES": ["ws-5", NOW],
         "SIZE": [],
+        "CONNECTION_USE": ["wakeful host:1"],
         "DEAD_LETTERS": ["ws-0", BATCH],
         "ALL_DEAD_LETTERS": [BATCH],
         "DELIVERIES": [FIRST_ID, BATCH, "ws-1"],

@@ -145,6 +145,15 @@ def test_settings_that_are_unsafe_together(
     assert _state(rules.check_settings(public, private_targets, key_is_set, one_machine)) == state
 
 
+def test_a_database_server_with_too_few_connections_is_a_warning():
+    assert _state(rules.check_connections(97, 53, 4, 11)) == "ok"
+    few = rules.check_connections(97, 54, 4, 11)
+    assert (few.state, few.runbook) == ("warning", "too-many-connections")
+    assert few.message == (
+        "the database server accepts 97 connections; others use 54, 4 processes of this server may open 44"
+    )
+
+
 def test_an_unknown_check_does_not_change_the_result():
     ok, unknown = Check("a", "ok", ""), rules.check_failed("b", "the database does not respond")
     assert rules.worst([ok, unknown]) == "ok"

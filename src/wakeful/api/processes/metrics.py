@@ -53,7 +53,7 @@ GAUGES: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
     "process_resident_memory_bytes": sum,
     "process_open_fds": sum,
     "process_max_fds": sum,
-    "process_start_time_seconds": min,
+    "process_start_time_seconds": max,  # it changes with each restart
 }
 
 

@@ -75,7 +75,9 @@ class MetricsExchange:
         try:
             new.write_text(json.dumps(to_json(lasting(snapshot))), encoding="utf-8")
             os.replace(new, file)
-        except OSError as error:  # the directory is gone, or the disk is full
+        except FileNotFoundError:  # the supervisor has ended, and this process will
+            pass
+        except OSError as error:
             log.warning("metrics.not_written", error=str(error))
         return snapshot
 

@@ -85,6 +85,7 @@ class Supervisor:
         self._started = started
         self._status = status
         self._shown = ""
+        self._alive_at = 0.0
         self._processes = [_Process(number) for number in range(1, count + 1)]
         self._prepared: Mapping[str, str | bool | None] | None = None
         self._announced = False
@@ -264,7 +265,10 @@ class Supervisor:
 
     def _report(self) -> None:
         """Tell the service manager that this process works, and the state of the others if it has changed."""
-        self._manager.alive()
+        watchdog_s, now = self._manager.watchdog_s, time.monotonic()
+        if watchdog_s is not None and self._announced and now - self._alive_at >= watchdog_s / 2:
+            self._alive_at = now
+            self._manager.alive()
         problem = next((each.problem for each in self._processes if each.problem), "")
         status = problem or (self._status if self._announced else "starting")
         if self._stop_until is None and status != self._shown:

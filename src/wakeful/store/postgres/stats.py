@@ -71,14 +71,15 @@ DUE_REQUIREMENTS: Final = """
     SELECT requires, requires_version, count(*), min(due_at) FROM live_runs
     WHERE due_at <= $1 AND requires <> '' AND NOT is_pull GROUP BY 1, 2 ORDER BY 4"""
 SIZE: Final = "SELECT pg_database_size(current_database())"
-#: statistics of the server: a row for each database, and one for each connection
+#: the connections of the server, which is the view pg_stat_activity without the names of databases and roles
 CONNECTION_USE: Final = """
     SELECT current_setting('max_connections')::integer
             - current_setting('superuser_reserved_connections')::integer
             - coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::integer,
-        (SELECT sum(numbackends) FROM pg_stat_database)::integer - (
-            SELECT count(*) FROM pg_stat_activity
-            WHERE application_name = $1 OR starts_with(application_name, $1 || ' '))::integer"""
+        count(*)::integer
+    FROM pg_stat_get_activity(NULL)
+    WHERE datid IS NOT NULL
+        AND NOT coalesce(application_name = $1 OR starts_with(application_name, $1 || ' '), false)"""
 
 #: jobs_name: the part of the workspace, or of the agent; the row of each job
 TIMINGS: Final = """
@@ -155,7 +156,7 @@ async def connection_use(db: Db, name: str, per_process: int) -> ConnectionUse:
     """Return the connections of the server; those of this name, or of it and more, are not of others."""
     row = await db.fetchrow(CONNECTION_USE, name)
     assert row is not None
-    return ConnectionUse(row[0], max(0, row[1]), per_process)
+    return ConnectionUse(row[0], row[1], per_process)
 
 
 async def timings_page(
