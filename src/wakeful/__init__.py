@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
     from wakeful.signals import Signal
     from wakeful.suggestions_api import SuggestionsApi
-    from wakeful.target import Chat, Command, Echo, Function, Webhook
+    from wakeful.target import Chat, Command, Echo, Function, Queue, Webhook
 
 __version__ = "0.1.0"
 
@@ -96,6 +96,7 @@ __all__ = [
     "Page",
     "Permanent",
     "PermissionDenied",
+    "Queue",
     "ResourceExhausted",
     "Revision",
     "Run",
@@ -167,6 +168,6 @@ if not TYPE_CHECKING:
             "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
             "wakeful.signals": ["Signal"],
             "wakeful.suggestions_api": ["SuggestionsApi"],
-            "wakeful.target": ["Chat", "Command", "Echo", "Function", "Webhook"],
+            "wakeful.target": ["Chat", "Command", "Echo", "Function", "Queue", "Webhook"],
         },
     )

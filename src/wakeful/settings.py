@@ -34,6 +34,7 @@ _NAMED: Final = ("lanes", "channels", "chat_keys", "chat_hosts", "chat_models")
 #: the format of an API key: 32 random bytes in URL-safe base64
 API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 _PUBLIC_URL: Final = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+_NATS_URL: Final = re.compile(r"(nats|tls|ws|wss)://[^\s,]+")
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"0", "false", "no", "off", ""})
@@ -84,6 +85,19 @@ class Settings:
     commands: tuple[str, ...] = ()
     #: the environment names that jobs may set for their commands, comma-separated: `JOB_*`, `REPORT_TO`
     command_env: tuple[str, ...] = ("JOB_*",)
+    #: the NATS servers of queue targets, comma-separated: `nats://127.0.0.1:4222`; empty: none
+    nats_url: tuple[str, ...] = field(default=(), repr=False)
+    #: the path of a NATS credentials file
+    nats_creds: str | None = None
+    #: PEM files for TLS to NATS: the CA of the servers, and the certificate of this client with its key
+    nats_tls_ca: str | None = None
+    nats_tls_cert: str | None = None
+    nats_tls_key: str | None = None
+    #: the subjects that jobs may name, comma-separated: `reports.daily`, `orders.>`
+    nats_subjects: tuple[str, ...] = ()
+    #: whether missing streams are created, and how many copies each one has
+    nats_create_streams: bool = True
+    nats_replicas: int = 1
     #: the format and the least level of the log on stderr
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -157,6 +171,7 @@ _MINIMUM: Final = {
     "session_idle_hours": 1,
     "session_max_hours": 1,
     "ping_ms": 100,
+    "nats_replicas": 1,
 }
 #: the maximum of numbers
 _MAXIMUM: Final = {
@@ -166,6 +181,7 @@ _MAXIMUM: Final = {
     "metrics_agents": 1_000,
     "session_idle_hours": 8_760,
     "session_max_hours": 8_760,
+    "nats_replicas": 5,
 }
 
 
@@ -295,4 +311,7 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
         raise InvalidArgument(f"{name}: '{text}' is not a URL such as https://wakeful.example.com")
     if kind is str:
         return text.rstrip("/") if key == "public_url" else text
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if key == "nats_url" and not all(map(_NATS_URL.fullmatch, parts)):  # not shown: it may have a password
+        raise InvalidArgument(f"{name}: write addresses such as nats://127.0.0.1:4222")
+    return parts

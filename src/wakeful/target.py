@@ -131,4 +131,31 @@ class Chat:
         return {"kind": "chat", "url": self.url, "model": self.model, **given}
 
 
-Target = Webhook | Function | Command | Chat | Echo
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A message in NATS JetStream. A worker takes it and reports the result.
+
+    >>> Queue(function="digest").to_json()
+    {'kind': 'queue', 'function': 'digest'}
+    """
+
+    #: None: the subject of the workspace, which `wakeful worker --nats` reads
+    subject: str | None = None
+    #: the function that `wakeful worker --nats` calls; None: that of the name of the job
+    function: str | None = None
+    #: the stream of the subject; None: the one that has it
+    stream: str | None = None
+    headers: Mapping[str, str] | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the target as it is in a job document."""
+        fields: dict[str, Json] = {
+            "subject": self.subject,
+            "function": self.function,
+            "stream": self.stream,
+            "headers": dict(self.headers) if self.headers else None,
+        }
+        return {"kind": "queue", **{name: value for name, value in fields.items() if value is not None}}
+
+
+Target = Webhook | Function | Command | Chat | Queue | Echo

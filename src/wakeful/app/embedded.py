@@ -40,6 +40,7 @@ from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.echo import EchoLauncher
 from wakeful.launch.encryption_key_file import keyring_for
 from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.queue.launcher import queue_launcher
 from wakeful.launch.secrets import RunSecrets
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.launch.workflow import WorkflowLauncher
@@ -133,8 +134,17 @@ class Wakeful:
         )
         self._channels = Channels(settings.channels)
         chat = chat_launcher(settings, guard, self.store.clock, metrics.record_chat)
+        queue = queue_launcher(settings)
         self._launchers = LauncherRegistry(
-            [self._functions, webhooks, programs, chat, EchoLauncher(), ChannelLauncher(self._channels)]
+            [
+                self._functions,
+                webhooks,
+                programs,
+                chat,
+                queue,
+                EchoLauncher(),
+                ChannelLauncher(self._channels),
+            ]
         )
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
         self._config = _part_of(config or _config(settings), current_share())
@@ -222,6 +232,11 @@ class Wakeful:
             return function
 
         return register
+
+    @property
+    def functions(self) -> FunctionLauncher:
+        """The registered functions, for a program that executes runs without this scheduler."""
+        return self._functions
 
     def agent(self, cls: A) -> A:
         """Register an agent class: `app.agent(DailyReport)`, or as a decorator.

@@ -15,6 +15,7 @@ _TITLES: Final = {
     "agent": "Agent: a signal to an agent class",
     "command": "Command: a program on the server",
     "chat": "Chat: a turn of a model",
+    "queue": "Queue: a message in NATS JetStream",
     "workflow": "Workflow: a stored DAG",
     "echo": "Echo: succeeds at once, to try out schedules",
     "pull": "Pull: an executor claims the runs",
@@ -63,6 +64,18 @@ _PARTS: Final[Mapping[str, tuple[Control, ...]]] = {
         Control("maxSteps", "Max rounds of tool calls", "number", placeholder="8"),
         Control("tools", "May schedule work", "choice", words=_YES_NO),
         Control("options", "Further fields of the request", "json", placeholder='{"top_p": 0.9}'),
+    ),
+    "queue": (
+        Control(
+            "subject", "Subject", "line", placeholder="reports.daily",
+            hint="The operator allows subjects. Empty: that of the workspace, for wakeful worker --nats.",
+        ),
+        Control("function", "Function", "line", hint="Empty: that of the name of the job."),
+        Control("stream", "Stream", "line", hint="Empty: the stream that has the subject."),
+        Control(
+            "headers", "Headers", "headers", hint="One per line, as in x-team: news.", separator=":",
+            placeholder="x-team: news",
+        ),
     ),
     "workflow": (
         Control("workflowId", "Workflow", "line"),
@@ -140,5 +153,7 @@ def _fits(part: Control, value: Json) -> bool:
 def _summary(target: Json) -> str:
     if not isinstance(target, dict):
         return ""
-    detail = target.get("url") or target.get("name") or target.get("workflowId") or ""
+    detail = (
+        target.get("url") or target.get("name") or target.get("workflowId") or target.get("subject") or ""
+    )
     return f"{target.get('kind')} {detail}".strip()

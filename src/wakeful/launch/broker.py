@@ -12,6 +12,7 @@ run that has ended, is refused and changes nothing.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -25,6 +26,7 @@ from wakeful.outcome import AwaitingCallback
 
 ReportStatus = Literal["running", "succeeded", "failed"]
 
+_REASON: Final = re.compile(r"[a-z_]{1,64}")
 _STATUSES: Final[tuple[str, ...]] = get_args(ReportStatus)
 
 
@@ -127,6 +129,9 @@ def read_report(data: bytes) -> Report:
         not isinstance(retry_after_ms, int) or isinstance(retry_after_ms, bool) or retry_after_ms < 0
     ):
         raise InvalidArgument("retryAfterMs: write a whole number of milliseconds")
+    reason = value.get("reason")
+    if reason is not None and (not isinstance(reason, str) or not _REASON.fullmatch(reason)):
+        raise InvalidArgument("reason: write lowercase letters and _, such as 'no_disk'")
     output, evidence, evidence_error = value.get("output"), None, None
     if value.get("evidence") is not None:
         try:
@@ -144,6 +149,7 @@ def read_report(data: bytes) -> Report:
         evidence_error,
         bool(permanent),
         None if retry_after_ms is None else min(retry_after_ms, MAX_RETRY_AFTER_MS),
+        reason,
     )
 
 

@@ -48,7 +48,7 @@ def add_secrets(values: Iterable[str | None]) -> None:
 
 def secrets_of(settings: Settings) -> list[str | None]:
     """Return the values of the settings that are credentials, and their parts."""
-    urls = [settings.db, settings.ping_url or "", settings.jwks_url or ""]
+    urls = [settings.db, settings.ping_url or "", settings.jwks_url or "", *settings.nats_url]
     return [
         *(settings.secret_key or "").split(","),
         settings.admin_key,

@@ -18,10 +18,11 @@ from wakeful.document import payload_to_text, read_definition, write_definition
 from wakeful.document.target import TARGET_FIELDS
 from wakeful.document.values import compact
 from wakeful.duration import spell_duration
-from wakeful.errors import InvalidArgument, PermissionDenied
+from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
 from wakeful.ids import new_id
 from wakeful.job import Definition, JobRecord, Json, Work, check_slug, inherit
 from wakeful.launch.port import Launch, SealedSecrets
+from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import RunSecrets, format_secret, new_secret
 from wakeful.launch.webhook import Exchange, WebhookLauncher
 from wakeful.service.agents.inheritance import signed_by_agent
@@ -42,6 +43,8 @@ PER_MINUTE: Final = 30
 MAX_WAIT_MS: Final = 30_000
 #: The fields of a job that determine a test.
 FIELDS: Final = ("name", "payload", "message", "timeout", "timeoutMs", "lane", *TARGET_FIELDS)
+#: Seconds to wait for a connection to a broker.
+_CONNECT_S: Final = 3.0
 _UNNAMED: Final = "test"
 _ADVICE: Final = {
     401: "check the headers of the target, and that the receiver verifies signatures with this secret",
@@ -202,6 +205,8 @@ class TargetTests:
                 return TargetTest(
                     kind, True, f"{place} has {requirement.description}; a test does not run it"
                 )
+            case "queue":
+                return await self._queue()
             case "command":
                 text = "the operator allows this command; a test does not run it"
             case "chat":
@@ -212,6 +217,17 @@ class TargetTests:
             case _:
                 text = "each run succeeds at once, with its message or payload as output"
         return TargetTest(kind, True, text)
+
+    async def _queue(self) -> TargetTest:
+        launcher = self._launchers.launcher("queue")
+        if not isinstance(launcher, QueueLauncher):
+            raise InvalidArgument("target: no launcher for 'queue' here")
+        try:
+            await launcher.connection.client(_CONNECT_S)
+        except Unavailable as error:
+            return TargetTest("queue", False, f"{error.message}; check the server and WAKEFUL_NATS_URL")
+        server = launcher.connection.server
+        return TargetTest("queue", True, f"NATS at {server} is connected; a test publishes nothing")
 
     async def _pull(self, workspace: str, agent: str, work: Work) -> TargetTest:
         seen_ms = await self._executors.last_seen_ms(workspace, agent, work.lane)

@@ -1,0 +1,1 @@
+"""Queue targets: messages in NATS JetStream, and the workers that take them."""

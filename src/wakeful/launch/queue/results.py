@@ -1,0 +1,155 @@
+"""Receives what workers report about runs, from the stream of results.
+
+All replicas share one consumer, so each report goes to one of them. It is acknowledged after it was applied
+or refused. If it cannot be applied now, because the database is unavailable, it is delivered again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.launch.broker import Report, ReportResult, read_report
+from wakeful.launch.queue.connection import NatsConnection
+from wakeful.launch.queue.message import REPLY, workspace_of
+from wakeful.launch.queue.streams import consumer_config, create_stream
+from wakeful.launch.queue.target import RESULT_STREAM, RESULT_SUBJECT
+from wakeful.logs import get_logger
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+CONSUMER: Final = "wakeful-replicas"
+#: How many reports are applied at once.
+_BATCH: Final = 50
+#: Seconds for which a request for reports waits.
+_FETCH_S: Final = 5.0
+#: Seconds until a report that could not be applied is delivered again: the first time, and at most.
+_RETRY_S: Final = 2.0
+_MAX_RETRY_S: Final = 60.0
+#: Seconds between two attempts to subscribe.
+_PAUSE_S: Final = 1.0
+_INBOX: Final = "_INBOX."
+
+log = get_logger("wakeful.queue")
+
+
+class ResultConsumer:
+    """Receives reports and applies them with `apply`."""
+
+    def __init__(
+        self,
+        connection: NatsConnection,
+        apply: Callable[[Report], Awaitable[ReportResult]],
+        create_streams: bool,
+        replicas: int,
+    ) -> None:
+        self._connection = connection
+        self._apply = apply
+        self._create_streams = create_streams
+        self._replicas = replicas
+        self._task: asyncio.Task[None] | None = None
+        self._applying: set[asyncio.Task[None]] = set()
+        #: why no reports are received; None: they are
+        self.error: str | None = "it has not subscribed yet"
+
+    def start(self) -> None:
+        """Begin to receive reports."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._receive(), name="wakeful-results")
+
+    async def stop(self) -> None:
+        """Receive no more reports, and finish those that are being applied."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._applying:
+            await asyncio.wait(self._applying, timeout=_FETCH_S)
+
+    async def _receive(self) -> None:
+        while True:
+            try:
+                js = await self._connection.jetstream(_FETCH_S)
+                await self._consume(js)
+            except Exception as error:
+                cause = error.message if isinstance(error, WakefulError) else f"{error}"
+                if self._connection.connected and cause != self.error:
+                    log.warning("queue.results_unavailable", error=cause)
+                self.error = cause
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _consume(self, js: JetStreamContext) -> None:
+        """Subscribe, and apply reports until the connection ends."""
+        import nats.errors
+
+        subject = f"{RESULT_SUBJECT}.>"
+        if self._create_streams:
+            await create_stream(js, RESULT_STREAM, subject, self._replicas)
+        config = consumer_config(CONSUMER, subject)
+        subscription = await js.pull_subscribe(subject, durable=CONSUMER, stream=RESULT_STREAM, config=config)
+        self.error = None
+        while self._connection.connected:
+            free = _BATCH - len(self._applying)
+            if free <= 0:
+                await asyncio.wait(self._applying, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            try:
+                messages = await subscription.fetch(free, timeout=_FETCH_S)
+            except nats.errors.TimeoutError:
+                continue
+            for message in messages:
+                task = asyncio.create_task(self._handle(message), name="wakeful-result")
+                self._applying.add(task)
+                task.add_done_callback(self._applying.discard)
+
+    async def _handle(self, message: Msg) -> None:
+        """Apply a report and acknowledge it. If the acknowledgement is lost, its repetition is refused."""
+        try:
+            report = read_report(message.data)._replace(workspace=workspace_of(message.subject))
+        except InvalidArgument as error:
+            log.warning("queue.report_invalid", subject=message.subject, error=error.message)
+            await self._settle(message.term())
+            return
+        try:
+            result = await self._apply(report)
+        except Exception as error:
+            delay_s = min(_RETRY_S * 2 ** min(_deliveries(message) - 1, 10), _MAX_RETRY_S)
+            if isinstance(error, WakefulError):
+                log.warning(
+                    "queue.report_delayed", run_id=report.run_id, attempt=report.attempt, error=error.message,
+                    retry_s=delay_s,
+                )  # fmt: skip
+            else:
+                log.exception("queue.report_error", run_id=report.run_id, attempt=report.attempt)
+            await self._settle(message.nak(delay=delay_s))
+            return
+        await self._settle(message.ack())
+        await self._answer(message, result)
+
+    async def _answer(self, message: Msg, result: ReportResult) -> None:
+        """Tell the worker whether its report was applied, if it wants to know."""
+        reply = (message.headers or {}).get(REPLY)
+        if reply and reply.startswith(_INBOX):
+            content = {"applied": result.applied, **({"why": result.why} if result.why else {})}
+            with contextlib.suppress(Exception):
+                client = await self._connection.client()
+                await client.publish(reply, json.dumps(content).encode())
+
+    @staticmethod
+    async def _settle(call: Awaitable[object]) -> None:
+        """Acknowledge. If the connection ended, the report is delivered again, and refused."""
+        with contextlib.suppress(Exception):
+            await call
+
+
+def _deliveries(message: Msg) -> int:
+    try:
+        return message.metadata.num_delivered or 1
+    except Exception:
+        return 1

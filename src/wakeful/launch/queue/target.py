@@ -1,0 +1,155 @@
+"""The fields of a queue target, and the subjects that a job may use. Pure.
+
+    {"kind": "queue", "subject": "reports.daily", "stream": "REPORTS", "headers": {…}, "function": "digest"}
+
+Servers and credentials are settings of the operator and never part of a target. Without `subject` the message
+goes to the subject of its workspace, which `wakeful worker --nats` reads. Any other subject must be allowed
+by the operator (`WAKEFUL_NATS_SUBJECTS`): a message could otherwise reach every service on the same server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+
+#: The stream of messages that name no subject, and the beginning of their subjects.
+WORK_STREAM: Final = "WAKEFUL_WORK"
+WORK_SUBJECT: Final = "wakeful.work"
+#: The stream of what workers report, and the beginning of its subjects.
+RESULT_STREAM: Final = "WAKEFUL_RESULTS"
+RESULT_SUBJECT: Final = "wakeful.results"
+
+_FIELDS: Final = ("subject", "stream", "headers", "function")
+_SUBJECT: Final = re.compile(r"[!-)+-=?-~]+")  # printable ASCII without a space and the wildcards
+_STREAM: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME: Final = re.compile(r"[!-9;-~]+")  # printable ASCII without a space and the colon
+_MAX_SUBJECT: Final = 255
+_MAX_HEADERS: Final = 32
+_MAX_HEADER: Final = 4_096
+_MAX_FUNCTION: Final = 255
+#: Subjects of NATS and of Wakeful itself.
+_RESERVED_SUBJECT: Final = re.compile(r"(\$|_inbox|wakeful(\.|$)).*", re.IGNORECASE)
+#: Headers that a job cannot set.
+_RESERVED_HEADER: Final = re.compile(
+    r"(x-wakeful|nats)-.*|traceparent|tracestate|content-type", re.IGNORECASE
+)
+
+
+class QueueTarget(NamedTuple):
+    """A queue target."""
+
+    #: None: the subject of the run's workspace
+    subject: str | None = None
+    #: None: the stream that has the subject
+    stream: str | None = None
+    headers: Mapping[str, str] = {}
+    #: the function that `wakeful worker --nats` calls; None: that of the name of the job
+    function: str | None = None
+
+
+def read_queue(target: Mapping[str, Json], allowed: Sequence[str]) -> QueueTarget:
+    """Return a queue target, or raise InvalidArgument. `allowed` are the subjects that jobs may name.
+
+    >>> read_queue({"kind": "queue", "subject": "reports.daily"}, ["reports.>"]).subject
+    'reports.daily'
+    >>> read_queue({"kind": "queue", "subject": "orders.new"}, ["reports.>"])
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: target: jobs may not use the subject 'orders.new'; the operator sets \
+WAKEFUL_NATS_SUBJECTS
+    """
+    unknown = sorted(target.keys() - {"kind", *_FIELDS})
+    if unknown:
+        raise InvalidArgument(
+            f"target: a queue target has no field '{unknown[0][:64]}'; it has {', '.join(_FIELDS)}"
+        )
+    subject, stream, function = target.get("subject"), target.get("stream"), target.get("function")
+    if subject is not None:
+        _check_subject(subject, allowed)
+    if stream is not None and (not isinstance(stream, str) or not _STREAM.fullmatch(stream)):
+        raise InvalidArgument("target: stream has 1 to 64 letters, digits, - and _, such as 'REPORTS'")
+    if stream is not None and subject is None:
+        raise InvalidArgument("target: a stream needs a subject; set the subject too")
+    if function is not None and (not isinstance(function, str) or not 0 < len(function) <= _MAX_FUNCTION):
+        raise InvalidArgument("target: function is the name of a function, such as 'digest'")
+    return QueueTarget(subject, stream, _headers(target.get("headers")), function)  # type: ignore[arg-type]
+
+
+def subject_matches(subject: str, pattern: str) -> bool:
+    """Return whether a NATS pattern has a subject. `*` is one token, and `>` at the end is one or more.
+
+    >>> [subject_matches("a.b.c", each) for each in ("a.b.c", "a.*.c", "a.>", "a.b", "a.b.c.>")]
+    [True, True, True, False, False]
+    """
+    tokens, wanted = subject.split("."), pattern.split(".")
+    for number, token in enumerate(wanted):
+        if token == ">":
+            return len(tokens) > number
+        if number >= len(tokens) or token not in ("*", tokens[number]):
+            return False
+    return len(tokens) == len(wanted)
+
+
+def stream_of(target: QueueTarget) -> tuple[str, str]:
+    """Return the name and the subject of the stream to create for a target.
+
+    >>> stream_of(QueueTarget()), stream_of(QueueTarget("reports.daily"))
+    (('WAKEFUL_WORK', 'wakeful.work.>'), ('REPORTS_DAILY', 'reports.daily'))
+    """
+    if target.subject is None:
+        return WORK_STREAM, f"{WORK_SUBJECT}.>"
+    return target.stream or name_of(target.subject).upper(), target.subject
+
+
+def name_of(subject: str) -> str:
+    """Return a subject as a part of the name of a stream or a consumer.
+
+    >>> name_of("wakeful.work.>")
+    'wakeful_work_all'
+    """
+    text = subject.replace(">", "all").replace("*", "any")
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text)[:64]
+
+
+def _check_subject(subject: Json, allowed: Iterable[str]) -> None:
+    if (
+        not isinstance(subject, str)
+        or not _SUBJECT.fullmatch(subject)
+        or len(subject) > _MAX_SUBJECT
+        or "" in subject.split(".")
+    ):
+        raise InvalidArgument(
+            "target: subject is words joined by dots, without spaces and wildcards, such as 'reports.daily'"
+        )
+    if _RESERVED_SUBJECT.fullmatch(subject):
+        raise InvalidArgument(f"target: the subject '{subject[:64]}' is reserved; choose another one")
+    if not any(subject_matches(subject, pattern) for pattern in allowed):
+        raise InvalidArgument(
+            f"target: jobs may not use the subject '{subject[:64]}'; the operator sets WAKEFUL_NATS_SUBJECTS"
+        )
+
+
+def _headers(value: Json) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or len(value) > _MAX_HEADERS:
+        raise InvalidArgument(
+            f"target: headers is an object with at most {_MAX_HEADERS} names and text values"
+        )
+    for name, text in value.items():
+        if not _NAME.fullmatch(name) or _RESERVED_HEADER.fullmatch(name):
+            raise InvalidArgument(
+                f"target: a job cannot set the header '{name[:64]}'; it is reserved, or not valid"
+            )
+        if (
+            not isinstance(text, str)
+            or len(text) > _MAX_HEADER
+            or not (text.isascii() and text.isprintable())
+        ):
+            raise InvalidArgument(
+                f"target: the header '{name[:64]}' is not one line of ASCII, at most {_MAX_HEADER} characters"
+            )
+    return {name: str(text) for name, text in value.items()}

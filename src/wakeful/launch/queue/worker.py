@@ -1,0 +1,306 @@
+"""A worker for the messages of queue targets: calls registered functions and reports the results.
+
+Each message is acknowledged after its outcome is in the stream of results. If the worker dies, NATS delivers
+the message to another one. A message whose run was stopped, has timed out, or is at a later attempt is not
+executed: the worker reports the start first, and a replica refuses it. The worker does not retry: the policy
+of the job decides that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
+from wakeful.launch.broker import Report, ReportResult
+from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
+from wakeful.launch.queue.connection import NatsConnection
+from wakeful.launch.queue.message import (
+    MESSAGE_ID,
+    REPLY,
+    launch_of,
+    report_body,
+    result_id,
+    result_subject,
+)
+from wakeful.launch.queue.streams import ACK_WAIT_S, consumer_config, create_stream
+from wakeful.launch.queue.target import WORK_STREAM, WORK_SUBJECT, name_of
+from wakeful.logs import get_logger
+from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.js import JetStreamContext
+
+#: The subjects of messages that name none.
+ALL_WORK: Final = f"{WORK_SUBJECT}.>"
+#: Seconds for which a request for messages waits.
+_FETCH_S: Final = 5.0
+#: Seconds for which the worker waits for the answer to a report. Without one it goes on.
+_ANSWER_S: Final = 5.0
+#: Seconds until a message is delivered again whose function this worker does not have.
+_UNKNOWN_S: Final = 10.0
+_PAUSE_S: Final = 1.0
+_CONFIRM_S: Final = 5.0
+
+log = get_logger("wakeful.queue")
+
+
+class WorkerOptions(NamedTuple):
+    """What a worker takes, and how much at once."""
+
+    subject: str = ALL_WORK
+    #: None: the stream that has the subject
+    stream: str | None = None
+    concurrency: int = 10
+    #: seconds that running functions have to end when the worker stops
+    grace_s: float = 10.0
+    create_streams: bool = True
+    replicas: int = 1
+    #: seconds after which a message is delivered again if its worker is silent
+    ack_wait_s: float = ACK_WAIT_S
+
+
+class _Refused(Exception):
+    """A replica refused a report: the run has ended, or is at another attempt."""
+
+
+class QueueWorker:
+    """Takes messages and executes them until it is stopped."""
+
+    def __init__(
+        self, connection: NatsConnection, functions: FunctionLauncher, options: WorkerOptions
+    ) -> None:
+        self._connection = connection
+        self._functions = functions
+        self._options = options
+        self._heartbeat_s = options.ack_wait_s / 3
+        self._running: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        #: whether it takes messages
+        self.ready = False
+
+    @property
+    def running(self) -> int:
+        """The number of messages that it executes."""
+        return len(self._running)
+
+    def stop(self) -> None:
+        """Take no more messages, and end `run` when those that are running have ended."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Take and execute messages until `stop`. Returns when all of them are settled."""
+        await self._connection.open()
+        await self._functions.open()
+        taking = asyncio.create_task(self._take(), name="wakeful-queue")
+        try:
+            await self._stopping.wait()
+        finally:
+            self.ready = False
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+            await self._drain()
+            await self._functions.close()
+            await self._connection.close()
+
+    async def _drain(self) -> None:
+        """Let running functions end in the grace period; the messages of others go to other workers."""
+        if self._running:
+            log.info("queue.draining", running=len(self._running))
+            await asyncio.wait(self._running, timeout=self._options.grace_s)
+        for task in self._running:
+            task.cancel()
+        if self._running:
+            await asyncio.wait(self._running, timeout=_CONFIRM_S)
+
+    async def _take(self) -> None:
+        shown = ""
+        while True:
+            try:
+                await self._consume(await self._connection.jetstream(_FETCH_S))
+            except Exception as error:
+                cause = error.message if isinstance(error, WakefulError) else f"{error}"
+                if self._connection.connected and cause != shown:
+                    log.warning("queue.work_unavailable", subject=self._options.subject, error=cause)
+                shown = cause
+            self.ready = False
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _consume(self, js: JetStreamContext) -> None:
+        """Subscribe, and take messages until the connection ends."""
+        import nats.errors
+
+        options = self._options
+        if options.create_streams and options.subject == ALL_WORK:
+            await create_stream(js, WORK_STREAM, ALL_WORK, options.replicas)
+        stream = options.stream or await js.find_stream_name_by_subject(options.subject)
+        durable = f"wakeful-worker-{name_of(options.subject)}"
+        config = consumer_config(durable, options.subject, options.ack_wait_s)
+        subscription = await js.pull_subscribe(options.subject, durable=durable, stream=stream, config=config)
+        log.info("queue.taking", subject=options.subject, stream=stream, concurrency=options.concurrency)
+        self.ready = True
+        while self._connection.connected:
+            free = options.concurrency - len(self._running)
+            if free <= 0:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                continue
+            try:
+                messages = await subscription.fetch(free, timeout=_FETCH_S)
+            except nats.errors.TimeoutError:
+                continue
+            for message in messages:
+                task = asyncio.create_task(self._handle(message), name="wakeful-message")
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+
+    async def _handle(self, message: Msg) -> None:
+        try:
+            run = launch_of(message.data, message.headers)
+        except InvalidArgument as error:
+            log.warning("queue.message_invalid", subject=message.subject, error=error.message)
+            await self._reply(message, b"+TERM")
+            return
+        if run.target.get("name") not in self._functions:
+            log.warning(
+                "queue.function_unknown",
+                **run.log_fields,
+                function=run.target.get("name"),
+                retry_s=_UNKNOWN_S,
+            )
+            await self._put_back(message, _UNKNOWN_S)
+            return
+        try:
+            await self._execute(run, message)
+        except _Refused as refused:
+            log.info("queue.refused", **run.log_fields, reason=str(refused))
+            await self._reply(message, b"+ACK")
+        except asyncio.CancelledError:  # the worker stops
+            log.warning("queue.put_back", **run.log_fields, reason="the worker stops")
+            await self._put_back(message, 0)
+        except Unavailable as error:
+            log.warning("queue.put_back", **run.log_fields, reason=error.message)
+            await self._put_back(message, _UNKNOWN_S)
+        except Exception:  # an error in this program: another worker tries it
+            log.exception("queue.error", **run.log_fields)
+            await self._put_back(message, _UNKNOWN_S)
+
+    async def _execute(self, run: Launch, message: Msg) -> None:
+        """Report the start, call the function, report the outcome, acknowledge the message."""
+        answer = await self._report(Report(run.id, run.attempt, "running"), run.workspace, wait=True)
+        if answer is not None and not answer.applied:
+            raise _Refused(answer.why)
+        call = asyncio.create_task(self._call(run), name=f"wakeful-run-{run.id}")
+        beating = asyncio.create_task(self._beat(run, message), name="wakeful-progress")
+        try:
+            await asyncio.wait({call, beating}, return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():  # only a refusal ends the heartbeats
+                await beating
+            outcome = await call
+            if not isinstance(outcome, AwaitingCallback):
+                await self._deliver(report_of(run, outcome), run.workspace)
+            await self._reply(message, b"+ACK")
+        finally:
+            for task in (call, beating):
+                task.cancel()
+            await asyncio.gather(call, beating, return_exceptions=True)
+
+    async def _call(self, run: Launch) -> Outcome:
+        limit_ms = run.timeout_ms or DEFAULT_TIMEOUT_MS
+        try:
+            async with asyncio.timeout(limit_ms / 1000) as limit:
+                return await self._functions.start(run)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+
+    async def _beat(self, run: Launch, message: Msg) -> None:
+        """Keep the message and the run, until a replica refuses the progress: raises _Refused."""
+        progress = Report(run.id, run.attempt, "running")
+        while True:
+            await asyncio.sleep(self._heartbeat_s)
+            await self._reply(message, b"+WPI")
+            with contextlib.suppress(Unavailable):  # the message is kept; the run has its whole timeout
+                answer = await self._report(progress, run.workspace, wait=True)
+                if answer is not None and not answer.applied:
+                    raise _Refused(answer.why)
+
+    async def _deliver(self, report: Report, workspace: str) -> None:
+        """Report an outcome until it is in the stream. Heartbeats keep the message meanwhile."""
+        while True:
+            with contextlib.suppress(Unavailable):
+                await self._report(report, workspace, wait=False)
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _report(self, report: Report, workspace: str, *, wait: bool) -> ReportResult | None:
+        """Publish a report; with `wait`, return whether a replica applied it. None: no replica answered.
+
+        Raises Unavailable if it is not in the stream.
+        """
+        import nats.errors
+
+        client = await self._connection.client()
+        headers = {}
+        identity = result_id(report)
+        if identity is not None:
+            headers[MESSAGE_ID] = identity
+        inbox = client.new_inbox() if wait else None
+        try:
+            subscription = None if inbox is None else await client.subscribe(inbox, max_msgs=1)
+            try:
+                if inbox is not None:
+                    headers[REPLY] = inbox
+                await client.jetstream().publish(
+                    result_subject(workspace), report_body(report), timeout=_CONFIRM_S, headers=headers
+                )
+                if subscription is None:
+                    return None
+                answer = json.loads((await subscription.next_msg(_ANSWER_S)).data)
+                return ReportResult(bool(answer["applied"]), str(answer.get("why", "")))
+            finally:
+                if subscription is not None:
+                    with contextlib.suppress(Exception):
+                        await subscription.unsubscribe()
+        except nats.errors.TimeoutError as error:
+            if inbox is not None:
+                return None
+            raise Unavailable("NATS did not confirm the report") from error
+        except (nats.errors.Error, OSError) as error:
+            raise Unavailable(f"the report is not in the stream: {error}") from error
+
+    async def _put_back(self, message: Msg, delay_s: float) -> None:
+        """Have the message delivered again."""
+        delay = f' {{"delay": {round(delay_s * 1_000_000_000)}}}' if delay_s else ""
+        await self._reply(message, f"-NAK{delay}".encode())
+
+    async def _reply(self, message: Msg, content: bytes) -> None:
+        """Settle a message on the present connection, which may be newer than the message.
+
+        Without a connection it is delivered again, and refused if its outcome was reported.
+        """
+        with contextlib.suppress(Exception):
+            client = await self._connection.client()
+            await client.publish(message.reply, content)
+
+
+def report_of(run: Launch, outcome: Outcome) -> Report:
+    """Return the report of an outcome."""
+    report = Report(run.id, run.attempt, "succeeded")
+    if isinstance(outcome, Succeeded):
+        return report._replace(output=outcome.output, usage=outcome.usage, evidence=outcome.evidence or None)
+    if isinstance(outcome, Failed):
+        return report._replace(
+            status="failed",
+            error=outcome.error,
+            permanent=outcome.permanent,
+            retry_after_ms=outcome.retry_after_ms,
+            reason=outcome.reason,
+            usage=outcome.usage,
+            output=outcome.output,
+        )
+    return report if isinstance(outcome, AwaitingCallback) else report._replace(output=outcome.output)
