@@ -125,6 +125,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful worker --db postgresql://localhost/wakeful",
             "wakeful worker --app myapp:app --port 0",
+            "wakeful worker --nats --app myapp:app --concurrency 20",
         ),
         panel=_PANEL,
         calls_server=False,
@@ -146,13 +147,29 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--dev", help="allow webhooks to this machine and private networks")
         ] = False,
         wait_for_db: WaitForDb = None,
+        nats: Annotated[
+            bool,
+            typer.Option("--nats", help="execute queue messages from WAKEFUL_NATS_URL; needs no database"),
+        ] = False,
+        subject: Annotated[
+            str | None,
+            typer.Option("--subject", help="with --nats: the subject of the messages (wakeful.work.>)"),
+        ] = None,
+        concurrency: Annotated[
+            int, typer.Option("--concurrency", min=1, max=1000, help="with --nats: messages at once")
+        ] = 10,
+        grace: Annotated[
+            float, typer.Option("--grace", min=0, help="with --nats: seconds for running work at the stop")
+        ] = 10.0,
         log_level: LogLevel = None,
         log_format: LogFormat = None,
     ) -> None:
         """Run the scheduler without the HTTP API: one more replica on the same database.
 
         It serves /healthz, /readyz and /metrics on its own port, unless WAKEFUL_WORKER_HTTP is false. At
-        start it waits a minute for an unavailable database; --wait-for-db 0 disables that.
+        start it waits a minute for an unavailable database; --wait-for-db 0 disables that. With --nats it
+        is no replica: it calls the functions of --app for messages of queue targets. Then it serves
+        /healthz and /readyz only with --port.
         """
         from wakeful.api.server import work
         from wakeful.app import Wakeful
@@ -161,6 +178,9 @@ def register(app: typer.Typer) -> None:
             host=host, db=db, dev=dev, wait_for_db=wait_for_db, log_level=log_level, log_format=log_format
         )
         keep_log(settings)
+        if nats:
+            await _work_on_queue(s, settings, app_name, port, subject, concurrency, grace)
+            return
         if port is not None:
             settings = replace(settings, worker_port=port)
         scheduler = load_app(app_name, settings, wait_for_db=WAIT_FOR_DB_S)
@@ -176,6 +196,41 @@ def register(app: typer.Typer) -> None:
 
         await work(settings, scheduler, started=started)
         s.out.say(Text("stopped", "dim"))
+
+
+async def _work_on_queue(
+    s: Session,
+    settings: Settings,
+    app_name: str | None,
+    port: int | None,
+    subject: str | None,
+    concurrency: int,
+    grace: float,
+) -> None:
+    """Execute messages of queue targets with the functions of an app."""
+    from wakeful.cli.queue_worker import work_on_queue
+    from wakeful.launch.queue.worker import ALL_WORK, WorkerOptions
+
+    app = load_app(app_name, settings)
+    if app is None:
+        raise InvalidArgument("--nats: give the functions with --app module:name, such as myagents:app")
+    options = WorkerOptions(
+        subject=subject or ALL_WORK,
+        concurrency=concurrency,
+        grace_s=grace,
+        create_streams=settings.nats_create_streams,
+        replicas=settings.nats_replicas,
+    )
+
+    def started(url: str | None) -> None:
+        at = f"; health at {url}" if url else ""
+        text = Text(f"taking messages of {options.subject}{at}")
+        s.out.show({"subject": options.subject, "url": url, "pid": os.getpid()}, text)
+
+    protect_process()
+    health = None if port is None else (settings.host, port)
+    await work_on_queue(settings, app.functions, options, health, started)
+    s.out.say(Text("stopped", "dim"))
 
 
 def with_default_wait(arguments: list[str]) -> list[str]:
