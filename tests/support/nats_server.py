@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import nats
+from nats.aio.client import Client
 
 
 class NatsServer:
@@ -52,7 +53,7 @@ class NatsServer:
             process.send_signal(signal.SIGKILL)
             await process.wait()
 
-    async def connect(self) -> nats.NATS:
+    async def connect(self) -> Client:
         """Return a client of this server."""
         return await nats.connect(self.url, allow_reconnect=False, connect_timeout=30)
 

@@ -11,6 +11,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
 from wakeful.instances import InstanceLimits
+from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
@@ -202,8 +203,16 @@ class Services:
         self.public_url = settings.public_url
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
+        queue = launchers.launcher("queue")
         self.doctor = Doctor(
-            store, accounts, settings, metrics, self.status, sorted(settings.channels), launchers.check
+            store,
+            accounts,
+            settings,
+            metrics,
+            self.status,
+            sorted(settings.channels),
+            launchers.check,
+            nats=queue.connection if isinstance(queue, QueueLauncher) else None,
         )
         self.workers = WorkerService(store, accounts, metrics, self.status)
         self.channels = ChannelService(store, accounts, settings.channels)

@@ -94,19 +94,24 @@ class ResultConsumer:
         config = consumer_config(CONSUMER, subject)
         subscription = await js.pull_subscribe(subject, durable=CONSUMER, stream=RESULT_STREAM, config=config)
         self.error = None
-        while self._connection.connected:
-            free = _BATCH - len(self._applying)
-            if free <= 0:
-                await asyncio.wait(self._applying, return_when=asyncio.FIRST_COMPLETED)
-                continue
-            try:
-                messages = await subscription.fetch(free, timeout=_FETCH_S)
-            except nats.errors.TimeoutError:
-                continue
-            for message in messages:
-                task = asyncio.create_task(self._handle(message), name="wakeful-result")
-                self._applying.add(task)
-                task.add_done_callback(self._applying.discard)
+        try:
+            while self._connection.connected:
+                free = _BATCH - len(self._applying)
+                if free <= 0:
+                    await asyncio.wait(self._applying, return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                try:
+                    messages = await subscription.fetch(free, timeout=_FETCH_S)
+                except nats.errors.TimeoutError:
+                    continue
+                for message in messages:
+                    task = asyncio.create_task(self._handle(message), name="wakeful-result")
+                    self._applying.add(task)
+                    task.add_done_callback(self._applying.discard)
+        finally:  # so that no report goes to a request that has ended
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+                await (await self._connection.client()).flush(1)
 
     async def _handle(self, message: Msg) -> None:
         """Apply a report and acknowledge it. If the acknowledgement is lost, its repetition is refused."""

@@ -143,19 +143,25 @@ class QueueWorker:
         subscription = await js.pull_subscribe(options.subject, durable=durable, stream=stream, config=config)
         log.info("queue.taking", subject=options.subject, stream=stream, concurrency=options.concurrency)
         self.ready = True
-        while self._connection.connected:
-            free = options.concurrency - len(self._running)
-            if free <= 0:
-                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
-                continue
-            try:
-                messages = await subscription.fetch(free, timeout=_FETCH_S)
-            except nats.errors.TimeoutError:
-                continue
-            for message in messages:
-                task = asyncio.create_task(self._handle(message), name="wakeful-message")
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
+        try:
+            while self._connection.connected:
+                free = options.concurrency - len(self._running)
+                if free <= 0:
+                    await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                    continue
+                try:
+                    messages = await subscription.fetch(free, timeout=_FETCH_S)
+                except nats.errors.TimeoutError:
+                    continue
+                for message in messages:
+                    task = asyncio.create_task(self._handle(message), name="wakeful-message")
+                    self._running.add(task)
+                    task.add_done_callback(self._running.discard)
+        finally:
+            # Otherwise a message that this worker puts back would go to its own request, which has ended.
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+                await (await self._connection.client()).flush(1)
 
     async def _handle(self, message: Msg) -> None:
         try:

@@ -319,6 +319,18 @@ def check_channels(names: Sequence[str], installed: bool, counts: Sequence[tuple
     return Check("channels", "ok", message)
 
 
+def check_nats(server: str, error: str) -> Check:
+    """Check the connection to NATS: the address of the server, or why there is none."""
+    if server:
+        return Check("nats", "ok", f"connected to {server}")
+    return Check(
+        "nats",
+        "error",
+        f"not connected: {error}; runs of queue targets are retried",
+        "check the NATS server, and WAKEFUL_NATS_URL",
+    )
+
+
 def check_chat(
     number: int, broken: Sequence[tuple[str, str]], more: bool, unbound: Sequence[str] = ()
 ) -> Check:

@@ -15,6 +15,7 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import NotFound, WakefulError
 from wakeful.job import Json
+from wakeful.launch.queue.connection import NatsConnection
 from wakeful.logs import get_logger
 from wakeful.policy import DAY_MS
 from wakeful.process_share import current_share
@@ -55,6 +56,7 @@ class Doctor:
         status: Status,
         channels: Sequence[str],
         check_target: Callable[[Mapping[str, Json]], None],
+        nats: NatsConnection | None = None,
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -63,6 +65,7 @@ class Doctor:
         self._status = status
         self._channels = channels
         self._check_target = check_target
+        self._nats = nats
 
     async def examine(self, principal: Principal, workspace: str) -> JsonObject:
         """Return all checks that the caller may see.
@@ -83,6 +86,8 @@ class Doctor:
                 checks.append(diagnosis.check_failed(name, _NO_DATABASE))
             else:
                 checks += await _within(name, read)
+        if operator and self._nats is not None and self._nats.configured:
+            checks.append(diagnosis.check_nats(self._nats.server, self._nats.error))
         if operator:
             checks.append(self._settings_check())
         return {
