@@ -59,7 +59,10 @@ def test_a_missed_run_says_how_many_ticks_it_covers() -> None:
 def test_a_dead_letter_says_so() -> None:
     dead = run(state="failed", dead=True, error="no", reason="permanent")
     end = timeline(details(dead, attempt(1, error="no")._replace(last=True)))[-1]
-    assert end.text == "permanent. It is a dead letter until it is replayed or discarded."
+    assert (
+        end.text
+        == "the target reported a permanent error. It is a dead letter until it is replayed or discarded."
+    )
     plain = timeline(details(dead._replace(reason=None)))[-1]
     assert plain.text == "It is a dead letter until it is replayed or discarded."
     assert plain.error == "no"
