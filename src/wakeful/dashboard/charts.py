@@ -6,6 +6,7 @@ has a title for screen readers.
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -148,15 +149,10 @@ def _filled(template: str, *values: object) -> Markup:
 
 
 def _rect(x: float, y: float, width: float, height: float, fill: str, title: str) -> Markup:
-    return _filled(
-        '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" rx="1.5" class="fill-{}">'
-        "<title>{}</title></rect>",
-        x,
-        y,
-        width,
-        height,
-        fill,
-        title,
+    # A list has a thousand of them: `html.escape` takes a third of the time of `_filled`.
+    return Markup(
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5"'
+        f' class="fill-{html.escape(fill)}"><title>{html.escape(title)}</title></rect>'
     )
 
 

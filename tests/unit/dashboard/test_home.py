@@ -42,7 +42,7 @@ def test_without_counts_there_is_no_timeline() -> None:
 def test_the_chart_escapes_the_names_of_jobs() -> None:
     chart = charts.minutes([1.0, 0.0], ['<script>"', "x"], label="Runs & more")
     assert "<script>" not in chart
-    assert "&lt;script&gt;&#34;" in chart
+    assert "&lt;script&gt;&quot;" in chart
     assert chart.count("<rect") == 1
 
 

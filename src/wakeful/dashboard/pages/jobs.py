@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from markupsafe import Markup
@@ -135,7 +136,7 @@ def job_item(page: Page, job: JobRecord, summary: JobSummary) -> JobItem:
         _state_title(job, state),
         explain_job(job.definition),
         timing.schedule.tz if timing else None,
-        charts.outcome_bars([_bar(run) for run in summary.runs], label=_outcomes_in_words(summary.runs)),
+        _bars(tuple(summary.runs)),
         last,
         duration(last.duration_ms) if last is not None and last.duration_ms is not None else "",
         summary.costs[-1],
@@ -158,6 +159,12 @@ def _state_title(job: JobRecord, state: str) -> str:
         until = f", until {at(job.pause_until_ms)}" if job.pause_until_ms else ""
         return (job.pause_note or "paused") + until
     return "" if job.enabled else (job.disabled_reason or "").replace("_", " ")
+
+
+@lru_cache(maxsize=1_000)
+def _bars(runs: tuple[RunOutcome, ...]) -> Markup:
+    """Return the chart of the last runs. Cached: a list that is shown again mostly has the same runs."""
+    return charts.outcome_bars([_bar(run) for run in runs], label=_outcomes_in_words(runs))
 
 
 def _bar(run: RunOutcome) -> charts.Bar:
