@@ -89,6 +89,8 @@ from wakeful.store.workflows import WorkflowStore
 
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
 TURN_MS = 60_000
+#: After how many decisions of a planning pass other work of the process continues.
+DECISIONS_AT_ONCE = 50
 
 
 class Planned(NamedTuple):

@@ -35,6 +35,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.outcome import Finished
 from wakeful.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
+from wakeful.store.port import DECISIONS_AT_ONCE
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.address import address_of
 from wakeful.store.postgres.schema import migrate
@@ -66,6 +67,28 @@ async def test_a_job_deleted_with_sql_does_not_stop_the_others(store: PostgresSt
     await say(url, "DELETE FROM jobs WHERE name = 'gone'")
     assert [run.job_name for run in (await store.plan(NOW, 10, fire)).runs] == ["stays"]
     assert await store.next_wake_ms() == NOW + DAY
+
+
+async def test_other_tasks_continue_between_the_decisions_of_a_pass(store: PostgresStore) -> None:
+    await store.create_jobs([job(f"job-{number}") for number in range(4 * DECISIONS_AT_ONCE)])
+    turns = 0
+    seen: list[int] = []
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def decide(due: DueJob) -> JobPlan:
+        seen.append(turns)
+        return fire(due)
+
+    task = asyncio.create_task(take_turns())
+    planned = await store.plan(NOW, 1_000, decide)
+    task.cancel()
+    assert len(planned.runs) == len(seen) == 4 * DECISIONS_AT_ONCE
+    assert len(set(seen)) >= 4
 
 
 @pytest.mark.parametrize("unknown", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])

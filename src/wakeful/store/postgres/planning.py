@@ -6,12 +6,13 @@ waits for another.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wakeful.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
-from wakeful.store.port import Planned
+from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
@@ -57,7 +58,9 @@ async def plan(
     awake: list[str] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
-    for job_id, next_ms, run_count in claimed:
+    for number, (job_id, next_ms, run_count) in enumerate(claimed, 1):
+        if number % DECISIONS_AT_ONCE == 0:
+            await asyncio.sleep(0)  # requests are answered meanwhile
         live = running.get(job_id, _NONE), waiting.get(job_id, _NONE)
         row = jobs[job_id]
         planned = decide(DueJob._make((*row[:9], next_ms, run_count, *live, *row[12:])))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable
 
 from wakeful.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
-from wakeful.store.port import Planned
+from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import cancel
@@ -44,7 +45,10 @@ async def plan(
     awake: list[tuple[int, str]] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
-    for row in claimed:
+    for number, row in enumerate(claimed, 1):
+        if number % DECISIONS_AT_ONCE == 0:
+            # This runs in a thread: the event loop gets the interpreter lock.
+            time.sleep(0)  # noqa: ASYNC251
         job_id, rowid = row[0], row[11]
         due = DueJob._make((*row[:11], running.get(job_id, _NONE), waiting.get(job_id, _NONE), *row[12:]))
         planned = decide(due)
