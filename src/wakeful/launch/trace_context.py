@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_NO_TRACE: Final = "0" * 32
 
 
 class SpanIds(NamedTuple):
@@ -31,11 +32,30 @@ def launch_ids(idempotency_key: str, attempt: int) -> SpanIds:
     >>> launch_ids("0123456789abcdef" * 4, 1).traceparent()
     '00-0123456789abcdef0123456789abcdef-0123456789abcdf1-01'
     """
-    # The key of a tick is a hash already.
-    digits = (
-        idempotency_key
-        if _DIGEST.fullmatch(idempotency_key)
-        else sha256(idempotency_key.encode()).hexdigest()
-    )
+    digits = _digits(idempotency_key)
     # All zeros is invalid.
-    return SpanIds(int(digits[:32], 16) or 1, (int(digits[32:48], 16) + attempt) % (2**64 - 1) + 1)
+    return SpanIds(int(digits[:32], 16) or 1, _span_id(digits, attempt))
+
+
+def launch_traceparent(idempotency_key: str, attempt: int) -> str:
+    """Return the header `traceparent` of an attempt: that of `launch_ids`, for every webhook.
+
+    >>> launch_traceparent("manual:0190", 2) == launch_ids("manual:0190", 2).traceparent()
+    True
+    """
+    digits = _digits(idempotency_key)
+    trace = digits[:32]
+    if trace == _NO_TRACE:
+        return launch_ids(idempotency_key, attempt).traceparent()
+    return f"00-{trace}-{_span_id(digits, attempt):016x}-01"
+
+
+def _digits(idempotency_key: str) -> str:
+    # The key of a tick is a hash already.
+    if _DIGEST.fullmatch(idempotency_key):
+        return idempotency_key
+    return sha256(idempotency_key.encode()).hexdigest()
+
+
+def _span_id(digits: str, attempt: int) -> int:
+    return (int(digits[32:48], 16) + attempt) % (2**64 - 1) + 1

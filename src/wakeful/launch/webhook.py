@@ -33,7 +33,7 @@ from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
-from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.trace_context import launch_traceparent
 from wakeful.launch.verify import VerifyLaunch, verdict_of_response
 from wakeful.launch.webhook_response import failed_response, read_text, read_usage
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
@@ -340,7 +340,7 @@ def precheck_body_of(run: Launch) -> bytes:
 
 def traceparent(run: Launch) -> str:
     """Return the W3C trace context: that of the launch span if tracing is on, else what it would be."""
-    return run.traceparent or launch_ids(run.idempotency_key, run.attempt).traceparent()
+    return run.traceparent or launch_traceparent(run.idempotency_key, run.attempt)
 
 
 def _url(value: Json) -> URL:
