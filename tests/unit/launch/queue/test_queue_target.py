@@ -113,7 +113,8 @@ def test_a_credentials_file_signs_the_challenge(tmp_path: Path) -> None:
     credentials = read_credentials(str(file))
     assert credentials.jwt == "eyJ0.a.b"
     key.public_key().verify(base64.b64decode(credentials.sign("nonce")), b"nonce")
-    file.write_text(file.read_text().replace(seed, seed[:-1] + ("A" if seed[-1] != "A" else "B")))
+    damaged = seed[:20] + ("A" if seed[20] != "A" else "B") + seed[21:]
+    file.write_text(file.read_text().replace(seed, damaged))
     with pytest.raises(InvalidArgument) as refused:
         read_credentials(str(file))
     assert seed[:10] not in refused.value.message

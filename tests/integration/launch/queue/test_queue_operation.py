@@ -1,0 +1,99 @@
+"""What operators see of NATS: the doctor, the test of a target, credentials, and missing settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.launch.queue.conftest import NewQueueApp
+from tests.support.nats_server import NatsServer
+from tests.support.waiting import eventually, over
+from wakeful import InvalidArgument, Queue, Wakeful
+from wakeful.launch.queue.connection import NatsConnection, NatsOptions
+from wakeful.service.auth.access import LOCAL
+
+
+@on_one_store
+async def test_the_doctor_and_the_test_of_a_target_say_whether_nats_is_connected(
+    queue_app: NewQueueApp, broker: NatsServer
+) -> None:
+    app = queue_app()
+    async with app:
+        tested = await eventually(lambda: _tested(app, True))
+        assert tested["message"] == f"NATS at 127.0.0.1:{broker.port} is connected; a test publishes nothing"
+        assert await _nats_check(app) == "ok"
+        await broker.kill()
+        await eventually(lambda: _tested(app, False))
+        assert await _nats_check(app) == "error"
+
+
+async def _tested(app: Wakeful, ok: bool) -> dict[str, Any]:
+    tested = await app.jobs.test_target(target=Queue())
+    return tested if tested["ok"] is ok else {}
+
+
+async def _nats_check(app: Wakeful) -> object:
+    checks: Any = (await app.services.doctor.examine(LOCAL, "default"))["checks"]
+    return next(check["state"] for check in checks if check["name"] == "nats")
+
+
+@on_one_store
+async def test_a_queue_target_without_nats_is_refused(new_app: NewApp) -> None:
+    app = new_app()
+    async with app:
+        with pytest.raises(InvalidArgument, match="WAKEFUL_NATS_URL"):
+            await app.jobs.create("work", schedule=SELDOM, target=Queue())
+
+
+@on_one_store
+async def test_a_subject_must_be_allowed_and_its_stream_is_created(
+    queue_app: NewQueueApp, broker: NatsServer
+) -> None:
+    app = queue_app()
+    async with app:
+        with pytest.raises(InvalidArgument, match="WAKEFUL_NATS_SUBJECTS"):
+            await app.jobs.create("work", schedule=SELDOM, target=Queue("orders.new"))
+        await app.jobs.create("work", schedule=SELDOM, target=Queue("reports.daily", stream="REPORTS"))
+        await app.jobs.run("work")
+        await eventually(lambda: _stored(broker, "REPORTS"))
+
+
+async def _stored(broker: NatsServer, stream: str) -> bool:
+    try:
+        return await broker.messages(stream) == 1
+    except Exception:  # the stream does not exist yet
+        return False
+
+
+@on_one_store
+async def test_a_run_fails_with_a_clear_cause_if_no_stream_has_its_subject(
+    queue_app: NewQueueApp, broker: NatsServer
+) -> None:
+    app = queue_app(nats_create_streams=False)
+    async with app:
+        await app.jobs.create("work", schedule=SELDOM, target=Queue("reports.daily"), max_attempts=1)
+        run = await over(app, (await app.jobs.run("work")).id)
+    assert (run.state, run.reason) == ("failed", "no_stream")
+    assert "reports.daily" in (run.error or "")
+
+
+async def test_a_server_with_a_password_accepts_only_that(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path, "--user", "me", "--pass", "hunter22")
+    await server.start()
+    try:
+        address = server.url.removeprefix("nats://")
+        right = NatsConnection(NatsOptions((f"nats://me:hunter22@{address}",)))
+        await right.open()
+        assert (await right.client(30)).is_connected
+        assert right.server == address
+        await right.close()
+        wrong = NatsConnection(NatsOptions((f"nats://me:nothing@{address}",)))
+        await wrong.open()
+        await eventually(lambda: "authorization" in wrong.error.lower())
+        assert not wrong.connected
+        await wrong.close()
+    finally:
+        await server.kill()
