@@ -343,12 +343,14 @@ class RunsApi(Protocol):
         error: str | None = None,
         usage: Mapping[str, object] | None = None,
         evidence: Mapping[str, object] | None = None,
+        permanent: bool = False,
     ) -> Run:
         """Report the end of a claimed run, or of a run whose webhook has `completion="callback"`.
 
         Pass a claimed run as `claim` returned it, or its id and `attempt`. `evidence` is what shows that the
         work was done, such as `{"external_id": "inv-17"}`. A success of a job with `verify` stays running
-        (`verifying`) until it is verified. FailedPrecondition: the run has ended, or is at another attempt.
+        (`verifying`) until it is verified. A failure that is `permanent` is not retried.
+        FailedPrecondition: the run has ended, or is at another attempt.
         """
         ...
 

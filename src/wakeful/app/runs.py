@@ -110,6 +110,7 @@ class Runs(RunsApi):
         error: str | None = None,
         usage: Mapping[str, object] | None = None,
         evidence: Mapping[str, object] | None = None,
+        permanent: bool = False,
     ) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)
         done = await self._service.complete(
@@ -122,6 +123,7 @@ class Runs(RunsApi):
             error=error,
             usage=None if usage is None else _text(usage),
             evidence=None if evidence is None else write_evidence(evidence),
+            permanent=permanent,
         )
         return run_from_view(done)
 

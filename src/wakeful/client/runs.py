@@ -106,11 +106,12 @@ class Runs(RunsApi):
         error: str | None = None,
         usage: Mapping[str, object] | None = None,
         evidence: Mapping[str, object] | None = None,
+        permanent: bool = False,
     ) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)
         report = {
             "status": status, "attempt": attempt, "output": output, "error": error, "usage": usage,
-            "evidence": evidence,
+            "evidence": evidence, "permanent": permanent or None,
         }  # fmt: skip
         return run_from_json(await self._rest.complete(run_id, document(report)))
 

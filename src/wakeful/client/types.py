@@ -364,6 +364,16 @@ class HeartbeatsShape(TypedDict):
     lost: list[str]
 
 
+class ReportShape(TypedDict):
+    """The result of the report of one run among several."""
+
+    id: str
+    #: its new state; None: the report was refused
+    state: str | None
+    code: str | None
+    message: str | None
+
+
 class EventShape(TypedDict):
     """An event."""
 

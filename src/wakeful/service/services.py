@@ -66,6 +66,7 @@ from wakeful.service.runs.dead_letters import DeadLetterService
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.replicas import Replicas
+from wakeful.service.runs.report_batches import ReportBatches
 from wakeful.service.runs.run_details import RunDetailReader
 from wakeful.service.runs.run_finder import RunFinder
 from wakeful.service.runs.runs import RunService
@@ -135,6 +136,7 @@ class Services:
         )
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)
+        self.reports = ReportBatches(store, accounts, self.runs)
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs, run_origins)
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs, run_origins)

@@ -188,6 +188,16 @@ class RunStore(Protocol):
         """
         ...
 
+    async def complete_claimed(
+        self, worker: str, finished: Sequence[Finished], consequences: Consequences, entry: EntryForRun
+    ) -> set[str]:
+        """Write the outcomes of claimed runs that one executor reports, in one transaction, as `finish` does.
+
+        Each is fenced by run, attempt and executor. `entry` returns the audit entry of each that is written.
+        Returns the ids that were written. Unstorable: the database cannot store one of them; none is written.
+        """
+        ...
+
     async def calling_run(self, run_id: str) -> CallingRun | None:
         """Return the run in which a call is made, with its conversation and the work of its job."""
         ...

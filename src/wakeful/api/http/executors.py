@@ -14,9 +14,12 @@ from wakeful.api.http.declared import refuse_unknown
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, OptionalDocument, ServicesDep
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.evidence import write_evidence
-from wakeful.service.runs.runs import ATTEMPT_MISSING, MAX_REASON
+from wakeful.json_value import Json
+from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
+from wakeful.service.runs.report_batches import ReportResult
+from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
 from wakeful.stored_text import is_storable
 
@@ -25,6 +28,7 @@ router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dep
 T = TypeVar("T")
 _MANY_NAMES: Final = 1_000
 _MAX_USAGE: Final = 65_536
+_OF_REPORT: Final = ("attempt", "status", "output", "error", "usage", "evidence", "permanent")
 
 
 @router.post(
@@ -73,6 +77,39 @@ async def heartbeat_runs(
 
 
 @router.post(
+    "/complete",
+    summary="Report how several runs ended",
+    responses=responses({200: "Completions"}, *BODY),
+    openapi_extra=request_body(
+        "CompletionMany",
+        {
+            "runs": [
+                {"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1, "status": "succeeded"},
+                {
+                    "id": "0190a0b0-0000-7000-8000-000000000001",
+                    "attempt": 2,
+                    "status": "failed",
+                    "error": "no",
+                },
+            ]
+        },
+    ),
+)
+async def complete_runs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """Each report counts by itself: a refused one has a `code` and a `message`, and does not affect others.
+
+    The results are in the order of the reports. The reports of one executor are written in one transaction.
+    """
+    reports = _reports(body)
+    read = [report for _, report in reports]
+    results = await services.reports.complete_many(principal, workspace, read)
+    shown: list[Json] = [_result(run_id, each) for (run_id, _), each in zip(reports, results, strict=True)]
+    return JsonResponse({"runs": shown})
+
+
+@router.post(
     "/{run_id}/heartbeat",
     summary="Renew the lease of a claimed run",
     responses=responses({200: "Run"}, *BODY, 409),
@@ -113,6 +150,7 @@ async def complete_run(
         error=_as_text(body, "error"),
         usage=_usage(body),
         evidence=_evidence(body),
+        permanent=_permanent(body),
     )
     return JsonResponse(serialize_run(run))
 
@@ -221,6 +259,48 @@ def _held(body: dict[str, object]) -> list[tuple[str, int]]:
         except InvalidArgument as error:
             raise InvalidArgument(f"runs[{index}].{error.message}") from error
     return held
+
+
+def _reports(body: dict[str, object]) -> list[tuple[str, Completion | InvalidArgument]]:
+    """Return the id of each run with its report, or with why that cannot be read."""
+    runs = body.get("runs")
+    if not isinstance(runs, list):
+        example = '[{"id": "0190…", "attempt": 1, "status": "succeeded"}]'
+        raise InvalidArgument(f"runs: write a list, such as {example}")
+    reports: list[tuple[str, Completion | InvalidArgument]] = []
+    for index, run in enumerate(runs):
+        try:
+            if not isinstance(run, dict):
+                raise InvalidArgument("write an object with id, attempt and status")
+            run_id = _text(run, "id")
+        except InvalidArgument as error:
+            raise InvalidArgument(f"runs[{index}]: {error.message}") from error
+        try:
+            reports.append((run_id, _report(run_id, run)))
+        except InvalidArgument as error:
+            reports.append((run_id, InvalidArgument(f"runs[{index}].{error.message}")))
+    return reports
+
+
+def _report(run_id: str, run: dict[str, object]) -> Completion:
+    refuse_unknown(run, ("id", *_OF_REPORT), "field")
+    return Completion(
+        run_id, _text(run, "status"), _whole(run, "attempt", None), _as_text(run, "output"),
+        _as_text(run, "error"), _usage(run), _evidence(run), _permanent(run),
+    )  # fmt: skip
+
+
+def _result(run_id: str, result: ReportResult) -> Json:
+    if isinstance(result, WakefulError):
+        return {"id": run_id, "state": None, "code": result.code, "message": result.message}
+    return {"id": run_id, "state": result, "code": None, "message": None}
+
+
+def _permanent(body: dict[str, object]) -> bool:
+    value = body.get("permanent")
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise InvalidArgument("permanent: write true or false")
 
 
 def _as_text(body: dict[str, object], field: str) -> str | None:

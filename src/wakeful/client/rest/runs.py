@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
-from wakeful.client.types import HeartbeatsShape, RunShape
+from wakeful.client.types import HeartbeatsShape, ReportShape, RunShape
 from wakeful.errors import FailedPrecondition
 from wakeful.json_value import Json
 from wakeful.model import Page
@@ -103,6 +103,12 @@ class RestRuns:
     async def complete(self, run_id: str, report: Mapping[str, Json]) -> RunShape:
         """Report the end of a run."""
         return await self._run("POST", run_id, "complete", body=dict(report))
+
+    async def complete_many(self, reports: Iterable[Mapping[str, Json]]) -> builtins.list[ReportShape]:
+        """Report the end of several runs, each with its `id`; return the result of each, in their order."""
+        body: Json = {"runs": [dict(report) for report in reports]}
+        reply = await self._connection.request("POST", path(self._workspace, "runs", "complete"), body=body)
+        return cast(builtins.list[ReportShape], cast(dict[str, Json], reply)["runs"])
 
     async def verify(
         self, run_id: str, verified: bool, *, reason: str | None = None, attempt: int | None = None

@@ -21,8 +21,9 @@ from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
+from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
-from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
+from wakeful.service.runs.runs import RunService
 from wakeful.service.serializers import JsonObject
 from wakeful.store.port import Store
 from wakeful.store.rows import VERIFYING, RunView

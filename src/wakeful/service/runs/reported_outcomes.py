@@ -32,10 +32,29 @@ class JobOfRun(NamedTuple):
 
 async def job_of_run(store: Store, run: RunView) -> JobOfRun:
     """Return the job of a run; the defaults for a run without one."""
-    row = await store.job_by_id(run.job_id, deleted=True) if run.job_id else None
+    return job_from_row(await store.job_by_id(run.job_id, deleted=True) if run.job_id else None)
+
+
+def job_from_row(row: JobRow | None) -> JobOfRun:
+    """Return a job with its policy and work; the defaults for None."""
     if row is None:
         return JobOfRun(None, DEFAULT_POLICY, NO_WORK)
     return JobOfRun(row, policy_from_text(row.policy), work_from_text(row.work))
+
+
+def conclude_report(run: RunView, job: JobOfRun, outcome: Succeeded | Failed, now_ms: int) -> Finished:
+    """Return the end of the attempt that `run` is at."""
+    if outcome.evidence is None and run.evidence is not None:
+        outcome = outcome._replace(evidence="")  # that of an earlier attempt does not count for this one
+    answered = run.response_code if run.awaiting_callback else None
+    finished = conclude(
+        run.id, run.job_id, run.attempt, job.policy,
+        judge_success(job.work, outcome) if isinstance(outcome, Succeeded) else outcome,
+        run.started_ms or now_ms, now_ms, job.work,
+        failed_attempts=run.failed_attempts,
+        checked=None if run.precheck is None else checked_from_text(run.precheck),
+    )._replace(usage=outcome.usage, response_code=answered)  # fmt: skip
+    return with_history(finished, run, run.job_name, job.work, run.payload)
 
 
 async def write_report(
@@ -51,18 +70,7 @@ async def write_report(
     A success without the evidence that the job requires is a failed attempt. With `verify`, the run stays
     running until it is verified.
     """
-    now_ms = store.clock.now_ms()
-    if outcome.evidence is None and run.evidence is not None:
-        outcome = outcome._replace(evidence="")  # that of an earlier attempt does not count for this one
-    answered = run.response_code if run.awaiting_callback else None
-    finished = conclude(
-        run.id, run.job_id, run.attempt, job.policy,
-        judge_success(job.work, outcome) if isinstance(outcome, Succeeded) else outcome,
-        run.started_ms or now_ms, now_ms, job.work,
-        failed_attempts=run.failed_attempts,
-        checked=None if run.precheck is None else checked_from_text(run.precheck),
-    )._replace(usage=outcome.usage, response_code=answered)  # fmt: skip
-    finished = with_history(finished, run, run.job_name, job.work, run.payload)
+    finished = conclude_report(run, job, outcome, store.clock.now_ms())
     rule = LoggedConsequences(consequences)
     if not await store.complete_run(finished, rule, entries):
         return None

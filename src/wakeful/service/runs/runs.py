@@ -14,10 +14,10 @@ from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.instances import instance_id
-from wakeful.job import Json, Work, check_slug
-from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
+from wakeful.job import Json, check_slug
+from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Succeeded
+from wakeful.outcome import Finished, Succeeded
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
@@ -25,6 +25,13 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_ending
 from wakeful.service.jobs.run_origin import check_person
+from wakeful.service.runs.completions import (
+    Completion,
+    check_completable,
+    check_status,
+    not_completable,
+    reported_outcome,
+)
 from wakeful.service.runs.manual_runs import replay_run
 from wakeful.service.runs.reported_outcomes import job_of_run, write_report
 from wakeful.start_rules import BudgetOwner
@@ -34,8 +41,6 @@ from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.verification import Verdict, conclude_verified, outcome_of
 
-#: The error for an executor that does not name its attempt.
-ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
 #: The most dead letters that one call replays or discards.
 MANY: Final = 1_000
 
@@ -222,33 +227,27 @@ class RunService:
         error: str | None = None,
         usage: str | None = None,
         evidence: str | None = None,
+        permanent: bool = False,
     ) -> RunView:
         """Complete a run that is executed outside: a claimed run, or one with a callback.
 
         A run with a callback can be completed as soon as its attempt is running, before its target has
         responded. The first report of an attempt counts. `attempt` is required for a claimed run: an executor
         that lost its lease must not complete the attempt of another. A success without the evidence that the
-        job requires is a failed attempt. With `verify`, the run stays running until it is verified.
+        job requires is a failed attempt. With `verify`, the run stays running until it is verified. A failure
+        that is `permanent` is not retried.
         """
-        if status not in ("succeeded", "failed"):
-            raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
+        report = Completion(run_id, status, attempt, output, error, usage, evidence, permanent)
+        check_status(report)
         run = await self._one(principal, "work", workspace, run_id)
         job = await job_of_run(self._store, run)
-        _check_completable(run, job.work, attempt)
-        outcome = (
-            Succeeded(truncate(output) if output is not None else None, usage, evidence=evidence)
-            if status == "succeeded"
-            else Failed(
-                truncate(error or "failed"),
-                usage=usage,
-                evidence=evidence,
-                output=None if output is None else truncate(output, MAX_FAILED_OUTPUT),
-            )
-        )
+        check_completable(run, job.work, attempt)
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        finished = await write_report(self._store, run, job, outcome, principal.actor, [entry])
+        finished = await write_report(
+            self._store, run, job, reported_outcome(report), principal.actor, [entry]
+        )
         if finished is None:
-            raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
+            raise not_completable(await self.get(principal, workspace, run_id), run.attempt)
         self.on_completed(finished, run)
         return await self.get(principal, workspace, run_id)
 
@@ -295,7 +294,7 @@ class RunService:
         await self._accounts.authorize(principal, "read", workspace)
         run = await self._store.run(run_id)
         if run is None or run.workspace != workspace or principal.agent not in (None, run.agent):
-            raise _no_run(run_id)
+            raise no_run(run_id)
         await self._accounts.authorize(principal, action, workspace, run.agent)
         if action != "read":
             check_not_internal(principal, run.job_name, ALERT_JOBS)
@@ -314,7 +313,7 @@ class RunService:
             run_id, self._clock.now_ms(), reason, running=running, entries=[entry]
         )
         if run is None:
-            raise _no_run(run_id)
+            raise no_run(run_id)
         return run
 
     async def _discarded(
@@ -328,7 +327,7 @@ class RunService:
         """Return why a run was neither replayed nor discarded."""
         run = await self._store.run(run_id)
         if run is None:
-            return _no_run(run_id)
+            return no_run(run_id)
         before = ", and was replayed or discarded before" if run.state == "failed" else ""
         return FailedPrecondition(f"run '{run_id}' is not a dead letter: it is {run.state}{before}")
 
@@ -339,34 +338,9 @@ def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
     return MANY if run_ids is None else run_ids
 
 
-def _no_run(run_id: str) -> NotFound:
+def no_run(run_id: str) -> NotFound:
+    """Return the error for a run that does not exist, or that the caller may not see."""
     return NotFound(f"no run '{run_id[:64]}'; list the runs to see their ids")
-
-
-def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
-    """Raise if an outside report cannot complete the run: over, owned by a worker, or without its attempt."""
-    if run.state != "running" or run.verifying:
-        raise _not_completable(run, attempt)
-    awaits_report = run.awaiting_callback or work.awaits_callback or work.broker is not None
-    if not run.is_pull and not awaits_report:
-        raise FailedPrecondition(
-            f"run '{run.id}' is ended by the worker that runs it; only a claimed run, one whose target has "
-            "completion 'callback', and one that a broker has, is completed from outside"
-        )
-    if run.is_pull and attempt is None:
-        raise InvalidArgument(ATTEMPT_MISSING)
-    if attempt not in (None, run.attempt):
-        raise _not_completable(run, attempt)
-
-
-def _not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
-    if run.verifying and attempt in (None, run.attempt):
-        return FailedPrecondition(
-            f"run '{run.id}' was reported as done and is being verified; nothing is left to report"
-        )
-    if run.state == "running":
-        return FailedPrecondition(f"run '{run.id}' is at attempt {run.attempt}, not {attempt}")
-    return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be completed")
 
 
 def _not_verifying(run: RunView, attempt: int | None) -> FailedPrecondition:

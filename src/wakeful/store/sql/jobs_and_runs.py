@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from wakeful.consequences import Consequences
+from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.self_scheduling import CallingRun, ChargeRule
@@ -188,6 +189,20 @@ class SqlJobsAndRuns(SqlBase[D]):
     ) -> bool:
         complete, now_ms = self._operations.runs.complete_run, self.clock.now_ms()
         return await self._record(Recorded(entries), complete, self.clock, now_ms, finished, consequences)
+
+    async def complete_claimed(
+        self, worker: str, finished: Sequence[Finished], consequences: Consequences, entry: EntryForRun
+    ) -> set[str]:
+        def entries(written: set[str]) -> list[AuditEntry]:
+            return [entry(each.run_id) for each in finished if each.run_id in written]
+
+        finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
+        try:
+            return await self._record(
+                Recorded(entries), finish, self.clock, now_ms, worker, finished, consequences
+            )
+        except self._driver.unstorable as error:
+            raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
     async def calling_run(self, run_id: str) -> CallingRun | None:
         return await self._read(calling_runs.calling_run, run_id)

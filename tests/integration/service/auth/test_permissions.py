@@ -124,6 +124,7 @@ TABLE = [
     Row("POST", f"{HOME}/runs/{{run}}/verify", {"verified": True}, _PEOPLE),
     Row("POST", f"{HOME}/runs/{{run}}/heartbeat", {"attempt": 1}, _all()),
     Row("POST", f"{HOME}/runs/heartbeat", {"runs": []}, _all(_OK)),
+    Row("POST", f"{HOME}/runs/complete", {"runs": []}, _all(_OK)),
     Row("POST", f"{HOME}/runs/{{run}}/replay", None, _admins()),
     Row("POST", f"{HOME}/runs/claim", {"worker": "w", "agents": ["writer"]}, _all()),
     Row("GET", f"{HOME}/incidents", None, _all(_OK)),

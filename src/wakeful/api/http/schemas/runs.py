@@ -23,6 +23,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.service.runs.completions import MAX_COMPLETIONS
 from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS
 from wakeful.service.runs.runs import MAX_REASON
 
@@ -118,6 +119,25 @@ _SELECTED: Final[dict[str, Schema]] = {
     },
 }
 
+_COMPLETION: Final[dict[str, Schema]] = {
+    "status": ref("RunResult"),
+    "output": {"description": "Text, or JSON, which is stored as text; long output is cut."},
+    "error": {"description": "Why it failed."},
+    "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
+    "evidence": {
+        **or_null(OBJECT),
+        "description": "What shows that the work was done, such as `external_id`; up to 16 KB.",
+    },
+    "attempt": {
+        **or_null(whole(0, 2**31 - 1)),
+        "description": "The attempt that is reported. Required for a claimed run; optional for a "
+        "callback, and must match if given.",
+    },
+    "permanent": {
+        **or_null(BOOLEAN),
+        "description": "With `failed`: a retry cannot succeed, so the run fails at once.",
+    },
+}
 SCHEMAS: Final[dict[str, Schema]] = {
     "Run": response(RUN, about="A run."),
     "RunWithAttempts": response(
@@ -164,23 +184,33 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {"renewed": list_of(ID), "lost": list_of(TEXT)},
         about="The ids of the runs whose leases were renewed, and of those the caller has lost.",
     ),
-    "Completion": request(
+    "Completion": request(_COMPLETION, "status"),
+    "CompletionMany": request(
         {
-            "status": ref("RunResult"),
-            "output": {"description": "Text, or JSON, which is stored as text; long output is cut."},
-            "error": {"description": "Why it failed."},
-            "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
-            "evidence": {
-                **or_null(OBJECT),
-                "description": "What shows that the work was done, such as `external_id`; up to 16 KB.",
-            },
-            "attempt": {
-                **or_null(whole(0, 2**31 - 1)),
-                "description": "The attempt that is reported. Required for a claimed run; optional for a "
-                "callback, and must match if given.",
-            },
+            "runs": list_of(
+                request({"id": TEXT, **_COMPLETION}, "id", "status"),
+                MAX_COMPLETIONS,
+            )
         },
-        "status",
+        "runs",
+    ),
+    "Completions": response(
+        {
+            "runs": list_of(
+                response(
+                    {
+                        "id": TEXT,
+                        "state": {
+                            **or_null(ref("RunState")),
+                            "description": "Its new state; `running` while it is verified; null: refused.",
+                        },
+                        "code": {**or_null(ref("ErrorCode")), "description": "Why it was refused."},
+                        "message": or_null(TEXT),
+                    }
+                )
+            )
+        },
+        about="The result of each report, in the order of the request.",
     ),
     "RunVerification": request(
         {

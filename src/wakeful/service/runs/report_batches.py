@@ -1,0 +1,147 @@
+"""Several outcomes in one report of an executor: one transaction for all, and a result for each.
+
+Each outcome has its own fence (run, attempt and executor), so one that is refused does not affect the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from wakeful.consequences import consequences
+from wakeful.document.values import compact
+from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
+from wakeful.errors import InvalidArgument, Unstorable, WakefulError
+from wakeful.logs import get_logger
+from wakeful.outcome import Finished
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.agent_target_policy import check_not_internal
+from wakeful.service.runs.completions import (
+    MAX_COMPLETIONS,
+    Completion,
+    check_completable,
+    check_status,
+    not_completable,
+    reported_outcome,
+)
+from wakeful.service.runs.reported_outcomes import conclude_report, job_from_row
+from wakeful.service.runs.runs import RunService, no_run
+from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.audit import AuditEntry
+from wakeful.store.port import Store
+from wakeful.store.rows import JobRow, RunView
+
+#: The new state of a run, or why its report was refused.
+ReportResult = str | WakefulError
+
+log = get_logger("wakeful.service")
+
+
+class ReportBatches:
+    """Writes the outcomes that executors report together."""
+
+    def __init__(self, store: Store, accounts: Accounts, runs: RunService) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._runs = runs
+
+    async def complete_many(
+        self, principal: Principal, workspace: str, reports: Sequence[Completion | WakefulError]
+    ) -> list[ReportResult]:
+        """Complete runs as `RunService.complete` does; return the result of each report, in their order.
+
+        A report that could not be read is given as its error, which is its result.
+        """
+        await self._accounts.authorize(principal, "work", workspace)
+        if len(reports) > MAX_COMPLETIONS:
+            raise InvalidArgument(f"runs: at most {MAX_COMPLETIONS} at once, not {len(reports)}")
+        ids = [report.run_id for report in reports if isinstance(report, Completion)]
+        if len(set(ids)) < len(ids):
+            raise InvalidArgument("runs: name each run once, with the attempt that you hold")
+        runs = {run.id: run for run in await self._store.runs_by_ids(ids)} if ids else {}
+        wanted = {run.job_id for run in runs.values() if run.job_id is not None}
+        jobs = {job.id: job for job in await self._store.jobs_by_ids(sorted(wanted))} if wanted else {}
+        results: dict[int, ReportResult] = {}
+        claimed: dict[str, list[tuple[int, Completion, Finished]]] = {}
+        now_ms = self._store.clock.now_ms()
+        for index, report in enumerate(reports):
+            if not isinstance(report, Completion):
+                results[index] = report
+                continue
+            run = runs.get(report.run_id)
+            try:
+                if run is None or not _visible(principal, workspace, run):
+                    raise no_run(report.run_id)
+                await self._accounts.authorize(principal, "work", workspace, run.agent)
+                check_not_internal(principal, run.job_name, ALERT_JOBS)
+                if not _together(run, jobs):
+                    results[index] = await self._complete_one(principal, workspace, report)
+                    continue
+                check_status(report)
+                job = job_from_row(jobs.get(run.job_id or ""))
+                check_completable(run, job.work, report.attempt)
+                finished = conclude_report(run, job, reported_outcome(report), now_ms)
+                claimed.setdefault(run.worker or "", []).append((index, report, finished))
+            except WakefulError as error:
+                results[index] = error
+        for worker, group in claimed.items():
+            results.update(await self._complete_claimed(principal, workspace, worker, group, runs))
+        return [results[index] for index in range(len(reports))]
+
+    async def _complete_claimed(
+        self,
+        principal: Principal,
+        workspace: str,
+        worker: str,
+        group: Sequence[tuple[int, Completion, Finished]],
+        runs: dict[str, RunView],
+    ) -> dict[int, ReportResult]:
+        """Write the outcomes of runs that one executor holds, in one transaction."""
+        statuses = {report.run_id: report.status for _, report, _ in group}
+
+        def entry(run_id: str) -> AuditEntry:
+            return principal.entry(workspace, "run.complete", run_id, compact({"status": statuses[run_id]}))
+
+        rule = LoggedConsequences(consequences)
+        finished = [each for _, _, each in group]
+        try:
+            written = await self._store.complete_claimed(worker, finished, rule, entry)
+        except Unstorable:  # find out which of them
+            return {
+                index: await self._complete_one(principal, workspace, report) for index, report, _ in group
+            }
+        results: dict[int, ReportResult] = {}
+        for index, report, outcome in group:
+            if outcome.run_id not in written:
+                now = await self._store.run(outcome.run_id)
+                results[index] = (
+                    no_run(outcome.run_id) if now is None else not_completable(now, report.attempt)
+                )
+                continue
+            run = runs[outcome.run_id]
+            self._runs.on_completed(outcome, run)
+            log_outcome(log, outcome, run.log_fields, worker)
+            results[index] = outcome.state
+        rule.log(log)
+        return results
+
+    async def _complete_one(self, principal: Principal, workspace: str, report: Completion) -> ReportResult:
+        run_id, status, attempt, output, error, usage, evidence, permanent = report
+        try:
+            run = await self._runs.complete(
+                principal, workspace, run_id, status, attempt=attempt, output=output, error=error,
+                usage=usage, evidence=evidence, permanent=permanent,
+            )  # fmt: skip
+        except WakefulError as refused:
+            return refused
+        return run.state
+
+
+def _visible(principal: Principal, workspace: str, run: RunView) -> bool:
+    return run.workspace == workspace and principal.agent in (None, run.agent)
+
+
+def _together(run: RunView, jobs: dict[str, JobRow]) -> bool:
+    """Return whether the outcome can be written with others: of a claimed run whose job exists, if any."""
+    known = run.job_id is None or run.job_id in jobs
+    return run.is_pull and run.worker is not None and run.instance is None and known
