@@ -7,6 +7,9 @@ the same attempt, so that a message that its broker has already is adopted.
 
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
+
+Executors could not send heartbeats while all servers were down. So a rescuer that has just started spares
+their runs for one lease: finished work can still be reported.
 """
 
 from __future__ import annotations
@@ -72,15 +75,18 @@ class Rescuer(Loop):
         self._last_heartbeat_ms: int | None = None
         self._spared_until_ms = 0
         self._outage_from_ms = 0
+        #: until when executors are spared after the start of this process
+        self._executors_spared_until_ms = 0
 
     async def step(self) -> int | None:
         """Send a heartbeat, stop runs that are lost, rescue runs of dead workers, expire unclaimed runs."""
         # Use the time of our own heartbeat: if the call takes longer than a lease, we are not dead ourselves.
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
+        executors_before_ms = 0 if now_ms < self._executors_spared_until_ms else dead_before_ms
         while True:
             rescued = await self._store.rescue(
-                now_ms, dead_before_ms, _BATCH, self._judge, self._consequences
+                now_ms, dead_before_ms, _BATCH, self._judge, self._consequences, executors_before_ms
             )
             if rescued:
                 log.warning("runs.rescued", count=len(rescued))
@@ -131,6 +137,8 @@ class Rescuer(Loop):
                 self._outage_from_ms = before_ms
             # From when the call returned: other workers waited for the database until then, too.
             self._spared_until_ms = self.clock.now_ms() + self._lease_ms
+        if before_ms is None:
+            self._executors_spared_until_ms = now_ms + self._lease_ms
         self._last_heartbeat_ms = now_ms
         return now_ms
 

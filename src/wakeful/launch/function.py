@@ -79,7 +79,7 @@ class FunctionLauncher:
         Raises InvalidArgument if it needs other parameters than the run, and AlreadyExists if another
         function has the name, unless `replace` is set.
         """
-        registered = _Registered(function, _is_awaited(function), _takes_run(name, function))
+        registered = _Registered(function, is_awaited(function), takes_run_parameter(name, function))
         known = self._functions.get(name)
         if known is not None and known.function is not function and not replace:
             raise AlreadyExists(f"a function '{name}' is registered already; give this one another name")
@@ -238,14 +238,14 @@ def error_text(error: BaseException) -> str:
     return truncate(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 
 
-def _is_awaited(function: Function) -> bool:
+def is_awaited(function: Function) -> bool:
     """Return whether it is an `async def`, or an object whose `__call__` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
 
 
-def _takes_run(name: str, function: Function) -> bool:
+def takes_run_parameter(name: str, function: Function) -> bool:
     """Return whether it takes the run. Raises InvalidArgument if it needs more."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgument(

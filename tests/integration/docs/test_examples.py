@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import time
 from http.client import HTTPConnection
 from pathlib import Path
+
+import pytest
 
 from tests.support.command_line import Machine, serving
 from tests.support.paths import ROOT
@@ -86,21 +89,12 @@ def test_the_receiver_reports_a_missing_secret(tmp_path: Path) -> None:
     assert errors.startswith("usage: python examples/receiver.py whsec_…")
 
 
-def test_the_executor_reports_a_missing_key_in_one_sentence(tmp_path: Path) -> None:
-    program = example("executor.py", Machine(tmp_path))
-    _, errors = program.communicate(timeout=PATIENCE)
-    assert program.returncode == 1
-    assert errors == (
-        'executor: WAKEFUL_KEY is not set; run `eval "$(wakeful keys env)"` and start this again\n'
-    )
-
-
 def test_the_executor_stops_if_its_key_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path) as machine:
         program = example("executor.py", machine, WAKEFUL_KEY=f"wk_{43 * 'A'}")
         _, errors = program.communicate(timeout=PATIENCE)
     assert program.returncode == 1
-    assert "responded 401" in errors
+    assert errors.startswith("executor: ")
     assert "Traceback" not in errors
 
 
@@ -118,6 +112,49 @@ def test_the_executor_claims_and_completes_a_run(tmp_path: Path) -> None:
     assert over.code == 0
     assert over.json["output"].startswith("did {'message': 'hello'}")
     assert over.json["worker"] == f"{socket.gethostname()}-{program.pid}"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_worker_in_javascript_completes_runs_and_finishes_them_before_it_stops(tmp_path: Path) -> None:
+    with serving(tmp_path) as machine:
+        for name, payload in (("greet", '{"to": "me"}'), ("fail", '{"permanent": true}')):
+            machine.wakeful(
+                *("add", name, "--schedule", "0 0 29 2 *", "--payload", payload),
+                *("--target", '{"kind": "pull"}'),
+            )
+        environment = {**machine.environment, **machine.wakeful("keys", "env", "--json").json}
+        program = subprocess.Popen(
+            ["node", str(EXAMPLES / "worker.mjs")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            done = machine.wakeful("run", "greet", "--wait", "--json")
+            failed = machine.wakeful("run", "fail", "--wait", "--json")
+        finally:
+            program.terminate()
+            printed, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 0, errors
+    assert done.json["output"].startswith('did {"to":"me"} for the tick of ')
+    assert done.json["worker"] == f"{socket.gethostname()}-{program.pid}"
+    assert (failed.json["error"], failed.json["attempt"]) == ("Error: it never works", 1)
+    assert printed.splitlines()[0].startswith("greet succeeded")
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_worker_in_javascript_stops_if_its_key_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path) as machine:
+        done = subprocess.run(
+            ["node", str(EXAMPLES / "worker.mjs")],
+            env={**machine.environment, "WAKEFUL_KEY": "wk_wrong"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+    assert done.returncode == 1
+    assert "key" in done.stderr
 
 
 def test_the_file_of_jobs_is_applied_idempotently(tmp_path: Path) -> None:

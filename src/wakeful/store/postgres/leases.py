@@ -132,13 +132,15 @@ async def rescue(
     limit: int,
     judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
+    executors_before_ms: int,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     # Instances are locked before their runs. Other locks are not held yet.
-    found = {row[0] for row in await db.fetch(sql.LOST_INSTANCES, dead_before_ms, now_ms, limit)}
+    since = dead_before_ms, now_ms, limit, executors_before_ms
+    found = {row[0] for row in await db.fetch(sql.LOST_INSTANCES, *since)}
     if found:
         await lock(db, found)
-    rows = await db.fetch(sql.LOST, dead_before_ms, now_ms, limit, list(found))
+    rows = await db.fetch(sql.LOST, *since, list(found))
     lost = [UnfinishedRun(*row) for row in rows]
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:

@@ -406,7 +406,8 @@ _LOST: Final = """
 _IS_LOST: Final = """
     coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
         WHEN r.awaiting_callback THEN r.due_at <= $2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END"""
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at)
+            < CASE WHEN r.is_pull THEN $4::timestamptz ELSE $1::timestamptz END END"""
 #: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for signal runs
 LOST_INSTANCES: Final = f"""
     SELECT l.instance_id::text {_LOST} WHERE {_IS_LOST} AND l.instance_id IS NOT NULL
@@ -419,7 +420,7 @@ LOST: Final = f"""
     {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c
         ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL
-    WHERE {_IS_LOST} AND (l.instance_id IS NULL OR l.instance_id = ANY($4::uuid[]))
+    WHERE {_IS_LOST} AND (l.instance_id IS NULL OR l.instance_id = ANY($5::uuid[]))
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
 #: workers, all of it, and live_runs_held, once for each that is dead
 DELETE_DEAD_WORKERS: Final = """

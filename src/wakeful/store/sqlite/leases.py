@@ -134,9 +134,11 @@ async def rescue(
     limit: int,
     judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
+    executors_before_ms: int,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
-    lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
+    since = dead_before_ms, now_ms, limit, executors_before_ms
+    lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, since)]
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
         judged.setdefault(run.worker, []).append(judge(run))

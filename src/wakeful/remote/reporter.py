@@ -1,0 +1,134 @@
+"""Report outcomes: many in one request, and each until the server has it or its run is lost.
+
+One request is under way at a time. What ends meanwhile is in the next one, so requests become larger with the
+load. During an outage the reports wait: the server refuses those whose lease was lost, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from wakeful.client.rest.runs import RestRuns
+from wakeful.client.types import ReportShape
+from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.json_value import Json
+from wakeful.logs import get_logger
+from wakeful.remote.backoff import Backoff
+from wakeful.remote.results import batches, unreportable
+
+Report = dict[str, Json]
+
+log = get_logger("wakeful.remote")
+
+
+class Reporter:
+    """Sends the reports of one worker.
+
+    `on_request` is called after each request, with its error or None; `on_done` when a run is reported, or
+    its report is refused.
+    """
+
+    def __init__(
+        self,
+        runs: RestRuns,
+        backoff: Backoff,
+        on_request: Callable[[WakefulError | None], None],
+        on_done: Callable[[str], None],
+    ) -> None:
+        self._runs = runs
+        self._backoff = backoff
+        self._on_request = on_request
+        self._on_done = on_done
+        self._reports: dict[str, Report] = {}
+        self._in_flight: set[str] = set()
+        self._submitted = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __len__(self) -> int:
+        return len(self._reports)
+
+    def submit(self, report: Report) -> None:
+        """Send a report as soon as possible."""
+        self._reports[str(report["id"])] = report
+        self._empty.clear()
+        self._submitted.set()
+
+    def drop(self, run_id: str) -> None:
+        """Forget the report of a run that is lost, unless it is being sent."""
+        if run_id not in self._in_flight:
+            self._forget(run_id)
+
+    async def flush(self) -> None:
+        """Wait until all reports are sent."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Send reports until cancelled."""
+        failures = 0
+        while True:
+            await self._submitted.wait()
+            self._submitted.clear()
+            for batch in [*batches(self._reports.values())]:
+                while not await self._send(batch):
+                    failures += 1
+                    await asyncio.sleep(self._backoff.delay(failures))
+                    batch = [report for report in batch if str(report["id"]) in self._reports]
+                    if not batch:
+                        break
+                failures = 0
+
+    async def _send(self, batch: Sequence[Report]) -> bool:
+        """Send reports together. False: the server did not answer."""
+        self._in_flight = {str(report["id"]) for report in batch}
+        try:
+            results = await self._runs.complete_many(batch)
+        except InvalidArgument as error:
+            self._on_request(None)
+            await self._send_apart(batch, error)
+            return True
+        except WakefulError as error:
+            self._on_request(error)
+            return False
+        finally:
+            self._in_flight = set()
+        self._on_request(None)
+        for report, result in zip(batch, results, strict=True):
+            self._settle(report, result)
+        return True
+
+    async def _send_apart(self, batch: Sequence[Report], error: InvalidArgument) -> None:
+        """Find out which report of a refused request the server does not accept."""
+        if len(batch) == 1:
+            run_id = str(batch[0]["id"])
+            self._settle(batch[0], ReportShape(id=run_id, state=None, code=error.code, message=error.message))
+            return
+        for report in batch:
+            if not await self._send([report]):
+                self._submitted.set()  # it is still among the reports
+
+    def _settle(self, report: Report, result: ReportShape) -> None:
+        run_id = str(report["id"])
+        if result["code"] is None:
+            self._forget(run_id)
+            return
+        log.warning(
+            "remote.report_refused", run_id=run_id, attempt=report["attempt"], code=result["code"],
+            error=result["message"],
+        )  # fmt: skip
+        if result["code"] == InvalidArgument.code and not _is_refusal(report):
+            self.submit(unreportable(report, result["message"] or ""))
+        else:
+            self._forget(run_id)
+
+    def _forget(self, run_id: str) -> None:
+        if self._reports.pop(run_id, None) is not None:
+            self._on_done(run_id)
+        if not self._reports:
+            self._empty.set()
+
+
+def _is_refusal(report: Report) -> bool:
+    """Return whether the report itself says that another one was refused."""
+    return str(report.get("error", "")).startswith("its outcome was refused")

@@ -1,0 +1,124 @@
+"""What a handler returns or raises, as the report of its run. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from wakeful.errors import Permanent
+from wakeful.json_value import Json
+from wakeful.launch.function import error_text
+from wakeful.launch.port import MAX_OUTPUT, truncate
+
+#: The most reports of one request, and the most bytes of their JSON: the server accepts 256 KB.
+MAX_REPORTS: Final = 100
+MAX_BYTES: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of a run, for a handler that reports more than its output.
+
+    >>> Result("sent", usage={"tokens": 512}, evidence={"external_id": "inv-17"}).error is None
+    True
+    """
+
+    #: text, or a value that is stored as JSON; of 16 KB
+    output: object = None
+    #: what it used, such as tokens and cost
+    usage: Mapping[str, object] | None = None
+    #: what shows that the work was done, such as `external_id`
+    evidence: Mapping[str, object] | None = None
+    #: why it failed; None: it succeeded
+    error: str | None = None
+    #: of a failure: a retry cannot succeed
+    permanent: bool = False
+
+
+def result_of_value(value: object) -> Result:
+    """Return the result for the return value of a handler.
+
+    >>> result_of_value({"sent": 3}).output
+    {'sent': 3}
+    """
+    return value if isinstance(value, Result) else Result(value)
+
+
+def result_of_error(error: BaseException) -> Result:
+    """Return the result for an exception of a handler.
+
+    >>> result_of_error(ValueError("no such customer")).error
+    'ValueError: no such customer'
+    >>> result_of_error(Permanent("the customer has left"))
+    Result(output=None, usage=None, evidence=None, error='the customer has left', permanent=True)
+    """
+    if isinstance(error, Permanent):
+        return Result(error=truncate(error.message), permanent=True)
+    return Result(error=error_text(error))
+
+
+def report_of(run_id: str, attempt: int, result: Result) -> dict[str, Json]:
+    """Return the report of a run.
+
+    >>> report_of("r1", 2, Result({"sent": 3}))
+    {'id': 'r1', 'attempt': 2, 'status': 'succeeded', 'output': '{"sent":3}'}
+    >>> report_of("r1", 2, Result(error="no", permanent=True))
+    {'id': 'r1', 'attempt': 2, 'status': 'failed', 'error': 'no', 'permanent': True}
+    """
+    report: dict[str, Json] = {"id": run_id, "attempt": attempt, "status": "succeeded"}
+    if result.output is not None:
+        report["output"] = truncate(_text(result.output))
+    if result.error is not None:
+        report |= {"status": "failed", "error": truncate(result.error)}
+        if result.permanent:
+            report["permanent"] = True
+    try:
+        for name, value in (("usage", result.usage), ("evidence", result.evidence)):
+            if value is not None:
+                report[name] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        return unreportable(report, f"{name} is not JSON: {error}")
+    return report
+
+
+def unreportable(report: Mapping[str, Json], why: str) -> dict[str, Json]:
+    """Return the report of a failure, in place of one that the server cannot accept.
+
+    >>> unreportable(
+    ...     {"id": "r1", "attempt": 2, "status": "succeeded", "evidence": {}}, "evidence: it is empty"
+    ... )
+    {'id': 'r1', 'attempt': 2, 'status': 'failed', 'error': 'its outcome was refused: evidence: it is empty'}
+    """
+    error = truncate(f"its outcome was refused: {why}")
+    return {"id": report["id"], "attempt": report["attempt"], "status": "failed", "error": error}
+
+
+def batches(reports: Iterable[dict[str, Json]]) -> Iterator[list[dict[str, Json]]]:
+    """Split reports into requests that the server accepts.
+
+    >>> [len(batch) for batch in batches([{"id": str(number)} for number in range(250)])]
+    [100, 100, 50]
+    """
+    batch: list[dict[str, Json]] = []
+    size = 0
+    for report in reports:
+        length = len(json.dumps(report))
+        if batch and (len(batch) == MAX_REPORTS or size + length > MAX_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(report)
+        size += length
+    if batch:
+        yield batch
+
+
+def _text(output: object) -> str:
+    """Return text as it is, another value as JSON or, if that cannot represent it, as `repr`."""
+    if isinstance(output, str):
+        return output[:MAX_OUTPUT]
+    try:
+        return json.dumps(output, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return repr(output)

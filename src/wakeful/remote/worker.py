@@ -1,0 +1,361 @@
+"""A worker outside the server: claim runs, execute them with handlers, renew their leases, report outcomes.
+
+- **Claims**: as many runs as there are free slots, in one long poll.
+- **Leases**: one heartbeat for all runs. A run that is no longer this worker's is cancelled.
+- **Outages**: handlers go on. Heartbeats and reports are repeated until the server answers; it decides by
+  its fence (run and attempt) which of them still count.
+- **Stopping**: no more claims; handlers may finish; their outcomes are reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, TypeVar
+
+from wakeful.client.rest.client import RestClient
+from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated, WakefulError
+from wakeful.json_value import Json
+from wakeful.launch.function import Function
+from wakeful.logs import get_logger
+from wakeful.model import Run
+from wakeful.model.from_json import run_from_json
+from wakeful.remote.backoff import Backoff
+from wakeful.remote.handlers import Handlers
+from wakeful.remote.reporter import Reporter
+from wakeful.remote.results import Result, report_of
+
+F = TypeVar("F", bound=Function)
+T = TypeVar("T")
+
+#: The most runs of one claim, and of one heartbeat.
+_MAX_CLAIM: Final = 100
+_MAX_HEARTBEATS: Final = 1_000
+#: How many unreported outcomes a worker keeps before it claims no more runs.
+_MAX_UNREPORTED: Final = 1_000
+
+log = get_logger("wakeful.remote")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerConfig:
+    """The timing of a worker. The defaults suit the lease of 30 seconds."""
+
+    #: how long the server may wait for a run before it answers a claim
+    wait_ms: int = 20_000
+    #: seconds between two heartbeats
+    heartbeat_s: float = 10.0
+    #: seconds until a request fails, without the wait of a claim
+    timeout_s: float = 10.0
+    #: after SIGTERM: seconds for handlers to finish, and then for their outcomes to be reported
+    drain_s: float = 25.0
+    report_s: float = 30.0
+    #: whether running work outlives the worker: at its end nothing is reported for unfinished runs
+    leave_running: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Worker:
+    """Executes runs of `pull` jobs. Register functions, then call `run`.
+
+    - `url`, `key`, `workspace`, `cert`, `cert_key`, `ca`: as for `AsyncClient`
+    - `name`: a label that the runs show; by default the host and the process id
+    - `agents`, `lanes`: only their runs; by default all that the key may claim
+    - `concurrency`: how many runs it executes at once
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        name: str | None = None,
+        workspace: str = "default",
+        agents: Iterable[str] = (),
+        lanes: Iterable[str] = (),
+        concurrency: int = 10,
+        config: WorkerConfig | None = None,
+        cert: str | None = None,
+        cert_key: str | None = None,
+        ca: str | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidArgument("concurrency: write a whole number from 1")
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.concurrency = concurrency
+        self._config = config or WorkerConfig()
+        self._agents, self._lanes = [*agents], [*lanes]
+        timeout = self._config.timeout_s
+        self._rest = RestClient(
+            url, key, workspace=workspace, timeout=timeout, cert=cert, cert_key=cert_key, ca=ca, run_id=""
+        )
+        self._handlers = Handlers(concurrency)
+        self._reporter: Reporter | None = None
+        #: the handlers under way, and the attempt of every run that is held: running or not yet reported
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._held: dict[str, int] = {}
+        self._lost: set[str] = set()
+        self._adopted: list[Run] = []
+        self._slot_freed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._reachable = False
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the server answered the last request."""
+        return self._reachable
+
+    @property
+    def running(self) -> int:
+        """How many runs are being executed."""
+        return len(self._tasks)
+
+    def function(self, name: str) -> Callable[[F], F]:
+        """Register a function for the runs of the job of that name (`digest`, or `agent/digest`).
+
+        A coroutine function runs in the event loop, another one in a thread. It takes the run, or nothing. It
+        returns the output or a `Result`; an exception fails the attempt, `Permanent` without a retry.
+        """
+
+        def register(function: F) -> F:
+            self._handlers.add(name, function)
+            return function
+
+        return register
+
+    def handler(self, function: F) -> F:
+        """Register a function for all runs that have none by name: `@worker.handler`."""
+        self._handlers.add(None, function)
+        return function
+
+    def is_lost(self, run: Run) -> bool:
+        """Return whether a run is no longer this worker's. A function in a thread checks it and returns."""
+        return run.id in self._lost or self._held.get(run.id) != run.attempt
+
+    def run(self) -> None:
+        """Execute runs until SIGTERM or SIGINT; then finish what is under way, and return."""
+        asyncio.run(self.serve(signals=True))
+
+    def stop(self) -> None:
+        """Claim no more runs, and let `serve` return when the handlers have finished.
+
+        A second call cancels the handlers at once.
+        """
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+
+    def adopt(self, run: Run) -> None:
+        """Continue a run that was claimed before, for example by this program before a restart."""
+        if self._reporter is None:
+            self._adopted.append(run)
+        else:
+            self._begin(run)
+
+    async def serve(self, *, signals: bool = False) -> None:
+        """Execute runs until `stop` is called, or with `signals` until SIGTERM or SIGINT.
+
+        Raises the error of the server if it refuses the worker: a wrong key, URL or workspace.
+        """
+        config = self._config
+        self._reporter = Reporter(self._rest.runs, config.backoff, self._note_request, self._release)
+        background = [
+            asyncio.create_task(self._reporter.run(), name="wakeful-remote-reports"),
+            asyncio.create_task(self._heartbeats(), name="wakeful-remote-heartbeats"),
+        ]
+        with _on_signals(self.stop) if signals else contextlib.nullcontext():
+            try:
+                log.info("remote.started", worker=self.name, url=self._rest.url, slots=self.concurrency)
+                for run in self._adopted:
+                    self._begin(run)
+                try:
+                    await self._claims()
+                except asyncio.CancelledError:
+                    self._hurry.set()
+                    raise
+                finally:
+                    self._stopping.set()
+                    await self._drain()
+            finally:
+                for task in [*background, *self._tasks.values()]:
+                    task.cancel()
+                await asyncio.gather(*background, *self._tasks.values(), return_exceptions=True)
+                self._handlers.close()
+                await self._rest.close()
+                log.info("remote.stopped", worker=self.name, unreported=len(self._reporter))
+
+    # --- claims -----------------------------------------------------------------------------------
+
+    async def _claims(self) -> None:
+        """Claim runs until the worker stops."""
+        failures, accepted = 0, False
+        while not self._stopping.is_set():
+            free = self._free_slots()
+            if free <= 0:
+                self._slot_freed.clear()
+                await self._unless_stopping(self._slot_freed.wait())
+                continue
+            try:
+                claimed = await self._unless_stopping(self._claim(min(free, _MAX_CLAIM)))
+            except WakefulError as error:
+                failures += 1
+                self._note_request(error)
+                if _is_final(error, accepted):
+                    raise
+                await self._unless_stopping(asyncio.sleep(self._config.backoff.delay(failures)))
+                continue
+            if claimed is not None:
+                failures, accepted = 0, True
+                self._note_request(None)
+                for run in claimed:
+                    self._begin(run)
+
+    async def _claim(self, limit: int) -> list[Run]:
+        request: dict[str, Json] = {
+            "worker": self.name, "agents": [*self._agents], "lanes": [*self._lanes], "limit": limit,
+        }  # fmt: skip
+        claimed = await self._rest.runs.claim(request, wait_ms=self._config.wait_ms)
+        return [run_from_json(run) for run in claimed]
+
+    def _free_slots(self) -> int:
+        assert self._reporter is not None
+        return min(self.concurrency - len(self._tasks), _MAX_UNREPORTED - len(self._reporter))
+
+    # --- handlers ---------------------------------------------------------------------------------
+
+    def _begin(self, run: Run) -> None:
+        self._lost.discard(run.id)
+        self._held[run.id] = run.attempt
+        task = asyncio.create_task(self._execute(run), name=f"wakeful-remote-{run.id}")
+        self._tasks[run.id] = task
+
+    async def _execute(self, run: Run) -> None:
+        assert self._reporter is not None
+        try:
+            result = await self._handlers.call(run)
+        except asyncio.CancelledError:
+            if run.id in self._lost or self._config.leave_running:
+                self._release(run.id)
+                raise
+            result = Result(error="its worker stopped before it had finished")
+        finally:
+            self._tasks.pop(run.id, None)
+            self._slot_freed.set()
+        if run.id in self._lost:
+            self._release(run.id)
+        else:
+            self._reporter.submit(report_of(run.id, run.attempt, result))
+
+    def _release(self, run_id: str) -> None:
+        """Forget a run that is reported or lost."""
+        self._held.pop(run_id, None)
+        self._lost.discard(run_id)
+        self._slot_freed.set()
+
+    # --- leases -----------------------------------------------------------------------------------
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.heartbeat_s)
+            await self.heartbeat()
+
+    async def heartbeat(self) -> None:
+        """Renew the leases of all runs, and cancel the handlers of those that are lost."""
+        held = iter([*self._held.items()])
+        while part := [*islice(held, _MAX_HEARTBEATS)]:
+            try:
+                beat = await self._rest.runs.heartbeat_many(part)
+            except WakefulError as error:  # the next one may succeed; the server decides what is lost
+                self._note_request(error)
+                return
+            self._note_request(None)
+            attempts = dict(part)
+            for run_id in beat["lost"]:
+                if self._held.get(run_id) == attempts[run_id]:
+                    self._lose(run_id)
+
+    def _lose(self, run_id: str) -> None:
+        assert self._reporter is not None
+        self._reporter.drop(run_id)
+        task = self._tasks.get(run_id)
+        if task is not None:
+            log.warning("remote.lost", run_id=run_id, attempt=self._held[run_id], worker=self.name)
+            self._lost.add(run_id)
+            task.cancel()
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def _drain(self) -> None:
+        assert self._reporter is not None
+        config = self._config
+        log.info("remote.draining", worker=self.name, running=len(self._tasks))
+        if self._tasks and not config.leave_running:
+            finished = asyncio.create_task(_all_done([*self._tasks.values()]))
+            hurry = asyncio.create_task(self._wait_for_hurry())
+            await asyncio.wait({hurry, finished}, timeout=config.drain_s, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            finished.cancel()
+        left = [*self._tasks.values()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=config.report_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(config.report_s):
+                await self._reporter.flush()
+
+    async def _wait_for_hurry(self) -> None:
+        await self._hurry.wait()
+
+    async def _unless_stopping(self, doing: Coroutine[object, object, T]) -> T | None:
+        """Return the result of a coroutine; None if the worker stops before."""
+        task = asyncio.create_task(doing)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+            return None if task.cancelled() else task.result()
+        finally:
+            task.cancel()
+            stopping.cancel()
+
+    def _note_request(self, error: WakefulError | None) -> None:
+        """Log when the server becomes unreachable, and when it is reachable again."""
+        if error is None and not self._reachable:
+            log.info("remote.connected", worker=self.name, url=self._rest.url)
+        elif error is not None and self._reachable:
+            log.warning("remote.unreachable", worker=self.name, error=error.message)
+        self._reachable = error is None
+
+
+async def _all_done(tasks: Sequence[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
+
+
+def _is_final(error: WakefulError, accepted: bool) -> bool:
+    """Return whether the same claim fails again. A proxy without a server behind it may respond anything."""
+    if isinstance(error, Unauthenticated | PermissionDenied):
+        return True
+    return isinstance(error, NotFound | InvalidArgument) and not accepted
+
+
+@contextlib.contextmanager
+def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` for SIGTERM and SIGINT."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
