@@ -5,10 +5,9 @@
 
 **one by one** is a bare loop of the HTTP client: it claims up to 10 runs, and completes each with its own
 request. **together** is the same loop with one request for the outcomes. **worker** is
-`wakeful.remote.Worker` with 10 slots and a function that returns at once, in 1 and in 4 processes; it includes
-the time to add the runs. The server
-is one process of its own; its CPU time per run is shown, without that of the database. **idle** is the CPU
-time of the server, as a share of a core, while 200 workers wait for runs.
+`wakeful.remote.Worker` with 10 slots and a function that returns at once, in 1 and in 4 processes; its time
+includes that to add the runs. The server is one process of its own; its CPU time per run is shown, without
+that of the database. **idle** is the CPU time of the server, as a share of a core, while 200 workers wait.
 """
 
 from __future__ import annotations
