@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
     from wakeful.signals import Signal
     from wakeful.suggestions_api import SuggestionsApi
-    from wakeful.target import Chat, Command, Echo, Function, Queue, Webhook
+    from wakeful.target import CeleryTask, Chat, Command, Echo, Function, Queue, Webhook
 
 __version__ = "0.1.0"
 
@@ -68,6 +68,7 @@ __all__ = [
     "Attempt",
     "CancelCron",
     "CatchupPolicy",
+    "CeleryTask",
     "Chat",
     "Client",
     "Command",
@@ -168,6 +169,6 @@ if not TYPE_CHECKING:
             "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
             "wakeful.signals": ["Signal"],
             "wakeful.suggestions_api": ["SuggestionsApi"],
-            "wakeful.target": ["Chat", "Command", "Echo", "Function", "Queue", "Webhook"],
+            "wakeful.target": ["CeleryTask", "Chat", "Command", "Echo", "Function", "Queue", "Webhook"],
         },
     )

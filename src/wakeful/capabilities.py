@@ -1,8 +1,8 @@
 """What a run requires of the process that takes it, and what a process has. Pure.
 
 A requirement is a name and the lowest version: `function:digest` for a function, `agent:WORKSPACE/AGENT` for
-the class of an agent, and '' for a target that every process can launch. A process may take a run if it has
-the requirement's name in at least that version.
+the class of an agent, `celery` for a Celery app, and '' for a target that every process can launch. A process
+may take a run if it has the requirement's name in at least that version.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ Capabilities = Mapping[str, int]
 
 _FUNCTION: Final = "function:"
 _AGENT: Final = "agent:"
+#: The requirement of runs with Celery targets.
+CELERY: Final = "celery"
 #: Names are part of an index, whose entries are limited.
 _MAX_BYTES: Final = 200
 
@@ -40,6 +42,8 @@ class Requirement(NamedTuple):
         >>> Requirement("agent:default/report", 3).description
         "version 3 of the class of agent 'report'"
         """
+        if self.name == CELERY:
+            return "a Celery app"
         if self.name.startswith(_FUNCTION):
             return f"the function '{self.name.removeprefix(_FUNCTION)}'"
         workspace, _, agent = self.name.removeprefix(_AGENT).partition("/")
@@ -53,10 +57,13 @@ class Requirement(NamedTuple):
         >>> Requirement("function:digest").advice
         "no running replica has the function 'digest'; start a process that registers it"
         """
+        if self.name == CELERY:
+            return f"no running replica has {self.description}; start one with WAKEFUL_CELERY_APP"
         return f"no running replica has {self.description}; start a process that registers it"
 
 
 NOTHING: Final = Requirement("")
+_CELERY: Final = Requirement(CELERY)
 #: The capabilities of a process without functions and agents.
 NO_CAPABILITIES: Final[Capabilities] = MappingProxyType({"": 0})
 
@@ -102,6 +109,8 @@ def requirement_of(work: Work, workspace: str, agent: str) -> Requirement:
     if kind == "function":
         name = target.get("name")
         return _function(name) if isinstance(name, str) else NOTHING
+    if kind == CELERY:
+        return _CELERY
     return Requirement(agent_requirement(workspace, agent)) if kind == "agent" else NOTHING
 
 

@@ -98,6 +98,14 @@ class Settings:
     #: whether missing streams are created, and how many copies each one has
     nats_create_streams: bool = True
     nats_replicas: int = 1
+    #: the Celery app whose tasks jobs may run: `shop.celery:app`
+    celery_app: str | None = None
+    #: instead of an app: the broker and the result backend of one whose code is not installed here. They may
+    #: contain passwords and are not shown
+    celery_broker: str | None = field(default=None, repr=False)
+    celery_results: str | None = field(default=None, repr=False)
+    #: whether a task that runs is terminated if its run is stopped, replaced or timed out
+    celery_terminate: bool = True
     #: the format and the least level of the log on stderr
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["debug", "info", "warning", "error"] = "info"

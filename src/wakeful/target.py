@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -158,4 +158,33 @@ class Queue:
         return {"kind": "queue", **{name: value for name, value in fields.items() if value is not None}}
 
 
-Target = Webhook | Function | Command | Chat | Queue | Echo
+@dataclass(frozen=True, slots=True)
+class CeleryTask:
+    """A task of the Celery app that the operator has set, or that was given to `Wakeful(celery=…)`.
+
+    >>> CeleryTask("app.tasks.add", args=(1, 2), queue="sums").to_json()
+    {'kind': 'celery', 'task': 'app.tasks.add', 'args': [1, 2], 'queue': 'sums'}
+    """
+
+    #: the name of the task
+    task: str
+    args: Sequence[Json] = ()
+    #: keyword arguments; the fields of the payload are added to them
+    kwargs: Mapping[str, Json] | None = None
+    queue: str | None = None
+    #: further options of `apply_async`, such as `{"priority": 5}`
+    options: Mapping[str, Json] | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the target as it is in a job document."""
+        fields: dict[str, Json] = {
+            "args": list(self.args),
+            "kwargs": dict(self.kwargs or {}),
+            "queue": self.queue,
+            "options": dict(self.options or {}),
+        }
+        given = {name: value for name, value in fields.items() if value}
+        return {"kind": "celery", "task": self.task, **given}
+
+
+Target = Webhook | Function | Command | Chat | Queue | CeleryTask | Echo

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.support.factories import MINUTE, NOW, SECOND, alone, ended, given_held, look
+from tests.support.factories import MINUTE, NOW, SECOND, alone, ended, given_held, held, look, tick
 from wakeful.consequences import consequences
 from wakeful.outcome import TAKEN_OVER, take_over
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
+from wakeful.store.rows import AwaitingRun, RunView
 
 
 async def _taken_over(store: Store) -> RunView:
@@ -65,3 +65,21 @@ async def test_a_run_that_is_taken_over_and_then_released_gets_its_next_attempt(
     assert await store.release("w2", NOW + MINUTE) == 1
     (again,) = await store.take(NOW + MINUTE, "w3", {"cron": 1})
     assert (again.attempt, [each.attempt for each in await store.attempts(run.id)]) == (2, [1])
+
+
+async def test_runs_that_await_a_report_are_listed_in_pages(store: Store) -> None:
+    job, first = await given_held(store)
+    second, third = await store.add_runs([held(tick(job, NOW + number, serial=False)) for number in (1, 2)])
+    assert await store.awaiting_runs("", 10) == [], "their worker still holds them"
+    await store.finish("w1", [ended(each, "running", due_ms=NOW + MINUTE) for each in (first, second)], alone)
+    expected = [
+        AwaitingRun(each.id, 1, each.idempotency_key, job.work)
+        for each in sorted((first, second), key=lambda each: each.id)
+    ]
+    assert await store.awaiting_runs("", 10) == expected
+    assert await store.awaiting_runs("", 1) == expected[:1]
+    assert await store.awaiting_runs(expected[0].run_id, 10) == expected[1:]
+    await store.complete_run(ended(first), alone)
+    await store.cancel_run(second.id, NOW, "stopped", running=True)
+    assert await store.awaiting_runs("", 10) == []
+    assert third.state == "running"

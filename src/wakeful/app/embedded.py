@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -33,6 +33,7 @@ from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.launch.address_guard import AddressGuard
+from wakeful.launch.celery.launcher import celery_launcher
 from wakeful.launch.chat.launcher import chat_launcher
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import CommandAllowlist
@@ -77,6 +78,7 @@ class Wakeful:
     - `allow_private_targets`: webhooks may reach private and loopback addresses
     - `commands`: the programs that jobs may run: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, or `*` for all
     - `command_env`: the environment variables that jobs may set for them: `REPORT_TO`, `JOB_*` (the default)
+    - `celery`: the Celery app whose tasks jobs may run
     - `defaults`: the defaults of job fields
     - `config`: concurrency limits and the timing of the engine
     - `grace`: seconds that running work has to finish when the scheduler stops
@@ -96,6 +98,7 @@ class Wakeful:
         allow_private_targets: bool | None = None,
         commands: Sequence[str] | None = None,
         command_env: Sequence[str] | None = None,
+        celery: object | None = None,
         defaults: Defaults | None = None,
         config: EngineConfig | None = None,
         grace: float = 10.0,
@@ -114,6 +117,7 @@ class Wakeful:
             allow_private_targets=allow_private_targets,
             commands=commands,
             command_env=command_env,
+            celery=celery,
             wait_for_db=wait_for_db,
         )
         settings = settings or current_settings()
@@ -146,6 +150,7 @@ class Wakeful:
                 ChannelLauncher(self._channels),
             ]
         )
+        self._launchers.add(celery_launcher(self.store, settings, celery))
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
         self._config = _part_of(config or _config(settings), current_share())
         self._grace = grace
@@ -160,6 +165,8 @@ class Wakeful:
         #: why the engine stops by itself; `on_error` is called then
         self.error: WakefulError | None = None
         self.on_error: Callable[[], None] = lambda: None
+        #: called when the database is open, before the engine starts
+        self.before_start: Callable[[], Awaitable[None]] = _nothing
         #: all use cases, for programs with an interface of their own
         self.services = Services(
             self.store,
@@ -269,6 +276,7 @@ class Wakeful:
         try:
             for document in self._declared.values():
                 await self._upsert_declared(document)
+            await self.before_start()
             await self._agent_runtime.start()
             self._stopping = asyncio.Event()
             metrics, clock = self.services.metrics, self.store.clock
@@ -384,6 +392,10 @@ class Wakeful:
                 )
         except InvalidArgument as error:
             raise type(error)(f"job '{name}': {error.message}") from error
+
+
+async def _nothing() -> None:
+    pass
 
 
 def _config(settings: Settings) -> EngineConfig:

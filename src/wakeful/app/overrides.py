@@ -43,6 +43,7 @@ def overrides(
     allow_private_targets: bool | None,
     commands: Sequence[str] | None,
     command_env: Sequence[str] | None,
+    celery: object | None,
     wait_for_db: float | None,
 ) -> dict[str, Override]:
     """Return the overrides by the name of the setting."""
@@ -80,6 +81,9 @@ def overrides(
     ):
         if value is not None:
             found[name] = Override(name, value)
+    if celery is not None:
+        for name in ("celery_app", "celery_broker", "celery_results"):
+            found[name] = Override("celery", None)
     if url is not None:
         found["db"] = Override("url", url)
     if store is not None:

@@ -24,7 +24,10 @@ from wakeful.signals import check_type
 
 Target = Mapping[str, Json]
 
-KINDS: Final = ("webhook", "function", "agent", "command", "chat", "queue", "workflow", "echo", "pull")
+KINDS: Final = (
+    *("webhook", "function", "agent", "command", "chat"),
+    *("queue", "celery", "workflow", "echo", "pull"),
+)
 #: The kind of target that is an instance of the class of the job's agent.
 AGENT_KIND: Final = "agent"
 _AGENT_FIELDS: Final = ("kind", "instance", "signal")

@@ -21,7 +21,7 @@ from wakeful.launch.precheck import PrecheckedLauncher, RecordCheck, needs_prech
 from wakeful.launch.pull import check_pull
 from wakeful.launch.verify import VerifiedLauncher
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome
+from wakeful.outcome import TAKEN_OVER, Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.prechecks import Checked, Watch, checked_from_text
 from wakeful.run import NewRun
@@ -216,6 +216,7 @@ def build_launch(
     launch.continuity = work.continuity
     if isinstance(run, TakenRun):
         launch.session = run.session
+        launch.taken_over = run.reason == TAKEN_OVER
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
         launch.of_instance(
             run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision, run.memory

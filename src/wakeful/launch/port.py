@@ -95,6 +95,7 @@ class Launch:
         "secrets",
         "session",
         "stateless",
+        "taken_over",
         "target",
         "timeout_ms",
         "timing",
@@ -161,6 +162,8 @@ class Launch:
         self.continuity: Continuity | None = None
         #: with tracing: the W3C trace context of its launch span, which receivers continue
         self.traceparent: str | None = None
+        #: whether this attempt was launched before, by a process that died: a broker may have its message
+        self.taken_over = False
         #: the context of the run, and the state and the decision of its precheck; None: it has none of them
         self.watch: Watch | None = None
         self._payload: Json | object = _UNREAD
@@ -245,6 +248,7 @@ class Launch:
         other.continuity = self.continuity
         other.traceparent = self.traceparent
         other.watch = self.watch
+        other.taken_over = self.taken_over
         return other
 
     @property

@@ -48,7 +48,14 @@ def add_secrets(values: Iterable[str | None]) -> None:
 
 def secrets_of(settings: Settings) -> list[str | None]:
     """Return the values of the settings that are credentials, and their parts."""
-    urls = [settings.db, settings.ping_url or "", settings.jwks_url or "", *settings.nats_url]
+    urls = [
+        settings.db,
+        settings.ping_url or "",
+        settings.jwks_url or "",
+        *settings.nats_url,
+        settings.celery_broker or "",
+        settings.celery_results or "",
+    ]
     return [
         *(settings.secret_key or "").split(","),
         settings.admin_key,

@@ -78,7 +78,7 @@ from wakeful.store.overviews import OverviewStore
 from wakeful.store.processes import ProcessStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
-from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import AwaitingRun, BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.run_counts import RunCountStore
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
@@ -264,6 +264,10 @@ class Store(
 
         A later deadline stays. False: the run does not await a report in that attempt.
         """
+        ...
+
+    async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
+        """Return runs that await a report, in the order of their ids, after that id; '': from the first."""
         ...
 
     async def beat(

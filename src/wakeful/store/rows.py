@@ -243,6 +243,16 @@ class UnfinishedRun(NamedTuple):
     work: str = "{}"
 
 
+class AwaitingRun(NamedTuple):
+    """A run that awaits a report: the result of a callback, or of the worker of a broker."""
+
+    run_id: str
+    attempt: int
+    idempotency_key: str
+    #: the work of its job
+    work: str
+
+
 class RunView(NamedTuple):
     """A run with all its fields, to show it: the columns that a list returns."""
 

@@ -459,6 +459,7 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     for name, values in given.items():
         yield f"prechecks.{name}", getattr(prechecks, name), values
     yield "callbacks.EXTEND", callbacks.EXTEND, [run, 1, NOW]
+    yield "callbacks.AWAITING", callbacks.AWAITING["postgresql"], [callbacks.FIRST_ID, 1000]
 
 
 def _statements() -> dict[str, str]:

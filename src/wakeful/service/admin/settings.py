@@ -19,8 +19,11 @@ Source = Literal["environment", "file", "option", "default"]
 
 #: Settings that are credentials, or contain one: only whether they are set is shown.
 _SECRET: Final = frozenset(
-    {"secret_key", "admin_key", "jwt_secret", "jwks_url", "metrics_key", "ping_url", "channels", "chat_keys"}
-)
+    {
+        "secret_key", "admin_key", "jwt_secret", "jwks_url", "metrics_key", "ping_url", "channels",
+        "chat_keys", "celery_broker", "celery_results",
+    }
+)  # fmt: skip
 #: Settings with one variable for each name, by the prefix of the variables.
 _BY_NAME: Final = {
     "lanes": "LANE_",

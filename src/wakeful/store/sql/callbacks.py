@@ -5,14 +5,34 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.ids import is_id
+from wakeful.store.rows import AwaitingRun
 from wakeful.store.sql.driver import Session
 
 #: the primary key. A run that is being verified has no deadline
 EXTEND: Final = """
     UPDATE runs SET due_at = CASE WHEN due_at < $3 THEN $3 ELSE due_at END
     WHERE id = $1 AND attempt = $2 AND state = 'running' AND awaiting_callback AND due_at IS NOT NULL"""
+#: lower than every id
+FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
+_COLUMNS: Final = "SELECT r.id::text, r.attempt, r.idempotency_key, coalesce(j.work, '{}')"
+_AWAITING: Final = "r.state = 'running' AND r.awaiting_callback AND r.due_at IS NOT NULL AND r.id > $1"
+#: SQLite: runs_running, all of it. PostgreSQL: live_runs_held, those without a worker; the runs' primary key
+AWAITING: Final = {
+    "sqlite": f"""
+        {_COLUMNS} FROM runs r INDEXED BY runs_running LEFT JOIN jobs j ON j.id = r.job_id
+        WHERE {_AWAITING} ORDER BY r.id LIMIT $2""",
+    "postgresql": f"""
+        {_COLUMNS} FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
+        WHERE coalesce(l.state, '') = 'running' AND l.worker IS NULL AND {_AWAITING}
+        ORDER BY r.id LIMIT $2""",
+}
 
 
 async def extend(session: Session, run_id: str, attempt: int, due_ms: int) -> bool:
     """Extend the deadline of a run that awaits its report. Returns whether it awaits one."""
     return is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1
+
+
+async def awaiting(session: Session, kind: str, after: str, limit: int) -> list[AwaitingRun]:
+    """Return runs that await a report, after that id and in the order of their ids."""
+    return [AwaitingRun(*row) for row in await session.rows(AWAITING[kind], after or FIRST_ID, limit)]

@@ -26,7 +26,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned, TakeNext
-from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import AwaitingRun, BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
@@ -146,6 +146,9 @@ class SqlStore(
 
     async def extend_callback(self, run_id: str, attempt: int, due_ms: int) -> bool:
         return await self._driver.write(self._shared(callbacks.extend), run_id, attempt, due_ms)
+
+    async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
+        return await self._read(callbacks.awaiting, self._driver.kind, after, limit)
 
     async def beat(
         self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None

@@ -1,0 +1,138 @@
+"""The entries of a beat schedule as jobs. Pure.
+
+Each entry becomes a job with a `celery` target. Its label names the app, so that jobs whose entry was removed
+can be found. Options that Celery does not have are in `options["wakeful"]` of the entry:
+
+    "options": {"queue": "reports", "wakeful": {"overlapPolicy": "skip", "timeout": "5m"}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from kombu.utils import json as kombu_json
+
+from wakeful.celery.crontabs import convert_schedule
+from wakeful.errors import InvalidArgument, InvalidSchedule
+from wakeful.job import MAX_NAME, Json
+
+#: The label of jobs that come from a beat schedule. Its value is the name of the app.
+LABEL: Final = "celery-beat"
+#: Beat does not retry tasks, runs them next to each other, and sends one that is overdue when it starts.
+DEFAULTS: Final[Mapping[str, Json]] = {
+    "overlapPolicy": "allow",
+    "catchupPolicy": "latest",
+    "maxAttempts": 1,
+    "timeout": "24h",
+}
+_ENTRY_FIELDS: Final = frozenset({"task", "schedule", "args", "kwargs", "options", "relative"})
+#: Fields of a job that the entry itself has.
+_OWN: Final = frozenset({"name", "schedule", "target", "labels"})
+_HASH: Final = 8
+
+
+def convert_entries(entries: Mapping[str, Any], app_name: str, tz: str) -> dict[str, dict[str, Json]]:
+    """Return the job documents by the names of their entries.
+
+    Raises InvalidArgument that names every entry that cannot be converted, and why.
+
+    >>> job = convert_entries({"add": {"task": "app.add", "schedule": 30, "args": (1, 2)}}, "app", "UTC")[
+    ...     "add"
+    ... ]
+    >>> job["schedule"], job["target"]
+    ({'kind': 'every', 'everyMs': 30000}, {'kind': 'celery', 'task': 'app.add', 'args': [1, 2]})
+    """
+    names, found, problems = job_names(entries), {}, []
+    for name, entry in entries.items():
+        try:
+            found[name] = {"name": names[name], **_document(name, entry, app_name, tz)}
+        except (InvalidArgument, InvalidSchedule) as error:
+            problems.append((name, error.message))
+    if problems:
+        raise unusable(problems)
+    return found
+
+
+def unusable(problems: Iterable[tuple[str, str]]) -> InvalidArgument:
+    """Return the error for entries that cannot be jobs.
+
+    >>> print(unusable([("sunset", "a solar schedule has no equivalent")]).message)
+    beat_schedule: 1 entry cannot be scheduled:
+      'sunset': a solar schedule has no equivalent
+    """
+    lines = [f"  '{name}': {message}" for name, message in problems]
+    count = "1 entry" if len(lines) == 1 else f"{len(lines)} entries"
+    return InvalidArgument("\n".join([f"beat_schedule: {count} cannot be scheduled:", *lines]))
+
+
+def job_names(entries: Iterable[str]) -> dict[str, str]:
+    """Return the name of each entry's job: a slug. Entries with the same slug get a hash of their name.
+
+    >>> job_names(["Send report", "celery.backend_cleanup"])
+    {'Send report': 'send-report', 'celery.backend_cleanup': 'celery-backend-cleanup'}
+    >>> job_names(["a b", "a.b"])
+    {'a b': 'a-b-c8687a08', 'a.b': 'a-b-2e7336dc'}
+    """
+    slugs = {name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in entries}
+    count = Counter(slug for slug in slugs.values() if 0 < len(slug) <= MAX_NAME)
+    return {name: slug if count[slug] == 1 else _hashed(name, slug) for name, slug in slugs.items()}
+
+
+def _hashed(name: str, slug: str) -> str:
+    start = slug[: MAX_NAME - _HASH - 1].strip("-") or "entry"
+    return f"{start}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:_HASH]}"
+
+
+def _document(name: str, entry: Any, app_name: str, tz: str) -> dict[str, Json]:
+    if not isinstance(entry, Mapping):
+        raise InvalidArgument("an entry is a dict with 'task' and 'schedule'")
+    unknown = sorted(str(each) for each in entry.keys() - _ENTRY_FIELDS)
+    if unknown:
+        raise InvalidArgument(f"'{unknown[0][:64]}' is not a field of an entry")
+    task, schedule = entry.get("task"), entry.get("schedule")
+    if not isinstance(task, str) or not task:
+        raise InvalidArgument("'task' is missing: the name of the task")
+    if schedule is None:
+        raise InvalidArgument("'schedule' is missing: a crontab, a timedelta or a number of seconds")
+    options = dict(entry.get("options") or {})
+    own = options.pop("wakeful", {})
+    if not isinstance(own, Mapping) or _OWN & own.keys():
+        raise InvalidArgument(
+            f"options['wakeful'] is a dict of job fields, without {', '.join(sorted(_OWN))}"
+        )
+    return {
+        **DEFAULTS,
+        "description": f"The entry {name!r} of the beat schedule of {app_name}.",
+        **convert_schedule(schedule, tz, relative=bool(entry.get("relative"))),
+        **own,
+        "target": _target(task, entry, options),
+        "labels": {LABEL: app_name},
+    }
+
+
+def _target(task: str, entry: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Json]:
+    target: dict[str, Json] = {"kind": "celery", "task": task}
+    if entry.get("args"):
+        target["args"] = _json(list(entry["args"]), "args")
+    if entry.get("kwargs"):
+        target["kwargs"] = _json(dict(entry["kwargs"]), "kwargs")
+    queue = options.pop("queue", None)
+    if queue is not None:
+        target["queue"] = str(getattr(queue, "name", queue))
+    if options:
+        target["options"] = _json(options, "options")
+    return target
+
+
+def _json(value: object, field: str) -> Json:
+    """Return a value as Celery's JSON serializer writes it: it keeps dates, UUIDs and decimals."""
+    try:
+        found: Json = json.loads(kombu_json.dumps(value))  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{field}: {error}; the arguments are kept as JSON") from error
+    return found

@@ -1,0 +1,115 @@
+"""A scheduler for Celery beat that keeps the schedule, and what became of each tick, in Wakeful's database.
+
+    app.conf.beat_scheduler = "wakeful.celery:Scheduler"
+
+The entries of `beat_schedule`, and those of `add_periodic_task`, become jobs with `celery` targets when beat
+starts. Any number of beats may run: each tick is sent once. Missed ticks are caught up by the policy of their
+job, and every run has its result, if the app has a result backend.
+
+Settings of the app: `wakeful_db` (else `WAKEFUL_DB`, else `sqlite:///wakeful.db`), `wakeful_workspace` and
+`wakeful_agent` (both `default`), `wakeful_grace` (10 seconds).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from celery import beat
+from tzlocal import get_localzone_name
+
+from wakeful.app import Wakeful
+from wakeful.celery.engine_thread import EngineThread
+from wakeful.celery.entries import convert_entries
+from wakeful.celery.job_sync import sync_jobs
+from wakeful.job import Json
+from wakeful.settings import FILE, read_settings
+from wakeful.store.address import shown_address
+
+#: Seconds between two checks of whether the engine still runs.
+_CHECK_S: Final = 1.0
+_DEFAULT_GRACE_S: Final = 10.0
+
+
+class Scheduler(beat.Scheduler):  # type: ignore[misc]
+    """Plans the entries of a beat schedule with Wakeful's engine, in a thread of beat."""
+
+    def __init__(self, app: Any, *args: Any, **kwargs: Any) -> None:
+        self._engine: EngineThread | None = None
+        self._settings = read_settings(os.environ, FILE)
+        super().__init__(app, *args, **kwargs)
+
+    def setup_schedule(self) -> None:
+        """Convert the entries, save them as jobs, and start the engine. Raises what prevents it."""
+        self.app.finalize()
+        entries = dict(self.app.conf.beat_schedule)
+        self.install_default_entries(entries)
+        documents = convert_entries({**self._default_entries(), **entries}, self.app_name, self.timezone)
+        self._engine = EngineThread(self._wakeful(documents), self._grace_s)
+        self._engine.start()
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Check the engine, which sends the tasks. Returns the seconds until the next check."""
+        if self._engine is not None:
+            self._engine.check()
+        return min(_CHECK_S, float(self.max_interval))
+
+    def close(self) -> None:
+        """Stop the engine."""
+        if self._engine is not None:
+            self._engine.stop()
+        super().close()
+
+    @property
+    def app_name(self) -> str:
+        """The name of the app, which its jobs have in a label."""
+        return str(self.app.main or "celery")
+
+    @property
+    def timezone(self) -> str:
+        """The IANA name of the zone of crontabs: that of the app."""
+        conf = self.app.conf
+        if conf.timezone is None and not conf.enable_utc:
+            return str(get_localzone_name())
+        zone = self.app.timezone
+        return str(getattr(zone, "key", None) or getattr(zone, "zone", None) or zone)
+
+    @property
+    def info(self) -> str:
+        """A line for the banner of beat."""
+        return f"    . db -> {shown_address(self._url)}"
+
+    def _default_entries(self) -> Mapping[str, Any]:
+        """Return the entries that beat adds by itself, such as the cleanup of expired results."""
+        return {
+            name: {"task": entry.task, "schedule": entry.schedule, "options": entry.options}
+            for name, entry in self.schedule.items()
+        }
+
+    @property
+    def _url(self) -> str:
+        return str(self.app.conf.get("wakeful_db") or self._settings.db)
+
+    @property
+    def _grace_s(self) -> float:
+        return float(self.app.conf.get("wakeful_grace") or _DEFAULT_GRACE_S)
+
+    def _wakeful(self, documents: Mapping[str, Mapping[str, Json]]) -> Wakeful:
+        workspace = str(self.app.conf.get("wakeful_workspace") or "default")
+        agent = str(self.app.conf.get("wakeful_agent") or "default")
+        wakeful = Wakeful(
+            self._url,
+            workspace=workspace,
+            agent=agent,
+            settings=self._settings,
+            celery=self.app,
+            grace=self._grace_s,
+            wait_for_db=self._settings.wait_for_db,
+        )
+
+        async def sync() -> None:
+            await sync_jobs(wakeful, workspace, agent, self.app_name, documents)
+
+        wakeful.before_start = sync
+        return wakeful

@@ -1,0 +1,11 @@
+"""Celery targets: a task of an existing Celery app.
+
+    {"kind": "celery", "task": "app.tasks.add", "args": [1, 2], "kwargs": {"carry": true}, "queue": "sums"}
+
+The app comes from the operator's settings, never from a job. The run awaits the result of the task, which is
+read from the result backend of the app. Without one, the run succeeds when the task is sent.
+"""
+
+from wakeful.launch.celery.launcher import CeleryLauncher
+
+__all__ = ["CeleryLauncher"]

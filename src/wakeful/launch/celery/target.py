@@ -1,0 +1,153 @@
+"""Celery targets as jobs have them, and the tasks that their runs become. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from wakeful.errors import InvalidArgument
+from wakeful.instants import iso_utc
+from wakeful.job import Json
+from wakeful.launch.broker import message_id
+from wakeful.launch.port import Launch
+
+_FIELDS: Final = ("kind", "task", "args", "kwargs", "queue", "options")
+#: The options of `apply_async` that a job may set, with the types of their values.
+_OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
+    "exchange": (str,),
+    "routing_key": (str,),
+    "priority": (int,),
+    "expires": (int, float),
+    "countdown": (int, float),
+    "serializer": (str,),
+    "compression": (str,),
+    "time_limit": (int, float),
+    "soft_time_limit": (int, float),
+    "ignore_result": (bool,),
+    "headers": (dict,),
+    "shadow": (str,),
+}
+_MAX_NAME: Final = 255
+#: Headers that a job cannot set start with this.
+HEADER: Final = "wakeful-"
+
+
+class Task(NamedTuple):
+    """A task to send."""
+
+    id: str
+    name: str
+    args: list[Json]
+    kwargs: dict[str, Json]
+    options: dict[str, Json]
+    #: the id of the task of the attempt before this one; None: this is the first
+    earlier_id: str | None = None
+    #: whether this attempt was launched before, by a process that died: the task may have been sent
+    taken_over: bool = False
+
+
+def check_target(target: Mapping[str, Json]) -> None:
+    """Raise InvalidArgument for a target that can never be launched.
+
+    >>> check_target({"kind": "celery", "args": [1]})
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: target: task is the name of a Celery task, such as 'app.tasks.add'
+    """
+    unknown = sorted(target.keys() - set(_FIELDS))
+    if unknown:
+        raise InvalidArgument(
+            f"target: a celery target has no field '{unknown[0][:64]}'; it has {', '.join(_FIELDS[1:])}"
+        )
+    task, queue = target.get("task"), target.get("queue")
+    if not isinstance(task, str) or not task.strip() or len(task) > _MAX_NAME:
+        raise InvalidArgument("target: task is the name of a Celery task, such as 'app.tasks.add'")
+    if not isinstance(target.get("args", []), list):
+        raise InvalidArgument("target: args is a list, such as [1, 2]")
+    if not isinstance(target.get("kwargs", {}), dict):
+        raise InvalidArgument('target: kwargs is an object, such as {"to": "me"}')
+    if queue is not None and (not isinstance(queue, str) or not queue or len(queue) > _MAX_NAME):
+        raise InvalidArgument("target: queue is the name of a queue of the Celery app")
+    _check_options(target.get("options", {}))
+
+
+def _check_options(options: Json) -> None:
+    if not isinstance(options, dict):
+        raise InvalidArgument('target: options is an object, such as {"priority": 5}')
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise InvalidArgument(
+                f"target: a job cannot set the option '{name[:64]}'; it can set {', '.join(_OPTIONS)}"
+            )
+        kinds = _OPTIONS[name]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(_KIND_NAMES[kind] for kind in kinds if kind is not float)
+            raise InvalidArgument(f"target: the option {name} is {wanted}")
+    headers = options.get("headers")
+    if isinstance(headers, dict):
+        reserved = [name for name in headers if name.lower().startswith(HEADER)]
+        if reserved:
+            raise InvalidArgument(f"target: a job cannot set the header '{reserved[0][:64]}'; it is reserved")
+
+
+_KIND_NAMES: Final = {str: "text", int: "a number", bool: "true or false", dict: "an object"}
+
+
+def task_of(run: Launch) -> Task:
+    """Return the task of an attempt. Raises InvalidArgument.
+
+    The fields of the payload are keyword arguments. They override those of the target.
+
+    >>> run = Launch(
+    ...     "r1",
+    ...     "sum",
+    ...     "j1",
+    ...     "default",
+    ...     "default",
+    ...     '{"carry":true}',
+    ...     0,
+    ...     0,
+    ...     2,
+    ...     "user",
+    ...     "9f2c",
+    ...     {"kind": "celery", "task": "app.add", "args": [1, 2], "queue": "sums"},
+    ... )
+    >>> task = task_of(run)
+    >>> task.id, task.name, task.args, task.kwargs, task.earlier_id
+    ('9f2c-2', 'app.add', [1, 2], {'carry': True}, '9f2c-1')
+    >>> task.options["queue"], task.options["headers"]["wakeful-key"]
+    ('sums', '9f2c')
+    """
+    target, payload = run.target, run.payload
+    check_target(target)
+    if payload is not None and not isinstance(payload, dict):
+        raise InvalidArgument("payload: that of a Celery task is an object: its fields are keyword arguments")
+    args, kwargs, options = target.get("args"), target.get("kwargs"), target.get("options")
+    sent = dict(options) if isinstance(options, dict) else {}
+    own = sent.get("headers")
+    sent["headers"] = {**(own if isinstance(own, dict) else {}), **_headers(run)}
+    if "queue" in target:
+        sent["queue"] = target["queue"]
+    return Task(
+        message_id(run),
+        str(target["task"]),
+        list(args) if isinstance(args, list) else [],
+        {**(kwargs if isinstance(kwargs, dict) else {}), **(payload or {})},
+        sent,
+        f"{run.idempotency_key}-{run.attempt - 1}" if run.attempt > 1 else None,
+        run.taken_over,
+    )
+
+
+def _headers(run: Launch) -> dict[str, Json]:
+    """Return the headers of a task: the key of the run, and what a worker needs to know of it."""
+    headers: dict[str, Json] = {
+        f"{HEADER}key": run.idempotency_key,
+        f"{HEADER}run-id": run.id,
+        f"{HEADER}attempt": run.attempt,
+        f"{HEADER}job": run.job,
+        f"{HEADER}scheduled-at": iso_utc(run.scheduled_ms),
+        f"{HEADER}trigger": run.trigger,
+    }
+    if run.traceparent is not None:
+        headers["traceparent"] = run.traceparent
+    return headers

@@ -1,0 +1,138 @@
+"""Celery targets when Redis, a worker or a replica is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from tests.integration.celery.conftest import celery_app, lines
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.celery_worker import ROOT, CeleryWorker
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually, in_state, over
+from wakeful import CeleryTask, EngineConfig
+
+#: How many times the task of a test was sent, as Redis counts the messages of its queue.
+ONE = b":1\r\n"
+
+
+@on_one_store
+async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
+    new_app: NewApp, redis: RedisServer
+):
+    async with new_app(celery=celery_app(redis, results=False)) as app:
+        await app.jobs.create(
+            "sent", schedule=SELDOM, target=CeleryTask("tests.record", args=["x"]), max_attempts=1
+        )
+        redis.kill()
+        run = await app.jobs.run("sent")
+        waiting = await in_state(app, run.id, "retrying")
+        assert waiting.reason == "broker_unavailable"
+        assert (waiting.error or "").startswith("the Celery broker is unavailable: ")
+        redis.start()
+        assert (await over(app, run.id)).state == "succeeded"
+        assert redis.call("LLEN", "celery") == ONE
+
+
+@on_one_store
+async def test_a_result_survives_a_restart_of_redis_and_a_lost_task_is_sent_again(
+    new_app: NewApp, redis: RedisServer, tmp_path: Path
+):
+    workers = [CeleryWorker(redis, tmp_path / "first.log")]
+    try:
+        await workers[0].ready()
+        async with new_app(celery=celery_app(redis)) as app:
+            journal = tmp_path / "journal"
+            target = CeleryTask("tests.hold", args=[str(journal)])
+            await app.jobs.create("long", schedule=SELDOM, target=target)
+            run = await app.jobs.run("long")
+            await eventually(lambda: lines(journal))
+            redis.kill()
+            (tmp_path / "journal.go").touch()
+            redis.start()
+            ended = await over(app, run.id)
+            assert (ended.state, ended.output, ended.attempt) == ("succeeded", "held", 1)
+            assert len(lines(journal)) == 1
+
+            lost = tmp_path / "lost"
+            target = CeleryTask("tests.hold", args=[str(lost)])
+            await app.jobs.create("lost", schedule=SELDOM, target=target, timeout="1s", max_attempts=50)
+            run = await app.jobs.run("lost")
+            await eventually(lambda: lines(lost))
+            workers[0].kill()
+            workers.append(CeleryWorker(redis, tmp_path / "second.log"))
+            (tmp_path / "lost.go").touch()
+            ended = await over(app, run.id)
+            assert (ended.state, ended.output) == ("succeeded", "held")
+            assert ended.attempt > 1
+            assert (await app.runs.get(run.id)).attempts[0].error == "not completed in time"
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+@on_one_store
+async def test_a_task_whose_process_is_killed_is_retried(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    journal = tmp_path / "journal"
+    async with new_app(celery=celery_app(shared_redis)) as app:
+        target = CeleryTask("tests.hold", args=[str(journal)])
+        backoff = {"baseMs": 1, "maxMs": 1}
+        await app.jobs.create("long", schedule=SELDOM, target=target, max_attempts=2, backoff=backoff)
+        run = await app.jobs.run("long")
+        (first,) = await eventually(lambda: lines(journal))
+        os.kill(int(first.split()[1]), signal.SIGKILL)
+        await eventually(lambda: len(lines(journal)) == 2)
+        (tmp_path / "journal.go").touch()
+        ended = await over(app, run.id)
+        assert (ended.state, ended.attempt) == ("succeeded", 2)
+        (lost, _) = (await app.runs.get(run.id)).attempts
+        assert (lost.error or "").startswith("WorkerLostError: ")
+
+
+@on_one_store
+async def test_a_replica_that_takes_over_from_a_dead_one_adopts_its_task(
+    new_app: NewApp, database: str, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    journal = tmp_path / "journal"
+    # The lease is long enough for a busy machine: a lost lease only delays the test.
+    async with new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lease_ms=2_000)) as idle:
+        target = CeleryTask("tests.hold", args=[str(journal)])
+        await idle.jobs.create("long", schedule=SELDOM, target=target)
+        run = await idle.jobs.run("long")
+        dying = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.support.celery_replica", database, shared_redis.url), cwd=ROOT
+        )
+        assert await dying.wait() == -signal.SIGKILL
+        await eventually(lambda: lines(journal))
+        assert (await idle.runs.get(run.id)).state == "running", "the acceptance was not recorded"
+        quick = EngineConfig(tick_ms=100, heartbeat_ms=200, lease_ms=2_000)
+        async with new_app(celery=celery_app(shared_redis), config=quick):
+            (tmp_path / "journal.go").touch()
+            ended = await over(idle, run.id)
+        assert (ended.state, ended.output, ended.attempt) == ("succeeded", "held", 1)
+    assert len(lines(journal)) == 1
+
+
+async def test_two_replicas_send_each_tick_once(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    journal = tmp_path / "journal"
+    async with (
+        new_app(celery=celery_app(shared_redis)) as app,
+        new_app(celery=celery_app(shared_redis)),
+    ):
+        target = CeleryTask("tests.record", args=[str(journal)], options={"ignore_result": True})
+        for number in range(20):
+            await app.jobs.create(f"tick-{number}", schedule="in 1s", target=target)
+
+        async def states() -> bool:
+            return [run.state for run in await app.runs.list(limit=100)] == ["succeeded"] * 20
+
+        await eventually(states)
+        await eventually(lambda: len(lines(journal)) >= 20)
+    assert len(lines(journal)) == 20

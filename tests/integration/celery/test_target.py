@@ -1,0 +1,162 @@
+"""Runs as tasks of a Celery app, with a real Redis and a real worker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.integration.celery.conftest import celery_app, lines
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.celery_worker import CeleryWorker
+from tests.support.redis_server import RedisServer
+from tests.support.waiting import eventually, in_state, over
+from wakeful import CeleryTask
+
+
+async def test_the_result_of_a_task_is_the_output_of_its_run(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    async with new_app(celery=celery_app(shared_redis)) as app:
+        await app.jobs.create("sum", schedule=SELDOM, target=CeleryTask("tests.add", args=[1, 2]))
+        run = await over(app, (await app.jobs.run("sum")).id)
+        assert (run.state, run.output, run.attempt) == ("succeeded", '{"sum":3}', 1)
+        run = await over(app, (await app.jobs.run("sum", payload={"carry": 10})).id)
+        assert run.output == '{"sum":13}', "the fields of the payload are keyword arguments"
+
+
+@on_one_store
+async def test_a_task_knows_the_key_the_run_and_the_attempt(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    async with new_app(celery=celery_app(shared_redis)) as app:
+        target = CeleryTask("tests.headers", options={"headers": {"tenant": "a"}})
+        await app.jobs.create("who", schedule=SELDOM, target=target)
+        run = await over(app, (await app.jobs.run("who")).id)
+        assert run.output is not None
+        assert f'"id":"{run.idempotency_key}-1"' in run.output
+        for part in (
+            f'"wakeful-key":"{run.idempotency_key}"',
+            f'"wakeful-run-id":"{run.id}"',
+            '"wakeful-attempt":1',
+            '"tenant":"a"',
+        ):
+            assert part in run.output
+
+
+@on_one_store
+async def test_a_task_that_fails_is_retried_and_then_a_dead_letter(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    async with new_app(celery=celery_app(shared_redis)) as app:
+        await app.jobs.create(
+            "broken",
+            schedule=SELDOM,
+            target=CeleryTask("tests.fail", args=["no such user"]),
+            max_attempts=2,
+            backoff={"baseMs": 1, "maxMs": 1},
+        )
+        run = await over(app, (await app.jobs.run("broken")).id)
+        assert (run.state, run.attempt, run.error) == ("failed", 2, "ValueError: no such user")
+        assert run.output is not None
+        assert "Traceback" in run.output
+
+
+@on_one_store
+async def test_a_stopped_run_terminates_its_task(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    app_of_celery = celery_app(shared_redis)
+    async with new_app(celery=app_of_celery) as app:
+        journal = tmp_path / "journal"
+        target = CeleryTask("tests.hold", args=[str(journal)])
+        await app.jobs.create("long", schedule=SELDOM, target=target)
+        run = await app.jobs.run("long")
+        await eventually(lambda: lines(journal))
+        await app.runs.stop(run.id)
+        assert (await over(app, run.id)).state == "cancelled"
+        task_id = f"{run.idempotency_key}-1"
+        await eventually(lambda: app_of_celery.AsyncResult(task_id).state == "REVOKED")
+
+
+@on_one_store
+async def test_a_run_that_times_out_terminates_its_task_and_is_retried(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    app_of_celery = celery_app(shared_redis)
+    async with new_app(celery=app_of_celery) as app:
+        journal = tmp_path / "journal"
+        await app.jobs.create(
+            "long",
+            schedule=SELDOM,
+            target=CeleryTask("tests.hold", args=[str(journal)]),
+            timeout="1s",
+            backoff={"baseMs": 1, "maxMs": 1},
+        )
+        run = await app.jobs.run("long")
+        first = f"{run.idempotency_key}-1"
+        await eventually(lambda: app_of_celery.AsyncResult(first).state == "REVOKED")
+        await eventually(lambda: len(lines(journal)) >= 2)
+        (tmp_path / "journal.go").touch()
+        ended = await over(app, run.id)
+        assert (ended.state, ended.output) == ("succeeded", "held")
+        assert ended.attempt >= 2
+        assert [line.split()[0] for line in lines(journal)][:2] == [first, f"{run.idempotency_key}-2"]
+
+
+@on_one_store
+async def test_a_task_that_someone_else_revokes_fails_clearly(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    app_of_celery = celery_app(shared_redis)
+    async with new_app(celery=app_of_celery) as app:
+        journal = tmp_path / "journal"
+        await app.jobs.create("long", schedule=SELDOM, target=CeleryTask("tests.hold", args=[str(journal)]))
+        run = await app.jobs.run("long")
+        await eventually(lambda: lines(journal))
+        app_of_celery.control.revoke(f"{run.idempotency_key}-1", terminate=True)
+        ended = await over(app, run.id)
+        assert (ended.state, ended.reason, ended.attempt) == ("failed", "revoked", 1)
+        assert ended.error == "the task was revoked (terminated)"
+
+
+@on_one_store
+async def test_without_a_result_backend_a_run_succeeds_when_its_task_is_sent(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    async with new_app(celery=celery_app(shared_redis, results=False)) as app:
+        journal = tmp_path / "journal"
+        await app.jobs.create("sent", schedule=SELDOM, target=CeleryTask("tests.record", args=[str(journal)]))
+        run = await over(app, (await app.jobs.run("sent")).id)
+        assert run.state == "succeeded"
+        assert run.output == (
+            f"sent as task {run.idempotency_key}-1; the Celery app keeps no result of it, so its outcome is "
+            "not known"
+        )
+        assert await eventually(lambda: lines(journal)) == ["done"]
+
+
+@on_one_store
+async def test_a_process_without_the_app_leaves_the_runs_to_one_that_has_it(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    async with new_app() as without:
+        await without.jobs.create("sum", schedule=SELDOM, target=CeleryTask("tests.add", args=[1, 2]))
+        run = await without.jobs.run("sum")
+        assert (await without.runs.get(run.id)).state == "pending"
+        async with new_app(celery=celery_app(shared_redis)):
+            assert (await over(without, run.id)).output == '{"sum":3}'
+
+
+async def test_the_result_of_a_task_is_found_after_its_sender_has_died(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    journal = tmp_path / "journal"
+    async with new_app(celery=celery_app(shared_redis)) as first:
+        await first.jobs.create("long", schedule=SELDOM, target=CeleryTask("tests.hold", args=[str(journal)]))
+        run = await first.jobs.run("long")
+        await eventually(lambda: lines(journal))
+        await in_state(first, run.id, "running")
+    (tmp_path / "journal.go").touch()
+    async with new_app(celery=celery_app(shared_redis)) as second:
+        ended = await over(second, run.id)
+        assert (ended.state, ended.output, ended.attempt) == ("succeeded", "held", 1)
+    assert len(lines(journal)) == 1

