@@ -16,6 +16,7 @@ _TITLES: Final = {
     "command": "Command: a program on the server",
     "chat": "Chat: a turn of a model",
     "queue": "Queue: a message in NATS JetStream",
+    "celery": "Celery: a task of a Celery app",
     "workflow": "Workflow: a stored DAG",
     "echo": "Echo: succeeds at once, to try out schedules",
     "pull": "Pull: an executor claims the runs",
@@ -76,6 +77,13 @@ _PARTS: Final[Mapping[str, tuple[Control, ...]]] = {
             "headers", "Headers", "headers", hint="One per line, as in x-team: news.", separator=":",
             placeholder="x-team: news",
         ),
+    ),
+    "celery": (
+        Control("task", "Task", "line", placeholder="app.tasks.add"),
+        Control("args", "Arguments", "json", placeholder="[1, 2]"),
+        Control("kwargs", "Keyword arguments", "json", placeholder='{"to": "me"}'),
+        Control("queue", "Queue", "line", placeholder="celery"),
+        Control("options", "Further options", "json", placeholder='{"priority": 5}'),
     ),
     "workflow": (
         Control("workflowId", "Workflow", "line"),

@@ -205,6 +205,13 @@ class TargetTests:
                 return TargetTest(
                     kind, True, f"{place} has {requirement.description}; a test does not run it"
                 )
+            case "celery":
+                requirement = requirement_of(work, workspace, agent)
+                if not self._launchers.can_launch(requirement):
+                    return TargetTest(
+                        kind, True, "this process has no Celery app; others may: runs wait for one"
+                    )
+                text = "this process has a Celery app; a test sends no task"
             case "queue":
                 return await self._queue()
             case "command":
