@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
 from tests.simulation.journal import Journal, Launched, Life, Rules
@@ -301,6 +301,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
         released[attempt.run_id] += attempt.error == "released"
     ran = {step.run_id for step in records.steps if step.state == "running"}
     created = {step.run_id: step.attempt for step in reversed(records.steps)}
+    prefetched, begun = _prefetched_and_begun(journal, records)
     by_id = {run.id: run for run in records.runs}
     replayed = {run.replay_of for run in records.runs}
     for run in records.runs:
@@ -312,13 +313,40 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
             complaints.append(f"{what} is {run.state}, never ran, and was launched")
         if run.state == "failed" and not run.dead and run.id not in replayed:
             complaints.append(f"{what} failed and is no dead letter")
-        most = _max_attempts(journal, run) + created.get(run.id, 1) - 1 + released[run.id]
+        most = (
+            _max_attempts(journal, run) + created.get(run.id, 1) - 1 + released[run.id] + prefetched[run.id]
+        )
         if run.attempt > most:
             complaints.append(f"{what} had {run.attempt} attempts of {most}")
+        if run.state == "failed" and run.reason in (None, "lost") and begun[run.id] < _least(journal, run):
+            complaints.append(f"{what} failed after {begun[run.id]} attempts that started")
         key = _key(run, by_id)
         if key is not None and run.key != key:
             complaints.append(f"{what} has another key than its tick")
     return complaints
+
+
+def _prefetched_and_begun(journal: Journal, records: Records) -> tuple[Counter[str], Counter[str]]:
+    """Return by run how many attempts were lost before they started, and how many started.
+
+    The start of a prefetched run is not recorded before its launch.
+    """
+    launched = {(launch.run_id, launch.attempt) for launch in journal.launches}
+    claimed = {(step.run_id, step.attempt): step for step in records.steps if step.state == "running"}
+    early = {each for each, step in claimed.items() if step.started_ms is None}
+    lost = {(each.run_id, each.attempt) for each in records.attempts if each.error != "released"}
+    return (
+        Counter(run_id for run_id, _ in early & lost),
+        Counter(run_id for run_id, _ in (claimed.keys() - early) | launched),
+    )
+
+
+def _least(journal: Journal, run: Run) -> int:
+    """Return how many attempts must have started before a run fails without a permanent error."""
+    life = journal.lives.get(run.job_id or "")
+    if life is None or any(era.rules.on_lost == "fail" for era in life.eras):
+        return 0
+    return min((era.rules.max_attempts for era in life.eras), default=0)
 
 
 def _key(run: Run, by_id: dict[str, Run]) -> str | None:

@@ -46,7 +46,8 @@ class Odds:
 
 CALM = Odds()
 _WEIGHTY = (
-    "plan", "take", "finish", "finish_and_take", "record_check", "rescue", "release", "beat", "send",
+    "plan", "take", "finish", "finish_and_take", "record_check", "rescue", "release", "give_back", "beat",
+    "send",
 )  # fmt: skip
 
 

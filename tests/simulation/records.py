@@ -13,11 +13,12 @@ from pathlib import Path
 
 _STEPS = """
 CREATE TABLE IF NOT EXISTS steps (
-    seq INTEGER PRIMARY KEY, run_id TEXT, was TEXT, state TEXT, attempt INTEGER, worker TEXT, due_at INTEGER
+    seq INTEGER PRIMARY KEY, run_id TEXT, was TEXT, state TEXT, attempt INTEGER, worker TEXT, due_at INTEGER,
+    started_at INTEGER
 );
 CREATE TRIGGER IF NOT EXISTS steps_born AFTER INSERT ON runs BEGIN
-    INSERT INTO steps (run_id, was, state, attempt, worker, due_at)
-    VALUES (NEW.id, NULL, NEW.state, NEW.attempt, NEW.worker, NEW.due_at);
+    INSERT INTO steps (run_id, was, state, attempt, worker, due_at, started_at)
+    VALUES (NEW.id, NULL, NEW.state, NEW.attempt, NEW.worker, NEW.due_at, NEW.started_at);
 END;
 CREATE TRIGGER IF NOT EXISTS steps_moved AFTER UPDATE ON runs
 WHEN OLD.state IS NOT NEW.state OR OLD.attempt IS NOT NEW.attempt OR OLD.worker IS NOT NEW.worker
@@ -26,8 +27,8 @@ WHEN OLD.state IS NOT NEW.state OR OLD.attempt IS NOT NEW.attempt OR OLD.worker 
         AND (OLD.finished_at IS NOT NEW.finished_at OR OLD.reason IS NOT NEW.reason
              OR OLD.output IS NOT NEW.output OR OLD.error IS NOT NEW.error))
 BEGIN
-    INSERT INTO steps (run_id, was, state, attempt, worker, due_at)
-    VALUES (NEW.id, OLD.state, NEW.state, NEW.attempt, NEW.worker, NEW.due_at);
+    INSERT INTO steps (run_id, was, state, attempt, worker, due_at, started_at)
+    VALUES (NEW.id, OLD.state, NEW.state, NEW.attempt, NEW.worker, NEW.due_at, NEW.started_at);
 END;
 CREATE TRIGGER IF NOT EXISTS steps_gone AFTER DELETE ON runs BEGIN
     INSERT INTO steps (run_id, was, state, attempt, worker, due_at)
@@ -72,6 +73,8 @@ class Step:
     attempt: int
     worker: str | None
     due_ms: int | None
+    #: None in the step to `running`: the run is prefetched
+    started_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,9 @@ class Recorder:
             " created_at FROM runs"
             " ORDER BY scheduled_at, id"
         )
-        steps = ask("SELECT seq, run_id, was, state, attempt, worker, due_at FROM steps ORDER BY seq")
+        steps = ask(
+            "SELECT seq, run_id, was, state, attempt, worker, due_at, started_at FROM steps ORDER BY seq"
+        )
         attempts = ask("SELECT run_id, attempt, error FROM attempts ORDER BY run_id, attempt")
         return Records(
             [Run(*row[:11], bool(row[11]), *row[12:16], bool(row[16]), row[17]) for row in runs],  # type: ignore[call-arg]

@@ -58,7 +58,9 @@ class Completer(Loop):
         #: faults since the last successful write, and faults of single outcomes by run
         self._faults = 0
         self._fault_counts: Counter[str] = Counter()
-        #: set by the worker: which signals to take in the transaction that writes a batch; None: none
+        #: whether the last write failed
+        self._failed = False
+        #: set by the worker: which runs to take in the transaction that writes a batch; None: none
         self.take_next: Callable[[Sequence[Finished]], TakeNext | None] = lambda batch: None
         #: held during such a transaction: it may commit although it fails here
         self.taking = asyncio.Lock()
@@ -77,6 +79,11 @@ class Completer(Loop):
             self.wake()
 
     @property
+    def will_write(self) -> bool:
+        """Whether outcomes wait to be written, and the last write succeeded."""
+        return bool(self._finished) and not self._failed
+
+    @property
     def unwritten(self) -> int:
         """The number of outcomes that are not written yet."""
         return len(self._finished)
@@ -90,6 +97,7 @@ class Completer(Loop):
                 self.began_ns = self.tracing.now_ns()
             try:
                 written, taken = await self._write(batch)
+                self._failed = False
             except (AlreadyExists, InvalidArgument) as error:
                 if not self._halve(batch):
                     self._drop_output(batch[0], error)
@@ -127,16 +135,18 @@ class Completer(Loop):
     async def _write(self, batch: Sequence[Finished]) -> tuple[set[str], Sequence[TakenRun]]:
         """Write a batch. Returns the ids that were written, and the runs that were taken."""
         take_next = self.take_next(batch)
-        if take_next is None:
-            return await self._store.finish(self.worker_name, batch, self._consequences), ()
-        async with self.taking:
-            try:
+        try:
+            if take_next is None:
+                return await self._store.finish(self.worker_name, batch, self._consequences), ()
+            async with self.taking:
                 return await self._store.finish_and_take(
                     self.worker_name, batch, self._consequences, take_next
                 )
-            except BaseException:
+        except BaseException:
+            self._failed = True
+            if take_next is not None:
                 self.on_uncertain()
-                raise
+            raise
 
     def _halve(self, batch: Sequence[Finished]) -> bool:
         """Continue with half of this batch. Returns False if it is a single outcome."""

@@ -13,6 +13,19 @@ from wakeful.store.port import Store
 log = get_logger("wakeful.dispatcher")
 
 
+async def give_back(store: Store, worker_name: str, worker: Worker) -> None:
+    """Give back the prefetched runs that the worker has dropped."""
+    dropped = worker.pop_dropped()
+    if not dropped:
+        return
+    try:
+        count = await store.give_back(worker_name, store.clock.now_ms(), dropped)
+    except BaseException:
+        worker.claims_uncertain = True  # so that they are released later
+        raise
+    log.info("runs.given_back", count=count)
+
+
 class Dispatcher(Loop):
     """Claims as many due runs as there are free slots, and submits them to the worker of this process."""
 
@@ -37,19 +50,22 @@ class Dispatcher(Loop):
         self._budgets = budgets
 
     async def step(self) -> int | None:
-        """Claim due runs. Returns when the next run is due; a free slot wakes the loop too."""
+        """Claim due runs. Returns when the next run is due; a free slot wakes the loop too.
+
+        While runs wait for slots, the transactions that write outcomes claim most of them.
+        """
+        await give_back(self._store, self._worker_name, self._worker)
         if self._worker.claims_uncertain:
             await self._release_unknown()
         await self._budgets.refresh(self.clock.now_ms())
-        async with self._worker.reserve_slots() as free:
+        async with self._worker.reserve_slots(prefetch=True) as reserved:
+            free, prefetch = reserved
             if not free:
                 return None
             lanes = list(free)
             now_ms, capabilities = self.clock.now_ms(), self._launchers.capabilities()
-            taken = await self._store.take(now_ms, self._worker_name, free, capabilities)
-            runs = [self._launchers.prepare_taken(run, self._worker.lease) for run in taken]
-            for run in runs:
-                free[run.lane] -= 1
+            taken = await self._store.take(now_ms, self._worker_name, free, capabilities, prefetch)
+            runs = self._worker.accept(reserved, taken)
         self._worker.submit(runs)
         if runs:
             return now_ms

@@ -16,7 +16,7 @@ from wakeful.engine.alerter import Alerter
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.check_records import recorder
 from wakeful.engine.completer import Completer
-from wakeful.engine.dispatcher import Dispatcher
+from wakeful.engine.dispatcher import Dispatcher, give_back
 from wakeful.engine.held_run_checker import HeldRunChecker
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
@@ -214,6 +214,7 @@ class Engine:
         completing, heartbeats, *others = self._tasks
         try:
             await _cancel(others)
+            await self._give_back()
             await self._worker.drain(grace_ms)  # may take longer than a lease, so heartbeats continue
             await _cancel([heartbeats, completing])
             released = await self._write_last(until)
@@ -222,6 +223,16 @@ class Engine:
             self._tasks = []
             await self._launchers.close()
         log.info("engine.stopped", worker=self.worker_name, released=released)
+
+    async def _give_back(self) -> None:
+        """Give back prefetched runs at once, so that they do not wait for the grace period."""
+        self._worker.close()
+        try:
+            # After a claim under way: it may return more of them.
+            async with asyncio.timeout(_LAST_WRITE_S), self._worker.taking:
+                await give_back(self._store, self.worker_name, self._worker)
+        except (Unavailable, TimeoutError) as error:  # they are released at the end
+            log.warning("engine.not_given_back", error=str(error) or "the database did not answer")
 
     async def _write_last(self, until: float) -> int:
         """Write the remaining outcomes and release all runs. Returns the number of released runs."""

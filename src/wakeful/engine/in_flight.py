@@ -20,7 +20,7 @@ class InFlight:
 
     __slots__ = (
         "deadline", "ended", "failed_attempts", "follows", "holds_slot", "lane", "launch", "launcher",
-        "policy", "span", "started_ms", "stop_reason", "task", "work",
+        "policy", "prefetched", "span", "started_ms", "stop_reason", "task", "waiting", "work",
     )  # fmt: skip
 
     def __init__(
@@ -40,12 +40,16 @@ class InFlight:
         #: how many earlier attempts of the run failed and count
         self.failed_attempts = failed_attempts
         self.started_ms = launch.fire_ms
-        #: when the attempt times out, by the monotonic clock of the event loop
+        #: when the attempt times out, or a prefetched run is given back, by the clock of the event loop
         self.deadline = math.inf
         #: how many runs of the same instance used its slot before it, without a pause
         self.follows = 0
         #: whether the slot stays taken until the outcome is written: for the next run of its instance
         self.holds_slot = False
+        #: whether it was claimed before a slot was free, and its start is not recorded yet
+        self.prefetched = False
+        #: whether it has no slot yet
+        self.waiting = False
         #: whether the attempt is over; its outcome may still have to be written
         self.ended = False
         #: the task that runs the attempt

@@ -78,7 +78,7 @@ class Planner(Loop):
     async def step(self) -> int | None:
         """Plan one batch of due jobs. Returns when the next job is due."""
         await self._budgets.refresh(self.clock.now_ms())
-        async with self._worker.reserve_slots() as free:
+        async with self._worker.reserve_slots() as reserved:
             now_ms = self.clock.now_ms()
             batch = PlanningBatch(
                 self._worker_name,
@@ -87,7 +87,7 @@ class Planner(Loop):
                 self._budgets,
                 self._limits,
                 now_ms,
-                free,
+                reserved.free,
             )
             began_ns = None if self._tracing is None else self._tracing.now_ns()
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, batch.decide)

@@ -131,6 +131,7 @@ class Rescuer(Loop):
                 )  # fmt: skip
         self._worker.lease.renew(sent)
         self._published = capabilities
+        await self._record_starts()
         if before_ms is not None and outage:
             log.warning("rescuer.outage", without_heartbeat_ms=now_ms - before_ms)
             if now_ms >= self._spared_until_ms:
@@ -141,6 +142,15 @@ class Rescuer(Loop):
             self._executors_spared_until_ms = now_ms + self._lease_ms
         self._last_heartbeat_ms = now_ms
         return now_ms
+
+    async def _record_starts(self) -> None:
+        """Record when prefetched runs started that are still running."""
+        started = self._worker.unrecorded_starts()
+        if started:
+            starts = [(run.launch.id, run.launch.attempt, run.started_ms) for run in started]
+            await self._store.record_starts(self._worker_name, starts)
+            for run in started:
+                run.prefetched = False
 
     async def _check_schema(self) -> None:
         try:
@@ -165,7 +175,11 @@ class Rescuer(Loop):
             if run.is_pull
             else f"its worker {run.worker} died"
         )
-        return self._conclude(run, policy, Failed(error, permanent=policy.on_lost == "fail", reason="lost"))
+        # Without a recorded start it was prefetched, and mostly has not started. Its next attempt is not
+        # prefetched, so a run that kills its process is counted from then on.
+        counted = run.started_ms is not None or run.is_pull
+        lost = Failed(error, permanent=policy.on_lost == "fail", reason="lost", counted=counted)
+        return self._conclude(run, policy, lost)
 
     def _take_over(self, run: UnfinishedRun) -> Finished:
         """Launch the same attempt of a run again: its broker may have its message already."""

@@ -45,6 +45,9 @@ changed or deleted, it is withdrawn with the pending ones (no `started_at`, no w
 or withdraws nothing, it is released instead, due at its `fire_at`. Its worker gets `stop:<id>`, or
 `stop:<id>:<attempt>` for that attempt alone.
 
+A *prefetched* run is running without `started_at`: its worker starts it when a slot of its lane is free, or
+gives it back. When its job changes, it counts as started. Cancelling it takes effect before the launch.
+
 A terminal run (succeeded, failed, cancelled, skipped, missed) does not change any more, except that a dead
 letter stops being one (`dead`) when it is replayed or discarded. One without success has an error or a
 reason: PostgreSQL finds them by that.
@@ -53,6 +56,7 @@ reason: PostgreSQL finds them by that.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from wakeful.capabilities import NO_CAPABILITIES, Capabilities
@@ -87,6 +91,7 @@ from wakeful.store.verifications import VerificationStore
 from wakeful.store.web_sessions import WebSessionStore
 from wakeful.store.workflows import WorkflowStore
 
+NO_SLOTS: Mapping[str, int] = MappingProxyType({})
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
 TURN_MS = 60_000
 #: After how many decisions of a planning pass other work of the process continues.
@@ -103,11 +108,14 @@ class Planned(NamedTuple):
 
 
 class TakeNext(NamedTuple):
-    """Which signals to take in the transaction that ends the previous one of their instance."""
+    """Which runs to take in the transaction that writes outcomes."""
 
     #: the runs whose slot the next run of the same instance may use, with the lane of the slot
     lanes: Mapping[str, str]
     capabilities: Capabilities
+    #: as in `Store.take`
+    free: Mapping[str, int] = NO_SLOTS
+    prefetch: Mapping[str, int] = NO_SLOTS
 
 
 class Store(
@@ -207,6 +215,7 @@ class Store(
         worker: str,
         free: Mapping[str, int],
         capabilities: Capabilities = NO_CAPABILITIES,
+        prefetch: Mapping[str, int] = NO_SLOTS,
     ) -> list[TakenRun]:
         """Mark due runs as running under this worker, up to the given number per lane, longest due first.
 
@@ -217,6 +226,10 @@ class Store(
         a race may leave, go in tick order. `attempt` of a retrying run goes up by one; `started_at` becomes
         `now_ms`. Two workers never take one run. A run without a job has the policy and the work `{}`.
         Returned longest due first over all lanes, then by age.
+
+        `prefetch` is how many more runs to take per lane that start later, when a slot is free. Such a run is
+        running without `started_at` (`TakenRun.slot` is `later`). Its start is written with its outcome, or
+        by `record_starts`. The first due run that may not be prefetched (`prefetch_rules`) ends them.
         """
         ...
 
@@ -242,10 +255,11 @@ class Store(
     async def finish_and_take(
         self, worker: str, finished: Sequence[Finished], consequences: Consequences, take_next: TakeNext
     ) -> tuple[set[str], list[TakenRun]]:
-        """Do `finish`; then take the next runs of these instances, as far as `take_next` allows.
+        """Do `finish`; then take the next runs of these instances, and other runs, as `take_next` allows.
 
-        A run is taken as by `take` if it is pending, due, and in the lane of the run that ended. So a signal
-        that waits behind another needs no transaction of its own to start.
+        The next run of an instance is taken as by `take` if it is pending, due, and in the lane of the run
+        that ended (`TakenRun.slot` is `previous`). So a signal that waits behind another needs no transaction
+        of its own to start. The others are taken by `take`, after all effects of the outcomes.
         """
         ...
 
@@ -368,6 +382,18 @@ class Store(
         claim was committed while the response was lost. The attempts go into `attempts` with the error
         `released`. Topic: `runs`.
         """
+        ...
+
+    async def give_back(self, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]) -> int:
+        """Release these prefetched attempts (run id and attempt), which have not started. Returns how many.
+
+        Only those that the worker still holds, without a recorded start. They are due since their `fire_at`,
+        so they keep their place among the runs that wait. Otherwise as `release`.
+        """
+        ...
+
+    async def record_starts(self, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
+        """Write when prefetched attempts started: run id, attempt, instant. Others are not changed."""
         ...
 
     async def prune(self, before_ms: int, limit: int) -> int:

@@ -11,7 +11,7 @@ A run has these representations; the docstring of each states why it is separate
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from wakeful.errors import IncompatibleSchema
 from wakeful.run import NewRun
@@ -158,6 +158,11 @@ class JobPlan(NamedTuple):
     resumed: bool = False
 
 
+#: `free`: one that was free; `later`: none yet, it waits until one is free; `previous`: that of the signal
+#: before it
+ClaimedSlot: TypeAlias = Literal["free", "later", "previous"]
+
+
 class TakenRun(NamedTuple):
     """What a launch needs of a run and its job, read by the one statement that takes the run."""
 
@@ -209,6 +214,8 @@ class TakenRun(NamedTuple):
     revision: int = 0
     #: compact JSON of what the instance remembers besides its state
     memory: str | None = None
+    #: which slot of its lane it uses
+    slot: ClaimedSlot = "free"
 
     @property
     def log_fields(self) -> dict[str, object]:

@@ -27,6 +27,7 @@ from wakeful.store.postgres import (
     deliveries,
     jobs,
     live,
+    prefetch,
     quotas,
     runs,
     stats,
@@ -185,9 +186,13 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     details = [[run[0] for run in births], [None] * BATCH, [1] * BATCH, [None] * BATCH]
     yield "SET_DETAILS", sql.SET_DETAILS, details
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
+    yield "PICK_MORE", sql.PICK_MORE, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
-    yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None]
-    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None]
+    yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20]]
+    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, []]
+    given = pending[10:20], [1] * 10
+    yield "RECORD_STARTS", prefetch.RECORD_STARTS, ["w1", *given, [NOW] * 10]
+    yield "GIVE_BACK", prefetch.GIVE_BACK, ["w1", *given, NOW]
     yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"], [""], [0]]
     yield "HOLDER", sql.HOLDER, [mine[0], 1]
     yield "NOT_HELD", sql.NOT_HELD, ["w2", mine]

@@ -11,12 +11,13 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.mailbox_rules import slots_of_instances
-from wakeful.store.port import TakeNext
+from wakeful.store.port import NO_SLOTS, TakeNext
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
 from wakeful.store.postgres.mailbox_statements import START_NEXT
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.waiting_runs import release_runs
+from wakeful.store.prefetch_rules import divide, may_prefetch, totals
 from wakeful.store.rows import TakenRun, UnfinishedRun
 
 if TYPE_CHECKING:
@@ -35,14 +36,40 @@ async def take(
     worker: str,
     free: Mapping[str, int],
     capabilities: Capabilities,
+    prefetch: Mapping[str, int] = NO_SLOTS,
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
-    lanes = [lane for lane, count in free.items() if count > 0]
-    counts = [free[lane] for lane in lanes]
-    picked = await db.fetch(sql.PICK, now_ms, lanes, counts, list(capabilities), list(capabilities.values()))
-    signals = any(is_signal for *_, is_signal in picked)
-    found = [(run_id, job_id, serial) for run_id, job_id, serial, _ in picked]
-    return await start(db, events, now_ms, worker, found, signals=signals)
+    lanes = totals(free, prefetch)
+    statement = sql.PICK_MORE if prefetch else sql.PICK
+    names, versions = list(capabilities), list(capabilities.values())
+    picked = await db.fetch(statement, now_ms, list(lanes), list(lanes.values()), names, versions)
+    later: list[str] = []
+    if prefetch:
+        picked, later = _divide(picked, free)
+    signals = any(row[3] for row in picked)
+    return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals, later=later)
+
+
+def _divide(picked: Sequence[Record], free: Mapping[str, int]) -> tuple[list[Record], list[str]]:
+    """Return the runs to claim, and the ids of those among them that start later."""
+    lanes: dict[str, list[Record]] = {}
+    for row in sorted(picked, key=_longest_due):
+        lanes.setdefault(row[4], []).append(row)
+    chosen: list[Record] = []
+    later: list[str] = []
+    for lane, rows in lanes.items():
+        now, then = divide(rows, free.get(lane, 0), _may_prefetch)
+        chosen += [*now, *then]
+        later += [row[0] for row in then]
+    return chosen, later
+
+
+def _longest_due(row: Record) -> tuple[int, str]:
+    return row[5], row[0]
+
+
+def _may_prefetch(row: Record) -> bool:
+    return may_prefetch(row[6], row[7], row[8], row[3])
 
 
 async def start(
@@ -54,19 +81,26 @@ async def start(
     beat_ms: int | None = None,
     *,
     signals: bool = False,
+    later: Sequence[str] = (),
 ) -> list[TakenRun]:
     """Mark these (run, job, serial) as running under this worker, if they still have their turn.
 
-    With `beat_ms` each has its own lease, which begins at that time. `signals`: some are signal runs.
+    With `beat_ms` each has its own lease, which begins at that time. `signals`: some are signal runs. Those
+    named in `later` are prefetched.
     """
     if not picked:
         return []
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
     locked = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
     statement = sql.START_SIGNALS if signals else sql.START
-    rows = await db.fetch(statement, now_ms, [run_id for run_id, _, _ in picked], locked, worker, beat_ms)
+    ids = [run_id for run_id, _, _ in picked]
+    rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later)
     events.started([row[0] for row in rows])
-    return [TakenRun(*row) for row in rows]
+    taken = [TakenRun(*row) for row in rows]
+    if later:
+        prefetched = set(later)
+        return [run._replace(slot="later") if run.id in prefetched else run for run in taken]
+    return taken
 
 
 async def finish_and_take(
@@ -79,7 +113,7 @@ async def finish_and_take(
     consequences: Consequences,
     take_next: TakeNext,
 ) -> tuple[set[str], list[TakenRun]]:
-    """Write outcomes, and take the next signals of their instances. See `Store.finish_and_take`."""
+    """Write outcomes, and take the next signals of their instances and other runs."""
     idle: set[str] = set()
     written = await finish(db, events, clock, now_ms, worker, finished, consequences, idle)
     taken: list[TakenRun] = []
@@ -90,10 +124,14 @@ async def finish_and_take(
         rows = await db.fetch(
             START_NEXT, list(lanes), list(lanes.values()), names, versions, started_ms, worker
         )
-        taken = [TakenRun(*row) for row in rows]
+        taken = [TakenRun(*row)._replace(slot="previous") for row in rows]
         events.started([run.id for run in taken])
         idle.difference_update(str(run.instance_id) for run in taken)
     await expose(db, events, now_ms, idle)
+    if take_next.free or take_next.prefetch:
+        _, capabilities, free, prefetch = take_next
+        at_ms = max(now_ms, clock.now_ms())
+        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch)
     return written, taken
 
 

@@ -118,8 +118,7 @@ _DUE: Final = """
 #: primary key for what is found. Of several requirements, their first entries tell until when a lane can take
 #: what is due (`until_at`); the rest follows only if other workers have locked these. Rows are locked one by
 #: one until the lane is full
-PICK: Final = f"""
-    SELECT p.id::text, p.job_id::text, p.serial, p.is_signal
+_PICK: Final = f"""
     FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
         SELECT array_agg(c.name ORDER BY d.due_at) AS names,
@@ -135,19 +134,25 @@ PICK: Final = f"""
                 LIMIT greatest(4, 2 * f.free / cardinality(w.names))) d
             ORDER BY d.due_at OFFSET f.free - 1 LIMIT 1) END, $1) AS until_at) u
     CROSS JOIN LATERAL (
-        SELECT r.id, r.job_id, r.serial, r.is_signal FROM (
+        SELECT r.* FROM (
             SELECT s.after_at, s.until_at, c.name, c.version
             FROM (VALUES (1, '-infinity', u.until_at), (2, u.until_at, $1)) s (number, after_at, until_at)
             CROSS JOIN unnest(w.names, w.versions) WITH ORDINALITY c (name, version, number)
             ORDER BY s.number, c.number) c
         CROSS JOIN LATERAL (
-            SELECT r.id, l.job_id, l.serial, l.instance_id IS NOT NULL AS is_signal
+            SELECT r.id, l.job_id, l.serial, l.instance_id IS NOT NULL AS is_signal, l.due_at,
+                r.attempt + (r.state = 'retrying')::integer AS attempt, r.reason
             FROM live_runs l JOIN runs r ON r.id = l.run_id
             WHERE {_DUE} AND l.due_at > c.after_at AND l.due_at <= c.until_at
                 AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
                     AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
             ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) r
         LIMIT f.free) p"""
+PICK: Final = f"SELECT p.id::text, p.job_id::text, p.serial, p.is_signal {_PICK}"
+#: the same, and the jobs' primary key, once for each
+PICK_MORE: Final = f"""
+    SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane, p.due_at, p.attempt,
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}'), p.reason {_PICK}"""
 #: the cursors' primary key. Starting a serial run and planning lock the cursor of the job: otherwise two runs
 #: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """
@@ -168,7 +173,8 @@ def taken_runs(policy: str, more: str, joined: str) -> str:
 def _start(policy: str, more: str, joined: str) -> str:
     return f"""
     WITH started AS (
-        UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
+        UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = $5,
+            started_at = CASE WHEN r.id = ANY($6::uuid[]) THEN NULL ELSE $1 END,
             attempt = r.attempt
                 + (r.state = 'retrying' AND r.reason IS DISTINCT FROM '{TAKEN_OVER}')::integer
         FROM live_runs l

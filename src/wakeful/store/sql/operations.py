@@ -83,6 +83,7 @@ class Leases(Protocol[C]):
         worker: str,
         free: Mapping[str, int],
         capabilities: Capabilities,
+        prefetch: Mapping[str, int],
     ) -> list[TakenRun]: ...
 
     async def next_due_ms(
@@ -134,6 +135,16 @@ class Leases(Protocol[C]):
     async def prune(
         self, db: C, events: TransactionEvents, before_ms: int, limit: int, after_id: str
     ) -> tuple[int, str]: ...
+
+
+class Prefetch(Protocol[C]):
+    """Runs that were claimed before a slot was free."""
+
+    async def give_back(
+        self, db: C, events: TransactionEvents, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]
+    ) -> int: ...
+
+    async def record_starts(self, db: C, worker: str, starts: Sequence[tuple[str, int, int]]) -> None: ...
 
 
 class Executors(Protocol[C]):
@@ -458,6 +469,7 @@ class Operations(Generic[D]):
     live: Live[D]
     outcomes: Outcomes[D]
     planning: Planning[D]
+    prefetch: Prefetch[D]
     pull: Pull[D]
     runs: Runs[D]
     sessions: Sessions[D]

@@ -25,7 +25,7 @@ from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.migrations import check_schema, schema_error
-from wakeful.store.port import Planned, TakeNext
+from wakeful.store.port import NO_SLOTS, Planned, TakeNext
 from wakeful.store.rows import AwaitingRun, BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks, queries
@@ -112,8 +112,10 @@ class SqlStore(
         worker: str,
         free: Mapping[str, int],
         capabilities: Capabilities = NO_CAPABILITIES,
+        prefetch: Mapping[str, int] = NO_SLOTS,
     ) -> list[TakenRun]:
-        return await self._driver.write(self._operations.leases.take, now_ms, worker, free, capabilities)
+        take = self._operations.leases.take
+        return await self._driver.write(take, now_ms, worker, free, capabilities, prefetch)
 
     async def next_due_ms(
         self, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
@@ -183,6 +185,12 @@ class SqlStore(
 
     async def release(self, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None = None) -> int:
         return await self._driver.write(self._operations.leases.release, worker, now_ms, keep)
+
+    async def give_back(self, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]) -> int:
+        return await self._driver.write(self._operations.prefetch.give_back, worker, now_ms, runs)
+
+    async def record_starts(self, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
+        await self._driver.write_one(self._operations.prefetch.record_starts, worker, starts)
 
     async def prune(self, before_ms: int, limit: int) -> int:
         pruned, self._prune_after = await self._driver.write(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final
 
 from wakeful.capabilities import Capabilities
@@ -13,7 +12,8 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.mailbox_rules import slots_of_instances
-from wakeful.store.port import TakeNext
+from wakeful.store.port import NO_SLOTS, TakeNext
+from wakeful.store.prefetch_rules import divide, may_prefetch, totals
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_without_runs
@@ -22,6 +22,10 @@ from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
 from wakeful.store.sqlite.waiting_runs import release_runs
 
+_ATTEMPT: Final = TakenRun._fields.index("attempt")
+_POLICY: Final = TakenRun._fields.index("policy")
+_REASON: Final = TakenRun._fields.index("reason")
+_INSTANCE: Final = TakenRun._fields.index("instance_id")
 _STATE_VERSION: Final = TakenRun._fields.index("state_version")
 
 
@@ -32,9 +36,10 @@ async def take(
     worker: str,
     free: Mapping[str, int],
     capabilities: Capabilities,
+    prefetch: Mapping[str, int] = NO_SLOTS,
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
-    lanes = {lane: count for lane, count in free.items() if count > 0}
+    lanes = totals(free, prefetch)
     found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in lanes}
     given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
     for lane, requires, version, first_ms in db.execute(sql.FIRST_DUE, given).fetchall():
@@ -45,7 +50,13 @@ async def take(
             rows += db.execute(sql.TAKE, (lane, requires, version, until_ms, count))
             rows.sort(key=_longest_due)
             del rows[count:]
-    return _mark_taken(db, events, now_ms, worker, chain.from_iterable(found.values()))
+    started: list[tuple[Any, ...]] = []
+    later: list[tuple[Any, ...]] = []
+    for lane, rows in found.items():
+        now, then = divide(rows, free.get(lane, 0), _may_prefetch)
+        started += now
+        later += then
+    return _mark_taken(db, events, now_ms, worker, started, later)
 
 
 async def finish_and_take(
@@ -58,7 +69,7 @@ async def finish_and_take(
     consequences: Consequences,
     take_next: TakeNext,
 ) -> tuple[set[str], list[TakenRun]]:
-    """Write outcomes, and take the next signals of their instances. See `Store.finish_and_take`."""
+    """Write outcomes, and take the next signals of their instances and other runs."""
     idle: set[str] = set()
     written = await finish(db, events, clock, now_ms, worker, finished, consequences, idle)
     taken: list[TakenRun] = []
@@ -69,9 +80,13 @@ async def finish_and_take(
         due = db.execute(sql.TAKE_NEXT, given).fetchall()
         rows = [(worker, started_ms, row[_STATE_VERSION], row[-1]) for row in due]
         db.executemany(sql.MARK_NEXT_TAKEN, rows)
-        taken = _taken(events, due)
+        taken = [run._replace(slot="previous") for run in _taken(events, due)]
         idle.difference_update(str(run.instance_id) for run in taken)
     expose(db, events, now_ms, idle)
+    if take_next.free or take_next.prefetch:
+        _, capabilities, free, prefetch = take_next
+        at_ms = max(now_ms, clock.now_ms())
+        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch)
     return written, taken
 
 
@@ -80,11 +95,21 @@ def _mark_taken(
     events: TransactionEvents,
     now_ms: int,
     worker: str,
-    due: Iterable[tuple[Any, ...]],
+    started: Iterable[tuple[Any, ...]],
+    later: Sequence[tuple[Any, ...]],
 ) -> list[TakenRun]:
-    due = sorted(due, key=_longest_due)
-    db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
-    return _taken(events, due)
+    started = sorted(started, key=_longest_due)
+    db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[_ATTEMPT], row[-1]) for row in started])
+    taken = _taken(events, started)
+    if later:
+        later = sorted(later, key=_longest_due)
+        db.executemany(sql.MARK_TAKEN, [(worker, None, row[_ATTEMPT], row[-1]) for row in later])
+        taken += [run._replace(slot="later") for run in _taken(events, later)]
+    return taken
+
+
+def _may_prefetch(row: tuple[Any, ...]) -> bool:
+    return may_prefetch(row[_ATTEMPT], row[_POLICY], row[_REASON], row[_INSTANCE] is not None)
 
 
 def _taken(events: TransactionEvents, rows: Iterable[tuple[Any, ...]]) -> list[TakenRun]:

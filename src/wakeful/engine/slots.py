@@ -1,0 +1,162 @@
+"""The slots of each lane, and the prefetched runs that wait for one.
+
+A run takes a slot of its lane from when it is ready to start until its attempt ends. If more runs are due
+than a lane has slots, the worker claims some of them before a slot is free. A slot that becomes free goes to
+the first of these, so that the lane does not idle until the next claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from wakeful.engine.in_flight import InFlight
+from wakeful.store.rows import TakenRun
+
+#: How many seconds a prefetched run waits for a slot at most. Then it is given back.
+HOLD_S: Final = 1
+#: How long prefetched runs should wait for a slot, by the duration of the last attempts of their lane.
+_EXPECTED_WAIT_MS: Final = 500
+#: The share of the last attempt in the average duration.
+_SHARE: Final = 0.1
+
+
+class Reserved(NamedTuple):
+    """What one claim may use."""
+
+    #: free slots by lane; the claim counts down those that it uses
+    free: dict[str, int]
+    #: how many runs to claim besides, which wait for a slot
+    prefetch: dict[str, int]
+
+    def copy(self) -> Reserved:
+        """Return a copy that can be counted down."""
+        return Reserved(dict(self.free), dict(self.prefetch))
+
+
+class Slots:
+    """The slots of the lanes.
+
+    `start` is called with each prefetched run that gets a slot, and `on_overdue` with those that have waited
+    for `HOLD_S`.
+    """
+
+    def __init__(
+        self,
+        lanes: Mapping[str, int],
+        start: Callable[[InFlight], None],
+        on_overdue: Callable[[Sequence[InFlight]], None],
+    ) -> None:
+        self.sizes = dict(lanes)
+        self._start = start
+        self._on_overdue = on_overdue
+        self._timer: asyncio.TimerHandle | None = None
+        self._free = dict(lanes)
+        self._waiting: dict[str, deque[InFlight]] = {lane: deque() for lane in lanes}
+        #: how many runs the claims under way may prefetch
+        self._prefetching: Counter[str] = Counter()
+        #: the average duration of attempts in ms; a lane without one has none yet
+        self._average_ms: dict[str, float] = {}
+        #: the lanes whose last claim found as many due runs as it had slots: there are probably more
+        self.backlog: set[str] = set()
+
+    def reserve(self, *, prefetch: bool = True, without: Iterable[str] = ()) -> Reserved:
+        """Reserve all free slots, except those of the lanes in `without`, and room to prefetch there."""
+        return self._reserve([lane for lane, count in self._free.items() if count > 0], prefetch, without)
+
+    def reserve_after(self, lanes: Iterable[str]) -> Reserved:
+        """Reserve slots and room to prefetch in these lanes, in which attempts have ended, if runs wait."""
+        return self._reserve(self.backlog.intersection(lanes), True, ())
+
+    def _reserve(self, lanes: Iterable[str], prefetch: bool, without: Iterable[str]) -> Reserved:
+        reserved = Reserved({}, {})
+        for lane in set(lanes).difference(without):
+            if self._free[lane] > 0:
+                reserved.free[lane] = self._free[lane]
+                self._free[lane] = 0
+            room = self.room(lane) if prefetch else 0
+            if room > 0:
+                reserved.prefetch[lane] = room
+                self._prefetching[lane] += room
+        return reserved
+
+    def room(self, lane: str) -> int:
+        """Return how many runs of this lane may be prefetched: at most its size, fewer if they are slow."""
+        average_ms = self._average_ms.get(lane)
+        if average_ms is None or lane not in self.backlog:
+            return 0
+        size = self.sizes[lane]
+        most = size if average_ms <= _EXPECTED_WAIT_MS else int(size * _EXPECTED_WAIT_MS / average_ms)
+        return max(0, most - len(self._waiting[lane]) - self._prefetching[lane])
+
+    def claimed(self, reserved: Reserved, taken: Sequence[TakenRun]) -> None:
+        """Count down the slots that claimed runs use, and note which lanes have probably more runs."""
+        used = Counter(run.lane for run in taken if run.slot == "free")
+        prefetched = Counter(run.lane for run in taken if run.slot == "later")
+        for lane in {*reserved.free, *reserved.prefetch}:
+            free, more = reserved.free.get(lane, 0), reserved.prefetch.get(lane, 0)
+            full = used[lane] >= free if free else prefetched[lane] >= more
+            (self.backlog.add if full else self.backlog.discard)(lane)
+            if free:
+                reserved.free[lane] = free - used[lane]
+
+    def settle(self, reserved: Reserved) -> None:
+        """Return what a claim did not use."""
+        for lane, count in reserved.free.items():
+            for _ in range(count):
+                self.release(lane)
+        self._prefetching.subtract(reserved.prefetch)
+
+    def release(self, lane: str) -> None:
+        """Free a slot. The first prefetched run of the lane that waits gets it."""
+        waiting = self._waiting[lane]
+        if waiting:
+            run = waiting.popleft()
+            run.waiting = False
+            self._start(run)
+        else:
+            self._free[lane] += 1
+
+    def ended(self, lane: str, ms: int) -> None:
+        """Note the duration of an attempt."""
+        before = self._average_ms.get(lane)
+        self._average_ms[lane] = ms if before is None else before + _SHARE * (max(0, ms) - before)
+
+    def wait(self, run: InFlight) -> None:
+        """Start a prefetched run if there is a slot; else it waits for one."""
+        if self._free[run.lane] > 0:
+            self._free[run.lane] -= 1
+            run.waiting = False
+            self._start(run)
+        else:
+            run.waiting = True
+            self._waiting[run.lane].append(run)
+            loop = asyncio.get_running_loop()
+            run.deadline = loop.time() + HOLD_S
+            if self._timer is None:
+                self._timer = loop.call_at(run.deadline, self._check)
+
+    def _check(self) -> None:
+        """Report the runs that have waited for too long, and set the timer for the others."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        waiting, now = self.waiting(), loop.time()
+        left = [run.deadline for run in waiting if run.deadline > now]
+        if left:
+            self._timer = loop.call_at(min(left), self._check)
+        self._on_overdue([run for run in waiting if run.deadline <= now])
+
+    def discard(self, run: InFlight) -> None:
+        """Remove a prefetched run that waits."""
+        run.waiting = False
+        self._waiting[run.lane].remove(run)
+
+    def waiting(self) -> list[InFlight]:
+        """Return the prefetched runs that wait, in each lane the first to start first."""
+        return [run for lane in self._waiting.values() for run in lane]
+
+    def any_free(self, lanes: Iterable[str]) -> bool:
+        """Return whether any of these lanes has a free slot."""
+        return any(self._free[lane] > 0 for lane in lanes)
