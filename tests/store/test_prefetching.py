@@ -6,6 +6,7 @@ from tests.support.factories import MINUTE, NOW, SECOND, alone, asked, asleep, e
 from wakeful.capabilities import NO_CAPABILITIES
 from wakeful.consequences import consequences
 from wakeful.document import policy_to_text
+from wakeful.outcome import Finished
 from wakeful.policy import Policy
 from wakeful.run import NewRun
 from wakeful.store.port import Store, TakeNext
@@ -133,9 +134,9 @@ async def test_a_rescuer_sees_that_a_prefetched_run_has_no_start(store: Store) -
     await store.take(NOW, "w1", {"cron": 1}, prefetch={"cron": 1})
     starts: list[int | None] = []
 
-    def judge(run: UnfinishedRun):
+    def judge(run: UnfinishedRun) -> Finished:
         starts.append(run.started_ms)
-        return ended(TakenRun(*[run.id, run.job_id, *[""] * 3, 0, 0, "", 1, *[""] * 5]), "failed")
+        return Finished(run.id, run.job_id, run.attempt, "failed", NOW, NOW, error="lost")
 
     await store.rescue(NOW + MINUTE, NOW + SECOND, 10, judge, alone)
     assert sorted(starts, key=str) == [NOW, None]
