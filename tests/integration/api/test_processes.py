@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -160,6 +161,42 @@ def test_sqlite_is_refused(tmp_path: Path):
     assert (done.returncode, "--processes 2 needs PostgreSQL" in done.stderr) == (2, True), done.stderr
 
 
+HANGING = """
+import os, signal, socket, time
+from pathlib import Path
+from wakeful.api.processes import supervisor
+from wakeful.api.processes.messages import Message
+from wakeful.api.service_manager import ServiceManager
+from wakeful.logs.setup import configure
+
+configure("json")
+supervisor.SILENT_S = supervisor._TICK_S = 0.05
+
+def run_child(child):
+    child.link.send(Message("ready"))
+    if not Path("hung").exists():
+        Path("hung").touch()
+        while True:
+            time.sleep(60)
+    os.kill(os.getppid(), signal.SIGTERM)
+    while True:
+        child.link.send(Message("alive"))
+        time.sleep(0.01)
+
+listener = socket.create_server(("127.0.0.1", 0))
+manager = ServiceManager(None, watchdog_s=0.2)
+supervisor.Supervisor(1, listener, manager, run_child, lambda values: None, status="").run()
+"""
+
+
+def test_a_process_that_hangs_is_logged_and_with_a_watchdog_replaced(tmp_path: Path):
+    done = _script(tmp_path, HANGING)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
+    hanging = events.index("process.hanging")
+    assert events[hanging:][:4] == ["process.hanging", "process.killed", "process.ended", "process.started"]
+
+
 FAILING = """
 import socket, sys
 from wakeful.api.processes import restarts
@@ -177,14 +214,19 @@ except WakefulError as error:
 
 
 def test_a_server_whose_processes_cannot_start_ends_with_the_reason(tmp_path: Path):
-    (tmp_path / "failing.py").write_text(FAILING)
-    done = subprocess.run(
-        prefork.command(str(tmp_path / "failing.py")),
-        cwd=tmp_path,
+    done = _script(tmp_path, FAILING)
+    assert done.returncode == 1
+    assert "process 1 ended 5 times before it was ready, the last time with: exit code 3" in done.stderr
+
+
+def _script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run a program whose main thread is a supervisor."""
+    (folder / "script.py").write_text(text)
+    return subprocess.run(
+        prefork.command(str(folder / "script.py")),
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
-    assert done.returncode == 1
-    assert "process 1 ended 5 times before it was ready, the last time with: exit code 3" in done.stderr
