@@ -257,6 +257,7 @@ class Supervisor:
         if limit is not None and process.hanging_since is not None and now - process.hanging_since > limit:
             log.error("process.killed", number=process.number, pid=process.pid, reason="it hangs")
             self._kill(process)
+            process.hanging_since = now  # it may take a moment to end
 
     def _resumed(self, process: _Process) -> None:
         if process.hanging_since is not None:
