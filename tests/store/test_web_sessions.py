@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.databases import Database
+from tests.support.databases import Database, SqliteDatabase
 from tests.support.factories import DAY, MINUTE, NOW, FalseClock
 from tests.support.query_plans import visited
+from tests.support.waiting import PATIENCE, eventually
 from wakeful.store.accounts import KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
@@ -123,6 +124,41 @@ async def test_failures_of_two_replicas_at_once_are_all_counted(database: Databa
     )
     limits = await stores[0].sign_in_limits(["192.0.2.0", "192.0.2.1", "192.0.2.9", "*"])
     assert limits == {"192.0.2.0": NOW + 4_000, "192.0.2.1": NOW + 4_000, "*": NOW + 12}
+
+
+async def test_failures_lock_addresses_in_one_order_and_the_pruner_waits_for_none(
+    database: Database,
+) -> None:
+    if isinstance(database, SqliteDatabase):
+        pytest.skip("SQLite has one writer at a time, and no row locks")
+    from wakeful.store.postgres import PostgresStore
+
+    store = await database.connect()
+    assert isinstance(store, PostgresStore)
+
+    def later(address: str, full_ms: int) -> int:
+        return full_ms + 1_000
+
+    await store.count_failed_sign_in(["a", "b"], NOW, later)
+    lock = "SELECT address FROM sign_in_limits WHERE address = $1 FOR UPDATE SKIP LOCKED"
+    async with store._pool._acquired() as db:
+        async with db.transaction():
+            assert await db.fetchval(lock, "b") == "b"
+            counting = asyncio.create_task(store.count_failed_sign_in(["b", "a"], NOW, later))
+
+            async def is_waiting() -> bool:
+                return bool(await db.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+            await eventually(is_waiting)
+            assert (
+                await db.fetchval(lock, "a") is None
+            )  # it locked the first by name, and waits for the other
+            async with asyncio.timeout(PATIENCE):
+                await store.prune_web_sessions(NOW + DAY)
+        await counting
+        assert await store.sign_in_limits(["a", "b"]) == {"a": NOW + 2_000, "b": NOW + 2_000}
+        await store.prune_web_sessions(NOW + DAY)
+        assert await store.sign_in_limits(["a", "b"]) == {}
 
 
 async def test_what_has_expired_is_pruned(store: Store) -> None:

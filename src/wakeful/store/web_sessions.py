@@ -90,8 +90,7 @@ class WebSessionStore(Protocol):
     ) -> None:
         """Move the instant of each address to what `later(address, instant)` returns.
 
-        Concurrent calls are applied one after the other, so that none is lost. `addresses` are locked in
-        their order, which must be the same in all calls.
+        Concurrent calls are applied one after the other, so that none is lost.
         """
         ...
 

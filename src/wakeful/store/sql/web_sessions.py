@@ -29,8 +29,11 @@ TOUCH_SESSION: Final = (
 DELETE_SESSION: Final = "DELETE FROM web_sessions WHERE hash = $1"
 #: web_sessions_of_key
 DELETE_SESSIONS: Final = "DELETE FROM web_sessions WHERE key_id = $1"
-#: web_sessions_expires: a range of it
-PRUNE_SESSIONS: Final = "DELETE FROM web_sessions WHERE expires_at <= $1"
+#: web_sessions_expires: a range of it; then the primary key. The pruner waits for no lock, so it is in no
+#: deadlock: a row that another transaction has locked is deleted the next time
+PRUNE_SESSIONS: Final = """
+    DELETE FROM web_sessions WHERE hash IN (
+        SELECT hash FROM web_sessions WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
 
 ADD_LINK: Final = "INSERT INTO sign_in_links (hash, key_id, created_at, expires_at) VALUES ($1, $2, $3, $4)"
 #: the primary keys of sign_in_links and keys
@@ -41,8 +44,10 @@ LINK: Final = f"""
 DELETE_LINK: Final = "DELETE FROM sign_in_links WHERE hash = $1"
 #: the table, all of it: it has the links of five minutes
 DELETE_LINKS: Final = "DELETE FROM sign_in_links WHERE key_id = $1"
-#: sign_in_links_expires: a range of it
-PRUNE_LINKS: Final = "DELETE FROM sign_in_links WHERE expires_at <= $1"
+#: sign_in_links_expires: a range of it; then the primary key. Locked rows stay
+PRUNE_LINKS: Final = """
+    DELETE FROM sign_in_links WHERE hash IN (
+        SELECT hash FROM sign_in_links WHERE expires_at <= $1 FOR UPDATE SKIP LOCKED)"""
 
 #: the primary key, once for each
 LIMITS: Final = "SELECT address, full_at FROM sign_in_limits WHERE address = ANY($1::text[])"
@@ -52,8 +57,10 @@ ADD_LIMIT: Final = "INSERT INTO sign_in_limits (address, full_at) VALUES ($1, $2
 LOCK_LIMIT: Final = "SELECT full_at FROM sign_in_limits WHERE address = $1 FOR UPDATE"
 #: the primary key
 SET_LIMIT: Final = "UPDATE sign_in_limits SET full_at = $2 WHERE address = $1"
-#: sign_in_limits_full: a range of it
-PRUNE_LIMITS: Final = "DELETE FROM sign_in_limits WHERE full_at <= $1"
+#: sign_in_limits_full: a range of it; then the primary key. Locked rows stay
+PRUNE_LIMITS: Final = """
+    DELETE FROM sign_in_limits WHERE address IN (
+        SELECT address FROM sign_in_limits WHERE full_at <= $1 FOR UPDATE SKIP LOCKED)"""
 
 
 async def add_session(session: Session, row: WebSessionRow) -> None:
@@ -115,7 +122,7 @@ async def count_failure(
     session: Session, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
 ) -> None:
     """Move the instant of each address."""
-    for address in addresses:
+    for address in sorted(addresses):  # one order in all transactions, so that none waits in a circle
         row = None
         while row is None:  # the pruner may delete the row between the two statements
             await session.execute(ADD_LIMIT, address, now_ms)
