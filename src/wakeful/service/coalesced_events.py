@@ -82,6 +82,8 @@ class _Channel:
         self.figures_at = now
         self.shown: LiveFigures | None = None
         self.summary = ChangeSummary()
+        #: whether changes since the last event were pruned before they were read
+        self.missed = False
         self.subscriptions: WeakSet[CoalescedSubscription] = WeakSet()
         #: events for subscriptions that are behind, by their position
         self.merged: dict[int, asyncio.Task[_Frame]] = {}
@@ -93,7 +95,7 @@ class _Channel:
 
         If a change is `announced`, the figures may be others now.
         """
-        if self.summary:
+        if self.summary or self.missed:
             return self.sent_at + self.interval_s
         return self.figures_at + (max(self.interval_s, _POLL_S) if announced else FIGURES_S)
 
@@ -101,7 +103,7 @@ class _Channel:
         """Publish an event to all subscriptions."""
         self.seq, self.last, self.sent_at = frame.seq, frame, now
         self.count += 1
-        self.summary = ChangeSummary()
+        self.summary, self.missed = ChangeSummary(), False
         self.merged.clear()
         self.notify()
 
@@ -296,8 +298,11 @@ class CoalescedEvents:
             if not rows:
                 return
             changes = await read_changes(self._store, rows, self._last)
+            # A process that was suspended for long may find that rows are pruned which it has not read.
+            pruned = rows[0].first > self._last + 1
             # Nothing may suspend here: a new channel starts at `_last`.
             for channel in self._channels.values():
+                channel.missed = channel.missed or pruned
                 for change in changes:
                     if channel.scope.includes(change):
                         channel.summary.add(change)
@@ -313,9 +318,12 @@ class CoalescedEvents:
         # Figures may be older than the changes: then look again soon.
         channel.figures_at = now - FIGURES_S + _POLL_S if channel.summary else now
         idle = now - channel.sent_at >= IDLE_S
-        if channel.summary or figures != channel.shown or idle:
+        if channel.summary or channel.missed or figures != channel.shown or idle:
             channel.shown = figures
-            channel.publish(self._frame(channel, self._last, channel.summary, figures), now)
+            frame = self._frame(channel, self._last, channel.summary, figures)
+            if channel.missed:
+                frame = _Frame(frame.seq, self.reset_frame(channel, frame.seq) + frame.data)
+            channel.publish(frame, now)
 
     # --- subscriptions that are behind --------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from tests.support.sse_client import ReceivedEvent, Stream, listening
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.changelog import ChangeRow
 from wakeful.store.live import LiveFigures
 
 ACME = "/api/workspaces/acme"
@@ -236,6 +237,45 @@ async def test_pruned_changes_and_unknown_numbers_cause_a_reset(
         await eventually(lambda: app.store.prune_changes(app.store.clock.now_ms() + 60_000, 100))
         async with listening(operator, after=0, coalesceMs=2000) as stream:
             assert (await hello(stream)).type == "reset"
+
+
+async def test_changes_that_are_pruned_before_the_process_reads_them_cause_a_reset(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        await given_job(operator)
+        async with (
+            listening(operator, coalesceMs=250) as stream,
+            listening(operator, coalesceMs=500) as other,
+        ):
+            for each in (stream, other):
+                await hello(each)
+            before = await app.store.last_change()
+            changes, suspended = app.store.changes, True
+
+            async def none_while_suspended(after: int, limit: int = 20) -> list[ChangeRow]:
+                return [] if suspended else await changes(after, limit)
+
+            monkeypatch.setattr(app.store, "changes", none_while_suspended)
+            await given_job(operator, "two")
+            newest = await given_job(operator, "three")
+
+            async def is_pruned() -> bool:
+                await app.store.prune_changes(app.store.clock.now_ms() + 60_000, 100)
+                return (await changes(before, 1))[0].first > before + 1
+
+            await eventually(is_pruned)
+            suspended = False
+            for each in (stream, other):
+                events = await each.until(
+                    lambda event: event.type == "changes" and newest in event.data["changed"]["jobs"]
+                )
+                assert [event.type for event in events[-2:]] == ["reset", "changes"]
+                assert events[-2].seq == events[-1].seq
+            await given_job(operator, "four")
+            events = await stream.until(lambda event: event.data["kinds"] == ["jobs"])
+            assert [event.type for event in events] == ["changes"] * len(events)
 
 
 @on_one_store
