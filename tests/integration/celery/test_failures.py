@@ -50,6 +50,7 @@ async def test_a_result_survives_a_restart_of_redis_and_a_lost_task_is_sent_agai
             await app.jobs.create("long", schedule=SELDOM, target=target)
             run = await app.jobs.run("long")
             await eventually(lambda: lines(journal))
+            await eventually(lambda: app.store.awaiting_runs("", 1))
             redis.kill()
             (tmp_path / "journal.go").touch()
             redis.start()
