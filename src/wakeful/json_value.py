@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn, cast
 
 from wakeful.errors import InvalidArgument
@@ -66,11 +66,34 @@ def compact(value: Json, *, sort: bool = False) -> str:
     >>> compact({"to": ["Zoë"]})
     '{"to":["Zoë"]}'
     """
-    return (_SORTED if sort else _COMPACT).encode(value)
+    if _WRITE is None or sort:
+        return (_SORTED if sort else _COMPACT).encode(value)
+    try:
+        return "".join(_WRITE(value, 0))
+    except RecursionError:
+        return _COMPACT.encode(value)  # which names a circular reference
 
 
 _COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _SORTED: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+def _writer(encoder: json.JSONEncoder) -> Callable[[Json, int], Iterable[str]] | None:
+    """Return what `encoder.encode` creates anew in each call, if the interpreter has it.
+
+    This saves more than half of the time for a small value.
+    """
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return None
+    writer: Callable[[Json, int], Iterable[str]] = make(
+        None, encoder.default, json.encoder.encode_basestring, None, encoder.key_separator,
+        encoder.item_separator, encoder.sort_keys, encoder.skipkeys, encoder.allow_nan,
+    )  # fmt: skip
+    return writer
+
+
+_WRITE: Final = _writer(_COMPACT)
 
 
 def _plain(value: object, depth: int) -> bool:

@@ -26,7 +26,7 @@ _MAX_AGE_MS: Final = 7 * 86_400_000
 #: One more than is shown with a job.
 _TICKS: Final = 6
 _STORED: Final = f'"{HOLIDAYS}'
-_FIELDS: Final = ("exclude", "holidays", "calendar", "calendars")
+_FIELDS: Final = frozenset({"exclude", "holidays", "calendar", "calendars"})
 
 _thread: Final = ThreadPoolExecutor(1, "calendars")
 #: the stored texts of loaded timings, and when they were loaded
@@ -74,6 +74,8 @@ def has_calendar(timing: str | None) -> bool:
 
 def excludes_something(document: Mapping[str, object]) -> bool:
     """Return whether a job document has a calendar: reading it may take long."""
+    if _FIELDS.isdisjoint(document):  # the common case
+        return False
     found = (document.get(name) for name in _FIELDS)
     return any(isinstance(value, str | list | tuple | Calendar) and bool(value) for value in found)
 

@@ -37,6 +37,24 @@ async def test_a_run_waits_for_a_replica_that_has_its_function(new_app: NewApp):
     assert (run.state, run.output, run.attempt, len(calls)) == ("succeeded", "done", 1, 1)
 
 
+@on_one_store
+async def test_jobs_that_are_created_together_are_warned_of_one_by_one(new_app: NewApp):
+    app = new_app()
+    _register(app, "present")
+    async with app:
+        created = await app.jobs.create_many(
+            {"name": f"{function}-{number}", "schedule": SELDOM, "target": Function(function)}
+            for number in range(2)
+            for function in ("present", "work")
+        )
+        assert [(job.name, job.warnings) for job in created] == [
+            ("present-0", ()),
+            ("work-0", (f"the runs of job 'work-0' wait: {ADVICE}",)),
+            ("present-1", ()),
+            ("work-1", (f"the runs of job 'work-1' wait: {ADVICE}",)),
+        ]
+
+
 async def test_a_planner_without_the_function_leaves_the_tick_to_another_replica(new_app: NewApp):
     without, having = new_app(), new_app()
     calls = _register(having)

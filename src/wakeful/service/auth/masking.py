@@ -71,7 +71,7 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
 
     Raise InvalidArgument if a field with `***` differs from what was read.
     """
-    given = {field: document[field] for field in FIELDS if has_mask(document.get(field))}
+    given = {field: document[field] for field in FIELDS if field in document and has_mask(document[field])}
     if not given:
         return document
     shown, kept = ({}, {}) if old is None else (masked_job(old), write_definition(old))
@@ -119,18 +119,20 @@ def _host_alone(url: str) -> str:
 
 def has_mask(value: object) -> bool:
     """Return whether a value that is masked when it is read has the mask. Other text may contain `***`."""
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(value, Mapping):  # the check of an abstract class is slow
         return any(_field_has_mask(str(name), each) for name, each in value.items())
     return isinstance(value, list | tuple) and any(has_mask(each) for each in value)
 
 
 def _field_has_mask(name: str, value: object) -> bool:
+    if isinstance(value, str) and MASK not in value:  # the common case
+        return False
     if name in _OBJECTS and isinstance(value, Mapping):
         return any(isinstance(each, str) and MASK in each for each in value.values())
     if name in _ADDRESSES:
         return any(isinstance(each, str) and MASK in each for each in _items(value))
     if isinstance(value, str):
-        return MASK in value and _CREDENTIAL.search(name) is not None
+        return _CREDENTIAL.search(name) is not None
     return has_mask(value)
 
 

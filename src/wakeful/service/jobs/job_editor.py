@@ -274,7 +274,8 @@ class JobEditor:
             raise NotFound("the job was deleted meanwhile")
         saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
         definition = saved.job.definition
-        found = waits_for_approval(row) + (self._warnings.of_schedule(row) if rescheduled else ())
+        week = self._warnings.week(row.workspace) if rescheduled else None
+        found = waits_for_approval(row) + (self._warnings.of_schedule(row, week) if week is not None else ())
         found += await self._warnings.of_job(
             row.workspace,
             row.agent,
@@ -282,9 +283,9 @@ class JobEditor:
             untargeted(definition),
             requirement_of(definition.work, row.workspace, row.agent),
         )
-        saved = replace(saved, warnings=found)
+        saved = saved._replace(warnings=found)
         if dry_run:
-            return replace(saved, secret=None)
+            return saved._replace(secret=None)
         if budget_changes and budget_changes[-1]:
             await self._budgets.update_blocks(BudgetOwner(row.workspace, row.agent, row.id))
         return saved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from wakeful.bounded_cache import MB, BoundedCache
@@ -29,10 +29,10 @@ from wakeful.store.rows import JobRow
 WAKEFUL: Final = "admin:wakeful"
 #: The size of the template cache, in bytes.
 _BUDGET: Final = 8 * MB
+_NAME, _PAYLOAD, _CREATED_BY = (JobRow._fields.index(field) for field in ("name", "payload", "created_by"))
 
 
-@dataclass(frozen=True, slots=True)
-class SaveResult:
+class SaveResult(NamedTuple):
     """A saved job, and its webhook secret if it is new: it is not returned again."""
 
     row: JobRow
@@ -86,9 +86,7 @@ class JobFactory:
             row = template.row._replace(id=new_id(now_ms), created_by=created_by)
         else:
             template = self._template(common, context, document, now_ms)
-            row = template.row._replace(
-                id=new_id(now_ms), name=own_name, payload=own_payload, created_by=created_by
-            )
+            row = _completed(template.row, new_id(now_ms), own_name, own_payload, created_by)
         if template.definition.policy.jitter_ms and row.enabled:  # the jitter depends on the id
             next_ms, wake_ms = begin(row.id, template.definition, row.anchor_ms, now_ms)
             row = row._replace(next_ms=next_ms, wake_ms=wake_ms)
@@ -202,6 +200,14 @@ class JobFactory:
             anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms, created_ms=now_ms, updated_ms=now_ms
         )
         return known._replace(row=row)
+
+
+def _completed(row: JobRow, job_id: str, name: str, payload: str | None, created_by: str) -> JobRow:
+    """Return `row._replace(…)` of these fields, in a third of the time."""
+    return JobRow._make(
+        (job_id, *row[1:_NAME], name, *row[_NAME + 1 : _PAYLOAD], payload, *row[_PAYLOAD + 1 : _CREATED_BY],
+         created_by, *row[_CREATED_BY + 1 :])
+    )  # fmt: skip
 
 
 def read_enabled(document: Mapping[str, object]) -> bool | None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from wakeful.bounded_cache import bypass
+from wakeful.capabilities import NOTHING, Requirement
 from wakeful.clock import Clock
 from wakeful.document import payload_from_text, read_definition
 from wakeful.document.values import compact
@@ -106,7 +107,7 @@ class JobService:
                 await self._read_calendars(context, [document])
                 saved = self._new_job(principal, context, document, self._clock.now_ms(), call)
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
-            saved = await self._with_warnings(saved)
+            [saved] = await self._with_warnings(workspace, [saved])
             if dry_run:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:
                     raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
@@ -126,17 +127,17 @@ class JobService:
 
     async def create_many(
         self, principal: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
-    ) -> list[SaveResult]:
+    ) -> Sequence[SaveResult]:
         """Create many jobs in one transaction, with one audit entry."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
 
-        async def create(context: JobContext) -> list[SaveResult]:
+        async def create(context: JobContext) -> Sequence[SaveResult]:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
-            saved = [self._new_job(principal, context, document, now_ms, call) for document in documents]
-            saved = [await self._with_warnings(each) for each in saved]
+            made = [self._new_job(principal, context, document, now_ms, call) for document in documents]
+            saved = await self._with_warnings(workspace, made)
             if saved:
                 about: dict[str, Json] = {
                     "count": len(saved),
@@ -291,17 +292,25 @@ class JobService:
                 read = partial(read_definition, document, now_ms=now_ms, defaults=context.defaults)
                 await compute_ticks(read, now_ms)
 
-    async def _with_warnings(self, saved: SaveResult) -> SaveResult:
-        row = saved.row
-        found = waits_for_approval(row) + self._warnings.of_schedule(row)
-        if found:
-            saved = replace(saved, warnings=found)
-        if saved.untargeted is None and not saved.requirement.name:
-            return saved
-        found += await self._warnings.of_job(
-            row.workspace, row.agent, row.name, saved.untargeted, saved.requirement
-        )
-        return replace(saved, warnings=found) if found else saved
+    async def _with_warnings(self, workspace: str, saved: Sequence[SaveResult]) -> Sequence[SaveResult]:
+        """Return new jobs of a workspace with their warnings."""
+        week = self._warnings.week(workspace)
+        met: set[Requirement] = {NOTHING}
+        warned = []
+        for each in saved:
+            row = each.row
+            found = waits_for_approval(row)
+            if week is not None:
+                found += self._warnings.of_schedule(row, week)
+            if each.untargeted is not None or each.requirement not in met:
+                of_job = await self._warnings.of_job(
+                    row.workspace, row.agent, row.name, each.untargeted, each.requirement
+                )
+                if not of_job and each.untargeted is None:
+                    met.add(each.requirement)
+                found += of_job
+            warned.append(each._replace(warnings=found) if found else each)
+        return warned
 
     def _new_job(
         self,
@@ -316,7 +325,7 @@ class JobService:
             document = call.completed(document)
         saved = self._factory.make(context, document, now_ms, principal.creator)
         if call is not None:
-            saved = replace(saved, row=call.new_job(saved.row, context))
+            saved = saved._replace(row=call.new_job(saved.row, context))
         if principal.role == "agent":
             check_not_internal(principal, saved.row.name)
             work = saved.job.definition.work

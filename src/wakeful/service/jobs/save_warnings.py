@@ -54,12 +54,13 @@ class SaveWarnings:
         #: the last warning about a schedule: a batch of jobs often has one
         self._last: tuple[Week, int, str | None, str | None] | None = None
 
-    def of_schedule(self, row: JobRow) -> tuple[str, ...]:
+    def week(self, workspace: str) -> Week | None:
+        """Return the week of a workspace for `of_schedule`, if one is known. Reads no database."""
+        return self._weeks.known(workspace)
+
+    def of_schedule(self, row: JobRow, week: Week) -> tuple[str, ...]:
         """Return the warning for a saved job that starts together with many others. Reads no database."""
-        if row.next_ms is None or '"jitterMs"' in row.policy:
-            return ()
-        week = self._weeks.known(row.workspace)
-        if week is None or (week.starts_at(row.next_ms) or 0) < MANY:
+        if row.next_ms is None or '"jitterMs"' in row.policy or (week.starts_at(row.next_ms) or 0) < MANY:
             return ()
         timing = job_of(row).definition.timing
         minute, tz = row.next_ms // MINUTE_MS, timing.schedule.tz if timing else None
