@@ -73,10 +73,10 @@ def test_the_manifests_match_the_schemas_of_kubernetes():
     )
     version = validator.latest_version()
     for path in KUBERNETES.rglob("*.yaml"):
-        resource = yaml.safe_load(path.read_text())
-        if "kustomize" in resource.get("apiVersion", "kustomize") or resource["kind"] == "ServiceMonitor":
-            continue  # not resources of Kubernetes itself
-        validator.validate(resource, version, strict=True)
+        for resource in yaml.safe_load_all(path.read_text()):
+            if "kustomize" in resource.get("apiVersion", "kustomize") or resource["kind"] == "ServiceMonitor":
+                continue  # not resources of Kubernetes itself
+            validator.validate(resource, version, strict=True)
 
 
 @on_one_store
