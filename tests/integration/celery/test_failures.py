@@ -53,7 +53,7 @@ async def test_a_result_survives_a_restart_of_redis_and_a_lost_task_is_sent_agai
             await eventually(lambda: app.store.awaiting_runs("", 1))
             redis.kill()
             redis.start()
-            # The task ends afterwards: without a backend, Celery stores its result as a failure, or not at all.
+            # The task ends afterwards: Celery does not keep a result that its backend refuses.
             (tmp_path / "journal.go").touch()
             ended = await over(app, run.id)
             assert (ended.state, ended.output, ended.attempt) == ("succeeded", "held", 1)
