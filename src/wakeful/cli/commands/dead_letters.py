@@ -11,6 +11,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
 from wakeful.cli.commands.run import follow
 from wakeful.cli.session import Session, command
+from wakeful.cli.show.operations import group_lines
 from wakeful.cli.show.runs import run_table
 from wakeful.errors import InvalidArgument
 
@@ -30,12 +31,32 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful dead-letters",
             "wakeful dead-letters --agent ops --json",
+            "wakeful dead-letters --groups",
+            "wakeful dead-letters --job digest --cause 'http 503'",
         ),
         panel=_PANEL,
     )
-    async def dead_letters(s: Session, limit: Limit = 50) -> None:
+    async def dead_letters(
+        s: Session,
+        groups: Annotated[
+            bool, typer.Option("--groups", help="show the newest 2,000 by job and cause, with numbers")
+        ] = False,
+        job: Annotated[str | None, typer.Option("--job", help="only of this job: its name or id")] = None,
+        cause: Annotated[
+            str | None, typer.Option("--cause", help="only with this cause, as --groups shows it")
+        ] = None,
+        limit: Limit = 50,
+    ) -> None:
         """Show failed runs that were neither replayed nor discarded, newest first."""
-        found = await s.out.wait_for(s.runs().dead_letters(limit=limit, all_agents=s.all_agents))
+        if groups:
+            if cause is not None:
+                raise InvalidArgument("give --groups or --cause, not both")
+            grouped = await s.out.wait_for(s.runs().dead_letter_groups(job=job, all_agents=s.all_agents))
+            s.out.show(grouped, *group_lines(grouped, now_ms(), limit))
+            return
+        found = await s.out.wait_for(
+            s.runs().dead_letters(limit=limit, all_agents=s.all_agents, job=job, cause=cause)
+        )
         shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no dead letters", "green")
         s.out.show({"deadLetters": found, "cursor": found.cursor}, shown)
         if found:

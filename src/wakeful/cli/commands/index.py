@@ -65,6 +65,12 @@ COMMANDS: Final = (
         "Create the trigger URL of a job: a POST to it runs the job, with the body as payload.",
     ),
     Entry(
+        "test-target",
+        "targets",
+        "Jobs",
+        "Test the target of a job, of a job in a file, or one that options give.",
+    ),
+    Entry(
         "history",
         "history",
         "Jobs",
@@ -131,10 +137,23 @@ COMMANDS: Final = (
         "Instances of agents: list, show, start, stop, pause, resume, hibernate.",
     ),
     Entry("keys", "keys", "Administration", "API keys: create, list, revoke, export."),
+    Entry("channels", "channels", "Administration", "Channels that output and alerts go to: list, test."),
     Entry("audit", "audit", "Administration", "The audit log: list, verify."),
     Entry("status", "status", "Server", "Show the state of the server and its service level objectives."),
     Entry(
         "mcp", "status", "Server", "Serve MCP on stdin and stdout, for an agent that schedules its own work."
+    ),
+    Entry(
+        "workers",
+        "workers",
+        "Server",
+        "Show the processes that take runs, and the executors that hold claimed runs.",
+    ),
+    Entry(
+        "settings",
+        "settings",
+        "Server",
+        "Show the settings of the server and where they come from; of a secret, only whether it is set.",
     ),
     Entry(
         "peaks",

@@ -21,6 +21,7 @@ from wakeful.client.rest.admin import (
 from wakeful.client.rest.events import events
 from wakeful.client.rest.instances import RestInstances
 from wakeful.client.rest.jobs import RestJobs
+from wakeful.client.rest.operations import RestOperations
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.tls import ClientTls
 from wakeful.client.types import CostShape, EventShape
@@ -61,6 +62,7 @@ class RestClient:
         self.audit = RestAudit(self._connection, workspace)
         self.quotas = RestQuotas(self._connection, workspace)
         self.workflows = RestWorkflows(self._connection, workspace)
+        self.operations = RestOperations(self._connection, workspace)
 
     @property
     def url(self) -> str:

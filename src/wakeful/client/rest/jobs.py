@@ -24,6 +24,8 @@ from wakeful.model import Page
 _PAGE = 500
 #: Seconds that a change of many jobs may take longer than other requests.
 _MANY_TIMEOUT = 300.0
+#: Seconds that the server waits for a target that it tests.
+_TEST_TIMEOUT = 30.0
 
 
 class RestJobs:
@@ -185,7 +187,9 @@ class RestJobs:
 
     async def test_target(self, fields: Mapping[str, Json]) -> dict[str, Json]:
         """Test a target."""
-        reply = await self._connection.request("POST", self._path("test-target"), body=dict(fields))
+        reply = await self._connection.request(
+            "POST", self._path("test-target"), body=dict(fields), extra_timeout=_TEST_TIMEOUT
+        )
         return cast(dict[str, Json], reply)
 
     async def skip_next(self, name: str) -> SkippedShape:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.operation_types import DeadLetterGroupsShape
 from wakeful.client.types import HeartbeatsShape, ReportShape, RunShape
 from wakeful.errors import FailedPrecondition
 from wakeful.json_value import Json
@@ -61,12 +62,32 @@ class RestRuns:
         return read_page(await self._connection.request("GET", where, query=query), "runs")
 
     async def dead_letters(
-        self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
+        self,
+        *,
+        limit: int = 50,
+        cursor: str | None = None,
+        all_agents: bool = False,
+        job: str | None = None,
+        cause: str | None = None,
     ) -> Page[RunShape]:
         """Return a page of dead letters, newest first."""
-        query: Query = {"agent": None if all_agents else self._agent, "limit": limit, "cursor": cursor}
+        query: Query = {
+            "agent": None if all_agents else self._agent,
+            "job": job,
+            "cause": cause,
+            "limit": limit,
+            "cursor": cursor,
+        }
         where = path(self._workspace, "dead-letters")
         return read_page(await self._connection.request("GET", where, query=query), "deadLetters")
+
+    async def dead_letter_groups(
+        self, *, job: str | None = None, all_agents: bool = False
+    ) -> DeadLetterGroupsShape:
+        """Return the newest dead letters by job and cause."""
+        query: Query = {"agent": None if all_agents else self._agent, "job": job}
+        where = path(self._workspace, "dead-letters", "groups")
+        return cast(DeadLetterGroupsShape, await self._connection.request("GET", where, query=query))
 
     async def cancel(self, run_id: str) -> RunShape:
         """Cancel a run that has not started."""
