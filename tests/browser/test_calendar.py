@@ -18,6 +18,10 @@ async def test_an_hour_opens_by_keyboard(tab: Tab, ask: ApiClient) -> None:
     await tab.page.locator(".heat-upcoming").first.wait_for()
     assert await cells.count() == 7 * 24
     assert await tab.page.locator('.chart-heat a[tabindex="0"]').count() == 1
+    await cells.first.hover()
+    tooltip = cells.first.locator("title")
+    await tooltip.wait_for(state="attached")
+    assert await tooltip.text_content() == await cells.first.get_attribute("aria-label")
     await cells.first.focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
         await tab.page.keyboard.press(key)

@@ -205,7 +205,10 @@ _HEAT_HEIGHT: Final = 22
 def heat_map(
     columns: Sequence[HeatColumn], rows: Sequence[str], cells: Sequence[HeatCell], *, label: str
 ) -> Markup:
-    """Return a heat map. Each cell with an address is a link; the number in it says what the colour says."""
+    """Return a heat map. Each cell with an address is a link; the number in it says what the colour says.
+
+    The tooltip of a link comes from its label when the pointer is on it (`static/calendar.js`).
+    """
     width = _HEAT_LEFT + len(columns) * _HEAT_WIDTH
     height = _HEAT_TOP + len(rows) * _HEAT_HEIGHT
     most = max((cell.value for cell in cells), default=0)
@@ -267,9 +270,8 @@ def _heat_cell(cell: HeatCell, most: int) -> Markup:
         )
     if cell.marked:
         parts.append(_filled('<path d="M{:g} {:g}l7 0l-7 7z" class="heat-mark"/>', x + 1, y + 1))
-    content = Markup("").join([*parts, _filled("<title>{}</title>", cell.title)])
     if cell.href is None:
-        return _filled("<g>{}</g>", content)
+        return _filled("<g>{}<title>{}</title></g>", Markup("").join(parts), cell.title)
     return _filled(
         '<a href="{}" aria-label="{}" data-column="{}" data-row="{}"{}>{}</a>',
         cell.href,
@@ -277,7 +279,7 @@ def _heat_cell(cell: HeatCell, most: int) -> Markup:
         cell.column,
         cell.row,
         Markup(' aria-current="true"') if cell.is_selected else "",
-        content,
+        Markup("").join(parts),
     )
 
 

@@ -12,6 +12,7 @@ export default function start(root) {
     const cell = event.target.closest(".chart-heat a");
     if (cell) makeCurrent(region, cell);
   });
+  region.addEventListener("pointerover", (event) => addTooltip(event.target.closest(".chart-heat a")));
   region.addEventListener("wakeful:replaced", () => prepare(region));
   prepare(region);
 }
@@ -26,6 +27,14 @@ function prepare(region) {
 
 function makeCurrent(region, cell) {
   for (const each of region.querySelectorAll(".chart-heat a")) each.setAttribute("tabindex", each === cell ? "0" : "-1");
+}
+
+// Tooltips are elements in SVG: they are made when they are needed, so that the first paint has fewer elements.
+function addTooltip(cell) {
+  if (!cell || cell.querySelector("title")) return;
+  const title = document.createElementNS(cell.namespaceURI, "title");
+  title.textContent = cell.getAttribute("aria-label");
+  cell.append(title);
 }
 
 function move(event) {
