@@ -29,6 +29,7 @@ from tests.support import kubernetes_patches as patches
 from tests.support import kubernetes_rules as rules
 from tests.support import kubernetes_status as status
 from tests.support.kubernetes_controller import JobController, generated
+from tests.support.kubernetes_http import answer_json, healthy, parsed, server_version
 from tests.support.kubernetes_logs import log_of
 from tests.support.kubernetes_status import ApiError, Object
 from tests.support.kubernetes_store import ObjectStore, Selector, now
@@ -95,9 +96,9 @@ class KubernetesApi(JobController):
         """Accept connections, with the objects of before."""
         app = web.Application(client_max_size=2 * _BODY_BYTES)
         for path in ("/readyz", "/livez", "/healthz"):
-            app.router.add_get(path, _healthy)
+            app.router.add_get(path, healthy)
         for path in ("/version", "/version/"):
-            app.router.add_get(path, _version)
+            app.router.add_get(path, server_version)
         for prefix, resource in (("/apis/batch/v1", "jobs"), ("/api/v1", "pods")):
             path = f"{prefix}/namespaces/{{namespace}}/{{resource:{resource}}}"
             for each in (path, f"{path}/{{name}}", f"{path}/{{name}}/{{sub:log}}"):
@@ -185,17 +186,17 @@ class KubernetesApi(JobController):
                 raise ApiError(
                     413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}"
                 )
-            body = _parsed(text)
+            body = parsed(text)
             self.requests.append(Request(verb, resource, name, dict(query), body))
             self._authorize(request, verb, resource, name)
             fault = next((each for each in self._faults if each.verb == verb), None)
             if fault is not None:
                 self._faults.remove(fault)
             if fault is not None and fault.error is not None:
-                return _json(fault.error.body, fault.error.code, retry_after=fault.retry_after)
+                return answer_json(fault.error.body, fault.error.code, retry_after=fault.retry_after)
             answer = await self._answer(request, verb, resource, name, body)
         except ApiError as error:
-            return _json(error.body, error.code)
+            return answer_json(error.body, error.code)
         if fault is not None and request.transport is not None:
             request.transport.abort()
         return answer
@@ -226,7 +227,7 @@ class KubernetesApi(JobController):
             case "watch", ("jobs" | "pods"):
                 return await self._watch(request, resource)
             case "get", ("jobs" | "pods"):
-                return _json(self._existing(resource, namespace, name))
+                return answer_json(self._existing(resource, namespace, name))
             case "create", "jobs":
                 return self._create(request, body)
             case "delete", "jobs":
@@ -275,7 +276,7 @@ class KubernetesApi(JobController):
         if not request.query.get("dryRun"):
             job = self.objects.put(key, job)
             self.job_changed(key[2])
-        return _json(job, 201, warnings)
+        return answer_json(job, 201, warnings)
 
     def _delete(self, request: web.Request, name: str, body: Any) -> web.Response:
         key = ("jobs", request.match_info["namespace"], name)
@@ -302,10 +303,10 @@ class KubernetesApi(JobController):
             self.job_deleted(name, uid, policy)
             job["metadata"]["finalizers"] = finalizers
             self._without_finalizers(name, job)
-            return _json(answer, 200, warnings)
+            return answer_json(answer, 200, warnings)
         self.objects.remove(key)
         self.job_deleted(name, uid, policy)
-        return _json(status.deleted("jobs", name, uid), 200, warnings)
+        return answer_json(status.deleted("jobs", name, uid), 200, warnings)
 
     def _without_finalizers(self, name: str, job: Object) -> Object:
         """Store a Job; one that is being deleted and has no finalizer is removed."""
@@ -326,7 +327,7 @@ class KubernetesApi(JobController):
         job = self._without_finalizers(name, rules.changed_job(old, new))
         if self.objects.get(("jobs", self.namespace, name)) is not None:
             self.job_changed(name)
-        return _json(job, 200, warnings)
+        return answer_json(job, 200, warnings)
 
     # --- lists and watches ------------------------------------------------------------------------------
 
@@ -350,7 +351,8 @@ class KubernetesApi(JobController):
             {key: value for key, value in each.items() if key not in ("kind", "apiVersion")}
             for each in page.items
         ]
-        return _json({"kind": f"{kind}List", "apiVersion": version, "metadata": metadata, "items": items})
+        found = {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata, "items": items}
+        return answer_json(found)
 
     async def _watch(self, request: web.Request, resource: str) -> web.StreamResponse:
         query = request.query
@@ -402,44 +404,3 @@ def _check_preconditions(job: Object, preconditions: Object) -> None:
             shown = "UID" if field == "uid" else "ResourceVersion"
             why = f"Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {found}"
             raise status.conflict("jobs", job["metadata"]["name"], why)
-
-
-def _parsed(text: bytes) -> Any:
-    if not text:
-        return None
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise status.bad_request(f"the object provided is unrecognized: {error}") from None
-
-
-def _json(
-    body: Object, code: int = 200, warnings: Iterable[str] = (), retry_after: int | None = None
-) -> web.Response:
-    response = web.json_response(body, status=code)
-    for warning in warnings:
-        text = warning.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{text}"')
-    if retry_after is not None:
-        response.headers["Retry-After"] = str(retry_after)
-    return response
-
-
-async def _healthy(request: web.Request) -> web.Response:
-    return web.Response(text="ok")
-
-
-async def _version(request: web.Request) -> web.Response:
-    return _json(
-        {
-            "major": "1",
-            "minor": "33",
-            "gitVersion": "v1.33.0",
-            "gitCommit": "",
-            "gitTreeState": "clean",
-            "buildDate": "2025-04-23T13:00:00Z",
-            "goVersion": "go1.24",
-            "compiler": "gc",
-            "platform": "linux/amd64",
-        }
-    )
