@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
-from aiohttp import web
-
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.cli.health_endpoint import serving_health
+from wakeful.errors import InvalidArgument
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.queue.connection import NatsConnection, nats_options
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
@@ -36,31 +35,6 @@ async def work_on_queue(
         started(None)
         await worker.run()
         return
-    async with _serving(worker, *health) as url:
+    async with serving_health(*health, running=lambda: worker.running, ready=lambda: worker.ready) as url:
         started(url)
         await worker.run()
-
-
-@contextlib.asynccontextmanager
-async def _serving(worker: QueueWorker, host: str, port: int) -> AsyncIterator[str]:
-    """Serve /healthz and /readyz while the worker runs. Yields the URL."""
-
-    async def healthz(request: web.Request) -> web.Response:
-        return web.json_response({"ok": True, "running": worker.running})
-
-    async def readyz(request: web.Request) -> web.Response:
-        return web.json_response({"ready": worker.ready}, status=200 if worker.ready else 503)
-
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise Unavailable(f"cannot listen on {host}:{port}: {error}") from error
-        address = runner.addresses[0]
-        yield f"http://{host}:{address[1]}"
-    finally:
-        await runner.cleanup()

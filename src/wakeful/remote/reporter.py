@@ -25,8 +25,8 @@ log = get_logger("wakeful.remote")
 class Reporter:
     """Sends the reports of one worker.
 
-    `on_request` is called after each request, with its error or None; `on_done` when a run is reported, or
-    its report is refused.
+    `on_request` is called after each request, with its error or None; `on_done` when a run and its attempt
+    are reported, or their report is refused.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Reporter:
         runs: RestRuns,
         backoff: Backoff,
         on_request: Callable[[WakefulError | None], None],
-        on_done: Callable[[str], None],
+        on_done: Callable[[str, int], None],
     ) -> None:
         self._runs = runs
         self._backoff = backoff
@@ -123,8 +123,9 @@ class Reporter:
             self._forget(run_id)
 
     def _forget(self, run_id: str) -> None:
-        if self._reports.pop(run_id, None) is not None:
-            self._on_done(run_id)
+        report = self._reports.pop(run_id, None)
+        if report is not None:
+            self._on_done(run_id, int(str(report["attempt"])))
         if not self._reports:
             self._empty.set()
 

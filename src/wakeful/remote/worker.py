@@ -68,6 +68,7 @@ class Worker:
     - `name`: a label that the runs show; by default the host and the process id
     - `agents`, `lanes`: only their runs; by default all that the key may claim
     - `concurrency`: how many runs it executes at once
+    - `client`: a connection to use instead of `url` and `key`; `serve` closes it
     """
 
     def __init__(
@@ -84,15 +85,16 @@ class Worker:
         cert: str | None = None,
         cert_key: str | None = None,
         ca: str | None = None,
+        client: RestClient | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidArgument("concurrency: write a whole number from 1")
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.concurrency = concurrency
-        self._config = config or WorkerConfig()
+        self.config = config or WorkerConfig()
         self._agents, self._lanes = [*agents], [*lanes]
-        timeout = self._config.timeout_s
-        self._rest = RestClient(
+        timeout = self.config.timeout_s
+        self._rest = client or RestClient(
             url, key, workspace=workspace, timeout=timeout, cert=cert, cert_key=cert_key, ca=ca, run_id=""
         )
         self._handlers = Handlers(concurrency)
@@ -102,6 +104,7 @@ class Worker:
         self._held: dict[str, int] = {}
         self._lost: set[str] = set()
         self._adopted: list[Run] = []
+        self._before_claim: Callable[[], Coroutine[object, object, None]] | None = None
         self._slot_freed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -111,6 +114,11 @@ class Worker:
     def reachable(self) -> bool:
         """Whether the server answered the last request."""
         return self._reachable
+
+    @property
+    def client(self) -> RestClient:
+        """The connection to the server. It is closed when `serve` returns."""
+        return self._rest
 
     @property
     def running(self) -> int:
@@ -134,6 +142,10 @@ class Worker:
         """Register a function for all runs that have none by name: `@worker.handler`."""
         self._handlers.add(None, function)
         return function
+
+    def before_claim(self, ready: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Claim runs only after this coroutine function has returned; it is called before each claim."""
+        self._before_claim = ready
 
     def is_lost(self, run: Run) -> bool:
         """Return whether a run is no longer this worker's. A function in a thread checks it and returns."""
@@ -164,7 +176,7 @@ class Worker:
 
         Raises the error of the server if it refuses the worker: a wrong key, URL or workspace.
         """
-        config = self._config
+        config = self.config
         self._reporter = Reporter(self._rest.runs, config.backoff, self._note_request, self._release)
         background = [
             asyncio.create_task(self._reporter.run(), name="wakeful-remote-reports"),
@@ -197,6 +209,10 @@ class Worker:
         """Claim runs until the worker stops."""
         failures, accepted = 0, False
         while not self._stopping.is_set():
+            if self._before_claim is not None:
+                await self._unless_stopping(self._before_claim())
+                if self._stopping.is_set():
+                    break
             free = self._free_slots()
             if free <= 0:
                 self._slot_freed.clear()
@@ -209,7 +225,7 @@ class Worker:
                 self._note_request(error)
                 if _is_final(error, accepted):
                     raise
-                await self._unless_stopping(asyncio.sleep(self._config.backoff.delay(failures)))
+                await self._unless_stopping(asyncio.sleep(self.config.backoff.delay(failures)))
                 continue
             if claimed is not None:
                 failures, accepted = 0, True
@@ -221,7 +237,7 @@ class Worker:
         request: dict[str, Json] = {
             "worker": self.name, "agents": [*self._agents], "lanes": [*self._lanes], "limit": limit,
         }  # fmt: skip
-        claimed = await self._rest.runs.claim(request, wait_ms=self._config.wait_ms)
+        claimed = await self._rest.runs.claim(request, wait_ms=self.config.wait_ms)
         return [run_from_json(run) for run in claimed]
 
     def _free_slots(self) -> int:
@@ -231,8 +247,11 @@ class Worker:
     # --- handlers ---------------------------------------------------------------------------------
 
     def _begin(self, run: Run) -> None:
+        earlier = self._tasks.get(run.id)
         self._lost.discard(run.id)
         self._held[run.id] = run.attempt
+        if earlier is not None:  # its lease expired before a heartbeat reported it
+            earlier.cancel()
         task = asyncio.create_task(self._execute(run), name=f"wakeful-remote-{run.id}")
         self._tasks[run.id] = task
 
@@ -241,29 +260,31 @@ class Worker:
         try:
             result = await self._handlers.call(run)
         except asyncio.CancelledError:
-            if run.id in self._lost or self._config.leave_running:
-                self._release(run.id)
+            if self.is_lost(run) or self.config.leave_running:
+                self._release(run.id, run.attempt)
                 raise
             result = Result(error="its worker stopped before it had finished")
         finally:
-            self._tasks.pop(run.id, None)
+            if self._tasks.get(run.id) is asyncio.current_task():
+                del self._tasks[run.id]
             self._slot_freed.set()
-        if run.id in self._lost:
-            self._release(run.id)
+        if self.is_lost(run):
+            self._release(run.id, run.attempt)
         else:
             self._reporter.submit(report_of(run.id, run.attempt, result))
 
-    def _release(self, run_id: str) -> None:
-        """Forget a run that is reported or lost."""
-        self._held.pop(run_id, None)
-        self._lost.discard(run_id)
+    def _release(self, run_id: str, attempt: int) -> None:
+        """Forget an attempt that is reported or lost. A later one may be held already."""
+        if self._held.get(run_id) == attempt:
+            del self._held[run_id]
+            self._lost.discard(run_id)
         self._slot_freed.set()
 
     # --- leases -----------------------------------------------------------------------------------
 
     async def _heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(self._config.heartbeat_s)
+            await asyncio.sleep(self.config.heartbeat_s)
             await self.heartbeat()
 
     async def heartbeat(self) -> None:
@@ -294,7 +315,7 @@ class Worker:
 
     async def _drain(self) -> None:
         assert self._reporter is not None
-        config = self._config
+        config = self.config
         log.info("remote.draining", worker=self.name, running=len(self._tasks))
         if self._tasks and not config.leave_running:
             finished = asyncio.create_task(_all_done([*self._tasks.values()]))

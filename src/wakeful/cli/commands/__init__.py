@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MODULES: Final = (
     "demo",
     "serve",
+    "executor",
     "open",
     "migrate",
     "jobs",

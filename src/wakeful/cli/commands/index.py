@@ -31,6 +31,7 @@ COMMANDS: Final = (
         "Server",
         "Run the scheduler without the HTTP API: one more replica on the same database.",
     ),
+    Entry("executor", "executor", "Server", "Execute the runs of pull jobs elsewhere."),
     Entry(
         "open",
         "open",

@@ -1,0 +1,133 @@
+"""`wakeful executor kubernetes`: executes the runs of pull jobs as Jobs of Kubernetes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.session import Session, command, command_group
+from wakeful.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from wakeful.remote.kubernetes.templates import Manifest
+
+_PANEL: Final = "Server"
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+    group = command_group(app, "executor", "Execute the runs of pull jobs elsewhere.", panel=_PANEL)
+
+    @command(
+        group,
+        "kubernetes",
+        examples=(
+            "wakeful executor kubernetes --template job.yaml --health 8080",
+            "wakeful executor kubernetes --template cpu.yaml --template gpu=gpu.yaml --agents writer",
+        ),
+    )
+    async def kubernetes(
+        s: Session,
+        template: Annotated[
+            list[str],
+            typer.Option(
+                "--template",
+                metavar="[NAME=]FILE",
+                help="the manifest of a Job; a payload chooses one by its name (repeatable)",
+            ),
+        ],
+        name: Annotated[
+            str,
+            typer.Option("--name", help="the same after a restart; label of its Jobs and worker of its runs"),
+        ] = "kubernetes",
+        namespace: Annotated[
+            str | None,
+            typer.Option("--namespace", help="of the Jobs (default: that of the pod or the kubeconfig)"),
+        ] = None,
+        kubeconfig: Annotated[
+            str | None,
+            typer.Option("--kubeconfig", metavar="FILE", help="instead of the service account of the pod"),
+        ] = None,
+        context: Annotated[
+            str | None, typer.Option("--context", help="the context of the kubeconfig")
+        ] = None,
+        concurrency: Annotated[
+            int, typer.Option("--concurrency", min=1, max=1000, help="how many Jobs run at once")
+        ] = 10,
+        agents: Annotated[
+            str | None, typer.Option("--agents", help="only runs of these agents, separated by commas")
+        ] = None,
+        lanes: Annotated[
+            str | None, typer.Option("--lanes", help="only runs of these lanes, separated by commas")
+        ] = None,
+        start_grace: Annotated[
+            float,
+            typer.Option(
+                "--start-grace", min=0, help="seconds for a pod that cannot start (ImagePullBackOff)"
+            ),
+        ] = 120.0,
+        health: Annotated[
+            int | None,
+            typer.Option("--health", metavar="PORT", min=0, max=65_535, help="serve /healthz and /readyz"),
+        ] = None,
+        host: Annotated[
+            str, typer.Option("--host", help="the address for --health (default: 0.0.0.0)")
+        ] = "0.0.0.0",
+        log_level: Annotated[
+            str | None, typer.Option("--log-level", help="debug, info, warning or error (default: info)")
+        ] = None,
+        log_format: Annotated[
+            str | None, typer.Option("--log-format", help="console or json (default: console)")
+        ] = None,
+    ) -> None:
+        """Execute the runs of pull jobs as Jobs of Kubernetes, one for each attempt.
+
+        It uses the service account of its pod, or a kubeconfig. After SIGTERM it claims no more runs and
+        leaves its Jobs running: the next executor of the same name adopts them.
+        """
+        from wakeful.cli.commands.serve import keep_log, settings_with
+        from wakeful.cli.kubernetes_executor import ExecutorOptions, execute_on_kubernetes
+
+        keep_log(settings_with(log_level=log_level, log_format=log_format))
+        options = ExecutorOptions(
+            name=name,
+            templates=_templates(template),
+            namespace=namespace,
+            kubeconfig=kubeconfig,
+            context=context,
+            concurrency=concurrency,
+            agents=_names(agents),
+            lanes=_names(lanes),
+            start_grace_s=start_grace,
+            health=None if health is None else (host, health),
+        )
+
+        def started(where: str, url: str | None) -> None:
+            at = f"; health at {url}" if url else ""
+            shown = {"name": name, "namespace": where, "url": url, "pid": os.getpid()}
+            s.out.show(shown, Text(f"executing runs as Jobs in the namespace {where}{at}"))
+
+        await execute_on_kubernetes(s.client, options, started)
+        s.out.say(Text("stopped", "dim"))
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, (each.strip() for each in (text or "").split(","))))
+
+
+def _templates(options: list[str]) -> dict[str, Manifest]:
+    from wakeful.remote.kubernetes.templates import check_template, template_names
+    from wakeful.yaml_text import load_yaml
+
+    templates = {}
+    for name, file in template_names(options).items():
+        try:
+            text = Path(file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"--template: cannot read {file}: {error}") from error
+        templates[name] = check_template(name, load_yaml(text, file))
+    return templates

@@ -1,0 +1,207 @@
+"""The requests to the API server of Kubernetes. The only module that imports `kubernetes_asyncio`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import aiohttp
+
+from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.launch.port import MAX_OUTPUT
+from wakeful.remote.kubernetes.states import Manifest
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
+
+#: Seconds until a request fails; seconds after which the API server ends a watch, and it is renewed.
+_TIMEOUT_S: Final = 20
+_WATCH_S: Final = 60
+_SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class KubernetesError(Unavailable):
+    """A request to the API server failed. `status` is that of HTTP; 0: it did not respond."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        answer = f"Kubernetes responded {status} {reason}".rstrip() if status else "Kubernetes is unreachable"
+        super().__init__(f"{answer}: {message}" if message else answer)
+        self.status = status
+        self.reason = reason
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed later: no response, an overload or a fault of the server."""
+        return self.status == 0 or self.status in (408, 429) or self.status >= 500
+
+
+class Access(NamedTuple):
+    """How the API server is reached, and the namespace that this access implies."""
+
+    configuration: Configuration
+    namespace: str
+
+
+async def load_access(kubeconfig: str | None = None, context: str | None = None) -> Access:
+    """Return the access to the cluster: that of the pod, or that of a kubeconfig file."""
+    try:
+        from kubernetes_asyncio import client, config
+    except ImportError as error:
+        raise InvalidArgument(
+            "this needs kubernetes_asyncio; install it with `pip install 'wakeful[kubernetes]'`"
+        ) from error
+    configuration = client.Configuration()
+    try:
+        if kubeconfig is None and context is None:
+            try:
+                config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            except config.ConfigException:  # not in a pod
+                pass
+            else:
+                return Access(configuration, _namespace_of_pod())
+        loader = await config.load_kube_config(
+            config_file=kubeconfig, context=context, client_configuration=configuration
+        )
+    except (config.ConfigException, OSError) as error:
+        raise InvalidArgument(
+            f"there is no access to a cluster: {error}; run this in a pod, or give --kubeconfig"
+        ) from error
+    settings: Any = loader.current_context
+    return Access(configuration, str(settings["context"].safe_get("namespace") or "default"))
+
+
+class KubernetesApi:
+    """The Jobs and pods of one namespace."""
+
+    def __init__(self, configuration: Configuration, namespace: str) -> None:
+        from kubernetes_asyncio import client
+
+        self._client = client.ApiClient(configuration)
+        self._batch = client.BatchV1Api(self._client)
+        self._core = client.CoreV1Api(self._client)
+        self.namespace = namespace
+        self.url = str(configuration.host)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def create_job(self, manifest: Manifest) -> Manifest:
+        """Create a Job. KubernetesError with status 409: there is one of this name."""
+        return await self._json(self._batch.create_namespaced_job, self.namespace, manifest)
+
+    async def job(self, name: str) -> Manifest:
+        """Return a Job."""
+        return await self._json(self._batch.read_namespaced_job, name, self.namespace)
+
+    async def delete_job(self, name: str) -> None:
+        """Delete a Job and its pods. It may be gone already."""
+        try:
+            await self._json(
+                self._batch.delete_namespaced_job, name, self.namespace, propagation_policy="Background"
+            )
+        except KubernetesError as error:
+            if error.status != 404:
+                raise
+
+    async def jobs(self, selector: str) -> tuple[list[Manifest], str]:
+        """Return the Jobs with these labels, and the version from which a watch continues."""
+        found = await self._json(self._batch.list_namespaced_job, self.namespace, label_selector=selector)
+        return list(found.get("items") or ()), str(found["metadata"]["resourceVersion"])
+
+    async def watch_jobs(self, selector: str, version: str) -> AsyncGenerator[tuple[str, Manifest], None]:
+        """Yield changes of Jobs after a version, each as its type and the Job, until the watch ends.
+
+        KubernetesError with status 410: that version is too old; list the Jobs again.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_TIMEOUT_S, sock_read=_WATCH_S + _TIMEOUT_S)
+        request = self._open(
+            self._batch.list_namespaced_job, self.namespace, label_selector=selector, watch=True,
+            resource_version=version, allow_watch_bookmarks=True, timeout_seconds=_WATCH_S,
+            _request_timeout=timeout,
+        )  # fmt: skip
+        async with request as response:
+            async for line in _lines(response):
+                event = _parsed(line)
+                if event.get("type") == "ERROR":
+                    raise _refusal(int(event["object"].get("code") or 500), event["object"])
+                yield event["type"], event["object"]
+
+    async def pods(self, job: str) -> list[Manifest]:
+        """Return the pods of a Job."""
+        found = await self._json(
+            self._core.list_namespaced_pod, self.namespace, label_selector=f"job-name={job}"
+        )
+        return list(found.get("items") or ())
+
+    async def log(self, pod: str, container: str) -> bytes:
+        """Return the last part of the log of a container."""
+        request = self._open(
+            self._core.read_namespaced_pod_log, pod, self.namespace, container=container, tail_lines=10_000
+        )
+        tail = b""
+        async with request as response:
+            async for data in response.content.iter_any():
+                tail = (tail + data)[-MAX_OUTPUT - 1 :]
+        return tail
+
+    async def _json(self, call: Callable[..., Awaitable[Any]], *args: object, **given: object) -> Manifest:
+        async with self._open(call, *args, **given) as response:
+            return _parsed(await response.read())
+
+    @asynccontextmanager
+    async def _open(
+        self, call: Callable[..., Awaitable[Any]], *args: object, **given: object
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request, and yield its response if it succeeded."""
+        given.setdefault("_request_timeout", _TIMEOUT_S)
+        try:
+            response: aiohttp.ClientResponse = await call(*args, _preload_content=False, **given)
+            async with response:
+                if response.status >= 300:
+                    raise _refusal(response.status, _status(await response.read()))
+                yield response
+        except (aiohttp.ClientError, OSError) as error:
+            raise KubernetesError(0, "", str(error) or type(error).__name__) from error
+
+
+def _namespace_of_pod() -> str:
+    try:
+        return (_SERVICE_ACCOUNT / "namespace").read_text().strip() or "default"
+    except OSError:
+        return "default"
+
+
+def _refusal(status: int, content: Manifest) -> KubernetesError:
+    return KubernetesError(status, str(content.get("reason") or ""), str(content.get("message") or ""))
+
+
+def _parsed(content: bytes) -> Manifest:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise KubernetesError(502, "", f"the response is not JSON: {content[:100].decode(errors='replace')}")
+    return found
+
+
+def _status(content: bytes) -> Manifest:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {"message": content[:200].decode(errors="replace")}
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Yield the lines of a response, of any length."""
+    rest = b""
+    async for data in response.content.iter_any():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line

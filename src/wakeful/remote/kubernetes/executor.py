@@ -1,0 +1,311 @@
+"""Executes the runs of `pull` jobs as Jobs of Kubernetes, one for each attempt.
+
+- **Once**: the name of a Job follows from the run and the attempt. The API server refuses a second one.
+- **Restarts**: the executor stops without its Jobs. Its successor adopts those whose leases it can renew.
+- **Outages**: requests to the API server are repeated. Leases are renewed meanwhile, and no runs are claimed.
+- **The end of a lease**: a Job whose run was stopped, timed out or given to another executor is deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from wakeful.errors import Permanent, WakefulError
+from wakeful.logs import get_logger
+from wakeful.model import Run
+from wakeful.model.from_json import run_from_json
+from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
+from wakeful.remote.kubernetes.states import JobEnd, JobView, failure, job_view, log_tail, newest_pod, stuck
+from wakeful.remote.kubernetes.templates import (
+    Manifest,
+    choose_template,
+    job_manifest,
+    job_name,
+    main_container,
+)
+from wakeful.remote.kubernetes.unattended import Attempt, current_attempts, outdated
+from wakeful.remote.kubernetes.watcher import JobWatcher
+from wakeful.remote.results import Result
+from wakeful.remote.worker import Worker
+
+T = TypeVar("T")
+
+log = get_logger("wakeful.remote")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorConfig:
+    """The timing of an executor, in seconds."""
+
+    #: between two searches for Jobs that this executor does not follow
+    adopt_s: float = 10.0
+    #: between two looks at a pod that has not started
+    start_check_s: float = 15.0
+    #: how long a pod may be unable to start, such as `ImagePullBackOff`, before its run fails
+    start_grace_s: float = 120.0
+    #: at the end: how long deletions may take
+    close_s: float = 5.0
+
+
+class KubernetesExecutor:
+    """Runs a `Worker` whose handler is a Job. `serve` closes `api`."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        api: KubernetesApi,
+        templates: Mapping[str, Manifest],
+        *,
+        name: str,
+        config: ExecutorConfig | None = None,
+    ) -> None:
+        self._worker = worker
+        self._api = api
+        self._templates = templates
+        self._name = name
+        self._config = config or ExecutorConfig()
+        self._backoff = worker.config.backoff
+        self.watcher = JobWatcher(api, name, self._backoff)
+        #: the attempts that handlers follow, and the Jobs that need no more attention
+        self._followed: set[Attempt] = set()
+        self._adopted: set[Attempt] = set()
+        self._settled: set[str] = set()
+        self._deletions: dict[str, asyncio.Task[None]] = {}
+        self._searched = asyncio.Event()
+        worker.handler(self._execute)
+        worker.before_claim(self._wait_until_ready)
+
+    @property
+    def ready(self) -> bool:
+        """Whether Wakeful and the API server answered the last requests."""
+        return self._worker.reachable and self.watcher.reachable
+
+    @property
+    def running(self) -> int:
+        """How many Jobs are followed."""
+        return self._worker.running
+
+    def stop(self) -> None:
+        """Claim no more runs, leave the Jobs running, and let `serve` return."""
+        self._worker.stop()
+
+    async def serve(self, *, signals: bool = False) -> None:
+        """Execute runs until `stop` is called, or with `signals` until SIGTERM or SIGINT."""
+        background = [
+            asyncio.create_task(self.watcher.run(), name="wakeful-kubernetes-watch"),
+            asyncio.create_task(self._adoptions(), name="wakeful-kubernetes-adopt"),
+        ]
+        try:
+            await self._worker.serve(signals=signals)
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await self._end_deletions()
+            await self._api.close()
+
+    async def _wait_until_ready(self) -> None:
+        """Wait until runs may be claimed: the API server is reachable, and earlier Jobs are adopted."""
+        await self._searched.wait()
+        await self.watcher.listed()
+
+    # --- one run ----------------------------------------------------------------------------------
+
+    async def _execute(self, run: Run) -> Result:
+        """Create or adopt the Job of a run, and return how it ended."""
+        attempt = Attempt(run.id, run.attempt)
+        name = job_name(run)
+        self._followed.add(attempt)
+        try:
+            if attempt not in self._adopted:
+                await self._create(run)
+            result = await self._follow(name)
+            self._settled.add(name)
+            return result
+        except asyncio.CancelledError:
+            if self._worker.is_lost(run):
+                self._delete_later(name, "its run was stopped, timed out or is no longer this executor's")
+            raise
+        finally:
+            self._followed.discard(attempt)
+            self._adopted.discard(attempt)
+
+    async def _create(self, run: Run) -> None:
+        manifest = job_manifest(choose_template(self._templates, run), run, self._name)
+        name = str(manifest["metadata"]["name"])
+        try:
+            created = await self._persist(lambda: self._api.create_job(manifest))
+            log.info("kubernetes.created", run_id=run.id, attempt=run.attempt, name=name)
+        except KubernetesError as error:
+            if error.status in (400, 413, 422):
+                raise Permanent(f"the Job was refused: {error.message}") from error
+            if error.status != 409:
+                raise
+            created = await self._persist(lambda: self._api.job(name))
+            view = job_view(created)
+            if view is None or (view.run_id, view.attempt) != (run.id, run.attempt):
+                raise Permanent(f"there is another Job of the name '{name}'; delete it") from error
+            log.info("kubernetes.adopted", run_id=run.id, attempt=run.attempt, name=name)
+        self.watcher.learn(created)
+
+    async def _follow(self, name: str) -> Result:
+        """Wait for the end of a Job, and return it as the result of its run."""
+        loop = asyncio.get_running_loop()
+        stuck_since: float | None = None
+        while True:
+            changed = self.watcher.change(name)
+            view = self.watcher.job(name) or await self._read(name)
+            if view is None:
+                return Result(error="its Job was deleted before it had finished")
+            if view.end is not None:
+                return await self._result(name, view.end)
+            try:
+                async with asyncio.timeout(None if view.ready else self._config.start_check_s):
+                    await changed.wait()
+                continue
+            except TimeoutError:
+                why = stuck(await self._persist(lambda: self._api.pods(name)))
+            if why is None:
+                stuck_since = None
+            elif stuck_since is None:
+                stuck_since = loop.time()
+            if why is not None and loop.time() - (stuck_since or 0.0) >= self._config.start_grace_s:
+                self._delete_later(name, why)
+                return Result(error=f"its pod cannot start: {why}")
+
+    async def _read(self, name: str) -> JobView | None:
+        """Return a Job that the watch does not know; None: it does not exist."""
+        try:
+            manifest = await self._persist(lambda: self._api.job(name))
+        except KubernetesError as error:
+            if error.status == 404:
+                return None
+            raise
+        self.watcher.learn(manifest)
+        return job_view(manifest)
+
+    async def _result(self, name: str, end: JobEnd) -> Result:
+        pods = await self._persist(lambda: self._api.pods(name))
+        output = await self._output(newest_pod(pods))
+        return Result(output, error=None if end.succeeded else failure(end, pods))
+
+    async def _output(self, pod: Mapping[str, Any] | None) -> str | None:
+        """Return the last part of the log of a pod; None: there is none."""
+        if pod is None:
+            return None
+        name, container = str(pod["metadata"]["name"]), main_container(pod)
+        try:
+            return log_tail(await self._persist(lambda: self._api.log(name, container))) or None
+        except KubernetesError as error:  # the container has not started, or its pod was deleted
+            if error.status not in (400, 404):
+                raise
+            return None
+
+    async def _persist(self, request: Callable[[], Coroutine[object, object, T]]) -> T:
+        """Repeat a request while the API server cannot answer it."""
+        failures = 0
+        while True:
+            try:
+                return await request()
+            except KubernetesError as error:
+                if not error.is_transient:
+                    raise
+                failures += 1
+            await asyncio.sleep(self._backoff.delay(failures))
+
+    # --- Jobs that no handler follows -------------------------------------------------------------
+
+    async def _adoptions(self) -> None:
+        """Search for Jobs of a predecessor, at the start and then from time to time."""
+        failures = 0
+        while True:
+            await self.watcher.listed()
+            try:
+                await self.adopt()
+            except WakefulError as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("kubernetes.adoption_failed", error=error.message)
+                self._searched_unless(error)
+                await asyncio.sleep(self._backoff.delay(failures))
+                continue
+            failures = 0
+            self._searched.set()
+            await asyncio.sleep(self._config.adopt_s)
+
+    def _searched_unless(self, error: WakefulError) -> None:
+        """Let the claim report an error that does not go away, such as a wrong key."""
+        if error.code != "unavailable":
+            self._searched.set()
+
+    async def adopt(self) -> None:
+        """Follow the Jobs whose leases can be renewed, and delete the others that have not finished.
+
+        They are those of a predecessor, and those whose deletion failed.
+        """
+        jobs = self.watcher.jobs()
+        self._settled &= {job.name for job in jobs}
+        unattended = [
+            job
+            for job in jobs
+            if job.name not in self._settled and Attempt(job.run_id, job.attempt) not in self._followed
+        ]
+        if not unattended:
+            return
+        for job in outdated(unattended):
+            self._abandon(job)
+        current = current_attempts(unattended)
+        renewed = await self._renew([*current])
+        for attempt, job in current.items():
+            if attempt in self._followed:
+                continue  # its run was claimed meanwhile
+            if attempt.run_id not in renewed:
+                self._abandon(job)
+                continue
+            run = run_from_json(await self._worker.client.runs.get(attempt.run_id))
+            if run.attempt == attempt.number and attempt not in self._followed:
+                log.info("kubernetes.adopted", run_id=run.id, attempt=run.attempt, name=job.name)
+                self._adopted.add(attempt)
+                self._followed.add(attempt)
+                self._worker.adopt(run)
+
+    async def _renew(self, attempts: list[Attempt]) -> set[str]:
+        """Renew leases; return the ids of the runs that are still to be executed."""
+        renewed: set[str] = set()
+        for start in range(0, len(attempts), 1_000):
+            beat = await self._worker.client.runs.heartbeat_many(attempts[start : start + 1_000])
+            renewed.update(beat["renewed"])
+        return renewed
+
+    def _abandon(self, job: JobView) -> None:
+        """Delete a Job without a lease. One that has finished stays until its time to live ends."""
+        if job.end is None:
+            self._delete_later(job.name, "its run is over, or no longer this executor's")
+        else:
+            self._settled.add(job.name)
+
+    def _delete_later(self, name: str, reason: str) -> None:
+        if name not in self._deletions:
+            log.info("kubernetes.deleted", name=name, reason=reason)
+            task = asyncio.create_task(self._delete(name), name=f"wakeful-kubernetes-delete-{name}")
+            self._deletions[name] = task
+
+    async def _delete(self, name: str) -> None:
+        try:
+            await self._persist(lambda: self._api.delete_job(name))
+        except KubernetesError as error:
+            log.warning("kubernetes.deletion_failed", name=name, error=error.message)
+        finally:
+            self._deletions.pop(name, None)
+
+    async def _end_deletions(self) -> None:
+        """Wait for the deletions under way. The successor deletes what is left."""
+        tasks = [*self._deletions.values()]
+        if tasks:
+            _, left = await asyncio.wait(tasks, timeout=self._config.close_s)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)

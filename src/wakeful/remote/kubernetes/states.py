@@ -1,0 +1,148 @@
+"""What the status of a Job and its pods means for the run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from wakeful.launch.port import MAX_OUTPUT
+from wakeful.remote.kubernetes.templates import ATTEMPT, RUN_ID
+
+Manifest = Mapping[str, Any]
+
+#: Why a container waits, if it cannot start without a change of its template or its cluster.
+STUCK: Final = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "ErrImagePull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+
+
+class JobEnd(NamedTuple):
+    """How a Job ended."""
+
+    succeeded: bool
+    #: the reason and the message of Kubernetes, of a failure
+    reason: str = ""
+    message: str = ""
+
+
+class JobView(NamedTuple):
+    """A Job of an executor."""
+
+    name: str
+    run_id: str
+    attempt: int
+    #: None: it has not finished
+    end: JobEnd | None = None
+    #: whether its pod is ready, so that all its containers have started
+    ready: bool = False
+
+
+def job_view(job: Manifest) -> JobView | None:
+    """Return a Job of an executor; None for one without its labels.
+
+    >>> labels = {"wakeful/run-id": "r1", "wakeful/attempt": "2"}
+    >>> job_view({"metadata": {"name": "wakeful-1-2", "labels": labels}, "status": {"ready": 1}})
+    JobView(name='wakeful-1-2', run_id='r1', attempt=2, end=None, ready=True)
+    """
+    metadata, status = job["metadata"], job.get("status") or {}
+    labels = metadata.get("labels") or {}
+    try:
+        run_id, attempt = str(labels[RUN_ID]), int(labels[ATTEMPT])
+    except (KeyError, ValueError):
+        return None
+    return JobView(str(metadata["name"]), run_id, attempt, job_end(job), bool(status.get("ready")))
+
+
+def job_end(job: Manifest) -> JobEnd | None:
+    """Return how a Job ended; None: it has not.
+
+    >>> job_end({"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
+    JobEnd(succeeded=True, reason='', message='')
+    >>> job_end({"status": {"active": 1}}) is None
+    True
+    """
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition.get("status") != "True":
+            continue
+        if condition.get("type") == "Complete":
+            return JobEnd(True)
+        if condition.get("type") == "Failed":
+            return JobEnd(False, condition.get("reason") or "Failed", condition.get("message") or "")
+    return None
+
+
+def failure(end: JobEnd, pods: Iterable[Manifest]) -> str:
+    """Return the error of a failed Job: the exit code and reason of its container, or why it was ended.
+
+    >>> ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    >>> pod = {"status": {"containerStatuses": [{"name": "work", "state": ended}]}}
+    >>> failure(JobEnd(False, "BackoffLimitExceeded"), [pod])
+    'exit code 137 (OOMKilled)'
+    >>> failure(JobEnd(False, "DeadlineExceeded", "Job was active longer than specified deadline"), [])
+    'DeadlineExceeded: Job was active longer than specified deadline'
+    """
+    if end.reason != "DeadlineExceeded":
+        for pod in pods:
+            if (found := _pod_failure(pod)) is not None:
+                return found
+    return _with_message(end.reason, end.message)
+
+
+def stuck(pods: Iterable[Manifest]) -> str | None:
+    """Return why a pod cannot start; None: it starts, or it is not known why it does not.
+
+    >>> waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    >>> stuck([{"status": {"containerStatuses": [{"name": "work", "state": waiting}]}}])
+    'ImagePullBackOff: Back-off pulling image'
+    """
+    for pod in pods:
+        for container in _containers(pod):
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in STUCK:
+                return _with_message(waiting["reason"], waiting.get("message"))
+    return None
+
+
+def newest_pod(pods: Iterable[Manifest]) -> Manifest | None:
+    """Return the last pod of a Job; None: it has none."""
+    return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""), default=None)
+
+
+def log_tail(content: bytes) -> str:
+    """Return the last part of a log, as much as a run keeps of its output.
+
+    >>> log_tail(b"done\\n")
+    'done'
+    """
+    return content.strip(b"\n")[-MAX_OUTPUT:].decode("utf-8", "ignore").replace("\0", "")
+
+
+def _pod_failure(pod: Manifest) -> str | None:
+    status = pod.get("status") or {}
+    if status.get("reason"):  # such as Evicted: the exit code is only its result
+        return _with_message(status["reason"], status.get("message"))
+    for container in _containers(pod):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            return _with_message(
+                f"exit code {ended['exitCode']} ({ended.get('reason') or 'Error'})", ended.get("message")
+            )
+    return None
+
+
+def _containers(pod: Manifest) -> list[Manifest]:
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _with_message(reason: str, message: str | None) -> str:
+    return f"{reason}: {message.strip()}" if message and message.strip() else reason
