@@ -70,7 +70,7 @@ async def load_access(kubeconfig: str | None = None, context: str | None = None)
             f"there is no access to a cluster: {error}; run this in a pod, or give --kubeconfig"
         ) from error
     settings: Any = loader.current_context
-    return Access(configuration, str(settings["context"].safe_get("namespace") or "default"))
+    return Access(configuration, str(settings["context"].get("namespace") or "default"))
 
 
 class KubernetesApi:

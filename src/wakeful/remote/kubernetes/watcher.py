@@ -36,8 +36,9 @@ class JobWatcher:
         self._changes: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._listed = asyncio.Event()
         self._failed = False
-        #: how many lists were read
+        #: how many lists were read, and how many requests failed in a row
         self.lists = 0
+        self.failures = 0
 
     @property
     def reachable(self) -> bool:
@@ -69,22 +70,21 @@ class JobWatcher:
     async def run(self) -> None:
         """List and watch until cancelled."""
         version: str | None = None
-        failures = 0
         while True:
             try:
                 if version is None:
                     version = await self._list()
                 version, useful = await self._watch(version)
-                failures = 0 if useful else failures + 1
+                self.failures = 0 if useful else self.failures + 1
             except KubernetesError as error:
                 version = None
-                failures += 1
+                self.failures += 1
                 if error.status == _GONE:
                     log.info("kubernetes.relisted", error=error.message)
                 else:
                     self._note_failure(error)
-            if failures > (1 if self.reachable else 0):
-                await asyncio.sleep(self._backoff.delay(failures))
+            if self.failures > (1 if self.reachable else 0):
+                await asyncio.sleep(self._backoff.delay(self.failures))
 
     async def _list(self) -> str:
         found, version = await self._api.jobs(self._selector)
@@ -105,6 +105,7 @@ class JobWatcher:
         async with aclosing(self._api.watch_jobs(self._selector, version)) as events:
             async for kind, manifest in events:
                 version, useful = str(manifest["metadata"]["resourceVersion"]), True
+                self.failures = 0
                 if kind != "BOOKMARK":
                     self._apply(kind, manifest)
         return version, useful or loop.time() - started > _SHORT_S
