@@ -121,6 +121,11 @@ class Worker:
         return self._rest
 
     @property
+    def stopping(self) -> bool:
+        """Whether it claims no more runs."""
+        return self._stopping.is_set()
+
+    @property
     def running(self) -> int:
         """How many runs are being executed."""
         return len(self._tasks)

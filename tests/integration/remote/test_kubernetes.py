@@ -67,8 +67,9 @@ async def serving(executor: KubernetesExecutor) -> AsyncIterator[asyncio.Task[No
     task = asyncio.create_task(executor.serve())
     try:
         yield task
-        executor.stop()
-        await task
+        if not task.done():
+            executor.stop()
+            await task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -13,7 +13,7 @@ from tests.integration.conftest import SELDOM, on_one_store
 from tests.integration.service.runs.test_executors import end_leases
 from tests.support.api_client import JOBS, ApiClient
 from tests.support.network_link import network_link
-from tests.support.waiting import PATIENCE, eventually, in_state, over
+from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import AlreadyExists, Permanent, Run, Unauthenticated
 from wakeful.remote import Result, Worker, WorkerConfig
 from wakeful.remote.backoff import Backoff
@@ -172,7 +172,7 @@ async def test_work_that_ends_during_an_outage_is_reported_after_it(ask: ApiClie
 
         run_id = await start(ask, "digest")
         async with serving(worker):
-            await in_state(ask.app, run_id, "running")
+            await eventually(lambda: worker.running)  # the response to its claim has arrived
             await link.cut()
             await eventually(lambda: not worker.reachable)
             may_end.set()
@@ -195,7 +195,7 @@ async def test_an_outcome_is_refused_if_another_has_the_run(ask: ApiClient):
 
         run_id = await start(ask, "digest")
         async with serving(worker):
-            await in_state(ask.app, run_id, "running")
+            await eventually(lambda: worker.running)  # the response to its claim has arrived
             await link.cut()
             await end_leases(ask.app)
             (other,) = await ask.app.runs.claim("other")

@@ -226,6 +226,8 @@ class KubernetesExecutor:
             try:
                 await self.adopt()
             except WakefulError as error:
+                if self._worker.stopping:  # its connections are closed
+                    return
                 failures += 1
                 if failures == 1:
                     log.warning("kubernetes.adoption_failed", error=error.message)

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from wakeful.errors import InvalidArgument, Permanent
+from wakeful.json_value import Json
 from wakeful.model import Run
+from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.remote.kubernetes.templates import (
     MAX_VARIABLE,
     check_executor_name,
@@ -25,11 +27,11 @@ from wakeful.remote.kubernetes.templates import (
 AT = datetime(2027, 1, 1, 9, tzinfo=UTC)
 RUN = Run(
     id="0190a0b0-0000-7000-8000-000000000000", job_id="j1", workspace="default", agent="writer", job="digest",
-    scheduled_at=AT, fire_at=AT, trigger="schedule", triggered_by=None, state="running", reason=None,
-    covers=1, missed=0, until_at=None, attempt=2, failed_attempts=1, worker="cluster-1", lane="cron", due_at=None,
-    started_at=AT, finished_at=None, idempotency_key="key", replay_of=None, payload={"message": "hello"},
-    response_code=None, output=None, error=None, usage=None, dead=False, delivery="none", delivery_error=None,
-    created_at=AT,
+    scheduled_at=AT, fire_at=AT, trigger=Trigger.SCHEDULE, triggered_by=None, state=RunState.RUNNING,
+    reason=None, covers=1, missed=0, until_at=None, attempt=2, failed_attempts=1, worker="cluster-1", lane="cron",
+    due_at=None, started_at=AT, finished_at=None, idempotency_key="key", replay_of=None,
+    payload={"message": "hello"}, response_code=None, output=None, error=None, usage=None,
+    dead=False, delivery=DeliveryState.NOT_REQUESTED, delivery_error=None, created_at=AT,
 )  # fmt: skip
 
 
@@ -132,7 +134,8 @@ def test_a_payload_chooses_a_template_only_by_its_name():
     assert choose_template(templates, replace(RUN, payload="text")) is templates["default"]
     gpu = replace(RUN, payload={"kubernetesTemplate": "gpu"})
     assert choose_template(templates, gpu) is templates["gpu"]
-    for other in ("tpu", {"kind": "Job"}, ["gpu"]):
+    others: list[Json] = ["tpu", {"kind": "Job"}, ["gpu"]]
+    for other in others:
         with pytest.raises(Permanent, match="known: default, gpu"):
             choose_template(templates, replace(RUN, payload={"kubernetesTemplate": other}))
     with pytest.raises(Permanent, match="must name a template"):
