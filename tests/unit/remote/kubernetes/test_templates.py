@@ -28,8 +28,8 @@ AT = datetime(2027, 1, 1, 9, tzinfo=UTC)
 RUN = Run(
     id="0190a0b0-0000-7000-8000-000000000000", job_id="j1", workspace="default", agent="writer", job="digest",
     scheduled_at=AT, fire_at=AT, trigger=Trigger.SCHEDULE, triggered_by=None, state=RunState.RUNNING,
-    reason=None, covers=1, missed=0, until_at=None, attempt=2, failed_attempts=1, worker="cluster-1", lane="cron",
-    due_at=None, started_at=AT, finished_at=None, idempotency_key="key", replay_of=None,
+    reason=None, covers=1, missed=0, until_at=None, attempt=2, failed_attempts=1, worker="cluster-1",
+    lane="cron", due_at=None, started_at=AT, finished_at=None, idempotency_key="key", replay_of=None,
     payload={"message": "hello"}, response_code=None, output=None, error=None, usage=None,
     dead=False, delivery=DeliveryState.NOT_REQUESTED, delivery_error=None, created_at=AT,
 )  # fmt: skip
