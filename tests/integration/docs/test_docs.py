@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.integration.docs.test_examples import free_port, wait_for
 from tests.support.command_line import serving
@@ -134,6 +135,6 @@ def test_every_link_has_a_target(page: Path):
 
 
 def test_every_page_is_in_the_navigation():
-    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
-    actual = set(re.findall(r"[\w/-]+\.md", nav))
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2])
+    actual = set(re.findall(r"[\w/-]+\.md", str(nav)))
     assert actual == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
