@@ -11,6 +11,7 @@ import yaml
 
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.paths import ROOT
+from wakeful.remote.kubernetes.templates import check_template
 
 RESOURCES: dict[str, Any] = {
     each["kind"]: each for each in yaml.safe_load_all((ROOT / "deploy/kubernetes/executor.yaml").read_text())
@@ -23,8 +24,7 @@ def pod() -> Any:
 
 
 def template() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(RESOURCES["ConfigMap"]["data"]["job.yaml"])
-    return found
+    return check_template("default", yaml.safe_load(RESOURCES["ConfigMap"]["data"]["job.yaml"]))
 
 
 def test_the_resources_belong_together():
@@ -67,6 +67,9 @@ def test_the_pod_is_restricted_and_reads_its_template():
     assert container["resources"].keys() == {"requests", "limits"}
     args = container["args"]
     assert args[:2] == ["executor", "kubernetes"]
+    section = (ROOT / "docs/reference/cli.md").read_text().partition("### wakeful executor kubernetes\n")[2]
+    known = set(re.findall(r"`(--[\w-]+)`", section.partition("\n##")[0]))
+    assert {each for each in args if each.startswith("--")} <= known
     (mount,) = (each["mountPath"] for each in container["volumeMounts"] if each["name"] == "templates")
     file = args[args.index("--template") + 1]
     assert file.removeprefix(mount + "/") in RESOURCES["ConfigMap"]["data"]
