@@ -113,13 +113,13 @@ class Machine:
                 output += chunk
         return Completed(process.wait(_TIMEOUT_S), output.decode(), "")
 
-    def start(self, *arguments: str, cold: bool = False) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, cold: bool = False, **environment: str) -> subprocess.Popen[str]:
         """Start a command in a separate process: a preforked one, or with `cold` a new interpreter."""
         python = [sys.executable, "-m", "wakeful", *arguments]
         with (self.home / "log").open("w") as log:
             return subprocess.Popen(
                 python if cold else prefork.command("wakeful", *arguments),
-                env=self.environment,
+                env={**self.environment, **environment},
                 cwd=self.home,
                 stdout=subprocess.PIPE,
                 stderr=log,

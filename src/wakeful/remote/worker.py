@@ -242,7 +242,9 @@ class Worker:
         request: dict[str, Json] = {
             "worker": self.name, "agents": [*self._agents], "lanes": [*self._lanes], "limit": limit,
         }  # fmt: skip
-        claimed = await self._rest.runs.claim(request, wait_ms=self.config.wait_ms)
+        # The first claim does not wait, so that it is soon known whether the server is reachable.
+        wait_ms = self.config.wait_ms if self._reachable else 0
+        claimed = await self._rest.runs.claim(request, wait_ms=wait_ms)
         return [run_from_json(run) for run in claimed]
 
     def _free_slots(self) -> int:
