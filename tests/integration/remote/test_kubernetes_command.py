@@ -43,7 +43,7 @@ async def test_the_command_executes_runs_until_sigterm(ask: ApiClient, tmp_path:
         access = kubeconfig(tmp_path / "kubeconfig", cluster)
         process = Machine(tmp_path, ask.url).start(
             "executor", "kubernetes", "--template", str(job), "--kubeconfig", access, "--health", "0",
-            "--host", "127.0.0.1", "--agents", "default, other", "--json", WAKEFUL_KEY=ask.key,
+            "--host", "127.0.0.1", "--agents", "default, other", "--json", WAKEFUL_KEY=ask.key or "",
         )  # fmt: skip
         try:
             started = await asyncio.to_thread(first_json, process)
