@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from wakeful.clock import SteeredClock
 from wakeful.consequences import Consequences, consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
-from wakeful.store.rows import BeatResult
+from wakeful.store.rows import BeatResult, TakenRun
 
 #: Upper limit of every wait, in seconds.
 PATIENCE = 120.0
@@ -111,7 +112,13 @@ async def test_the_fence_prevents_a_worker_considered_dead_from_writing(
     silent = await stage.replica(places=1)
     monkeypatch.setattr(silent.store, "beat", _unrecorded_beat)
     if not guarded:
-        monkeypatch.setattr(silent.store, "finish", _unfenced(silent.store))
+        finish = _unfenced(silent.store)
+
+        async def finish_and_take(*outcomes: Any) -> tuple[set[str], list[TakenRun]]:
+            return await finish(*outcomes[:3]), []
+
+        monkeypatch.setattr(silent.store, "finish", finish)
+        monkeypatch.setattr(silent.store, "finish_and_take", finish_and_take)
     await stage.create(silent, RARELY, Rules(ms=2000))
     await silent.jobs.run("job")
     await until(lambda: _soon(len(stage.launches()) == 1))

@@ -316,7 +316,7 @@ def test_a_launch_concurrent_with_one_of_a_failed_run_is_valid():
     first = tale.run(1, "running")
     tale.launch(first, ended_at=100.0, end="cut short")
     tale.step(first, "running", "failed")
-    tale.records.runs[0] = replace(first, state="failed", dead=True)
+    tale.records.runs[0] = replace(first, state="failed", reason="timeout", dead=True)
     tale.run(2)
     assert tale.complaints == []
 
@@ -380,7 +380,7 @@ def test_more_attempts_than_allowed_are_reported():
 
 def test_a_failure_that_is_not_a_dead_letter_is_reported():
     tale = Tale(1)
-    tale.run(1, "failed", dead=False)
+    tale.run(1, "failed", reason="timeout", dead=False)
     tale.only_complains_that("no dead letter")
 
 

@@ -88,7 +88,10 @@ def test_a_database_password_is_never_shown(db: str, shown_as: str):
         ({"state": "succeeded", "output": "good morning\nmore"}, "hello  succeeded in 5 ms: good morning"),
         ({"state": "succeeded", "output": None}, "hello  succeeded in 5 ms"),
         ({"state": "failed", "error": "HTTP 500", "output": "x"}, "hello  failed in 5 ms: HTTP 500"),
-        ({"state": "skipped", "reason": "overlap"}, "hello  skipped in 5 ms: overlap"),
+        (
+            {"state": "skipped", "reason": "overlap"},
+            "hello  skipped in 5 ms: another run was running (overlapPolicy skip)",
+        ),
         ({"state": "retrying", "error": "HTTP 500"}, "hello  retrying after attempt 1: HTTP 500"),
     ],
 )
