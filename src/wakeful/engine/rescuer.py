@@ -75,18 +75,18 @@ class Rescuer(Loop):
         self._last_heartbeat_ms: int | None = None
         self._spared_until_ms = 0
         self._outage_from_ms = 0
-        #: until when executors are spared after the start of this process
-        self._executors_spared_until_ms = 0
+        #: until when runs that executors claimed before the start of this process are spared, and that start
+        self._executors_spared_until_ms = self._first_heartbeat_ms = 0
 
     async def step(self) -> int | None:
         """Send a heartbeat, stop runs that are lost, rescue runs of dead workers, expire unclaimed runs."""
         # Use the time of our own heartbeat: if the call takes longer than a lease, we are not dead ourselves.
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
-        executors_before_ms = 0 if now_ms < self._executors_spared_until_ms else dead_before_ms
+        spared_before_ms = self._first_heartbeat_ms if now_ms < self._executors_spared_until_ms else 0
         while True:
             rescued = await self._store.rescue(
-                now_ms, dead_before_ms, _BATCH, self._judge, self._consequences, executors_before_ms
+                now_ms, dead_before_ms, _BATCH, self._judge, self._consequences, spared_before_ms
             )
             if rescued:
                 log.warning("runs.rescued", count=len(rescued))
@@ -139,6 +139,7 @@ class Rescuer(Loop):
             # From when the call returned: other workers waited for the database until then, too.
             self._spared_until_ms = self.clock.now_ms() + self._lease_ms
         if before_ms is None:
+            self._first_heartbeat_ms = now_ms
             self._executors_spared_until_ms = now_ms + self._lease_ms
         self._last_heartbeat_ms = now_ms
         return now_ms

@@ -308,15 +308,15 @@ class Store(
         limit: int,
         judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
-        executors_before_ms: int | None = None,
+        spared_before_ms: int = 0,
     ) -> list[str]:
         """End the attempts of workers without a heartbeat since, and of runs whose callback is overdue.
 
-        Likewise for a claimed run whose lease was not renewed since, or since `executors_before_ms` if that
-        is given, whatever else its executor holds. A
-        worker that never sent a heartbeat counts from the start of its run. At most `limit` runs, longest
-        started first. `judge` returns the outcome of each; it is written as by `finish`. Dead workers without
-        runs are deleted. Two rescuers never judge one run. Returns the ids that were written.
+        Likewise for a claimed run whose lease was not renewed since, whatever else its executor holds, except
+        for one that was claimed before `spared_before_ms`. A worker that never sent a heartbeat counts from
+        the start of its run. At most `limit` runs, longest started first. `judge` returns the outcome of
+        each; it is written as by `finish`. Dead workers without runs are deleted. Two rescuers never judge
+        one run. Returns the ids that were written.
         """
         ...
 

@@ -151,8 +151,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "START_NEXT", statements["START_NEXT"], [ids, ["team"] * BATCH, *capabilities, NOW + DAY, "w1"]
     yield "CANCEL", sql.CANCEL, [waiting, ["stopped"] * len(waiting), NOW]
     yield "WITHDRAW", sql.WITHDRAW, [ids, [NOW] * BATCH, ["edited"] * BATCH, [True] * BATCH, NOW]
-    yield "LOST_INSTANCES", sql.LOST_INSTANCES, [NOW + 1, NOW, 50, NOW + 1]
-    yield "LOST", sql.LOST, [NOW + 1, NOW, 50, NOW + 1, ids]
+    yield "LOST_INSTANCES", sql.LOST_INSTANCES, [NOW + 1, NOW, 50, NOW - 1]
+    yield "LOST", sql.LOST, [NOW + 1, NOW, 50, NOW - 1, ids]
     yield "HELD_BY", sql.HELD_BY, ["w1", ids]
     of_instance = RunFilter("default", instance_id=ids[7])
     for only in (

@@ -170,11 +170,11 @@ async def rescue(
     limit: int,
     judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
-    executors_before_ms: int,
+    spared_before_ms: int,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     # Instances are locked before their runs. Other locks are not held yet.
-    since = dead_before_ms, now_ms, limit, executors_before_ms
+    since = dead_before_ms, now_ms, limit, spared_before_ms
     found = {row[0] for row in await db.fetch(sql.LOST_INSTANCES, *since)}
     if found:
         await lock(db, found)

@@ -412,8 +412,8 @@ _LOST: Final = """
 _IS_LOST: Final = """
     coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
         WHEN r.awaiting_callback THEN r.due_at <= $2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at)
-            < CASE WHEN r.is_pull THEN $4::timestamptz ELSE $1::timestamptz END END"""
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1::timestamptz
+            AND NOT (r.is_pull AND r.started_at < $4::timestamptz) END"""
 #: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for signal runs
 LOST_INSTANCES: Final = f"""
     SELECT l.instance_id::text {_LOST} WHERE {_IS_LOST} AND l.instance_id IS NOT NULL

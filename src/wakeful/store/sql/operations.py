@@ -108,7 +108,7 @@ class Leases(Protocol[C]):
         limit: int,
         judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
-        executors_before_ms: int,
+        spared_before_ms: int,
     ) -> list[str]: ...
 
     async def finish_and_take(

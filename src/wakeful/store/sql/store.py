@@ -175,12 +175,11 @@ class SqlStore(
         limit: int,
         judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
-        executors_before_ms: int | None = None,
+        spared_before_ms: int = 0,
     ) -> list[str]:
         rescue = self._operations.leases.rescue
-        executors_ms = dead_before_ms if executors_before_ms is None else executors_before_ms
         return await self._driver.write(
-            rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences, executors_ms
+            rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences, spared_before_ms
         )
 
     async def release(self, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None = None) -> int:

@@ -159,10 +159,10 @@ async def rescue(
     limit: int,
     judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
-    executors_before_ms: int,
+    spared_before_ms: int,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
-    since = dead_before_ms, now_ms, limit, executors_before_ms
+    since = dead_before_ms, now_ms, limit, spared_before_ms
     lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, since)]
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:

@@ -290,7 +290,7 @@ LOST: Final = """
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
     WHERE r.state = 'running'
     AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < iif(r.is_pull, ?4, ?1) END
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?1 AND NOT (r.is_pull AND r.started_at < ?4) END
     ORDER BY r.started_at, r.id LIMIT ?3"""
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
