@@ -264,7 +264,8 @@ def take_over(
     """Return the row of a run whose worker died while it sent the run to a broker.
 
     The same attempt is launched again at once: the id of its message stays the same, so a broker that has
-    the message drops the second one, and reports about it stay valid. It is not a failed attempt.
+    the message drops the second one, and reports about it stay valid. It is not a failed attempt. An attempt
+    is taken over once: if that launch is lost too, the attempt is lost.
     """
     return Finished(
         run_id, job_id, attempt, "retrying", started_ms, now_ms, due_ms=now_ms, error=error,

@@ -3,7 +3,8 @@
 A heartbeat renews the lease on all runs of a worker. A worker without a heartbeat for `lease_ms` is dead: its
 runs are retried elsewhere, or fail if they must not start twice (`on_lost: fail`). The same applies to each
 run of an executor. A pull run that is not claimed in time fails too. A run for a broker is launched again in
-the same attempt, so that a message that its broker has already is adopted.
+the same attempt, so that a message that its broker has already is adopted. If that launch is lost too, the
+attempt is lost, and the next one has a new message.
 
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
@@ -28,7 +29,7 @@ from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, InvalidArgument, WakefulError
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, conclude, take_over
+from wakeful.outcome import TAKEN_OVER, Failed, Finished, conclude, take_over
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.port import Store
 from wakeful.store.rows import UnfinishedRun
@@ -169,7 +170,8 @@ class Rescuer(Loop):
         policy = _policy(run)
         if run.awaiting_callback:
             return self._conclude(run, policy, Failed("not completed in time", reason="timeout"))
-        if not run.is_pull and policy.on_lost != "fail" and _broker(run) is not None:
+        again = not run.is_pull and policy.on_lost != "fail" and _broker(run) is not None
+        if again and run.reason != TAKEN_OVER:  # once: a run that kills its processes must end
             return self._take_over(run)
         error = (
             f"its executor '{run.worker}' sent no heartbeat in time"

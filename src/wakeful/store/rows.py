@@ -246,8 +246,9 @@ class UnfinishedRun(NamedTuple):
     awaiting_callback: bool = False
     #: of a signal run: its instance
     instance_id: str | None = None
-    #: the work of its job; only `rescue` reads it
+    #: the work of its job, and why the run was launched again; only `rescue` reads them
     work: str = "{}"
+    reason: str | None = None
 
 
 class AwaitingRun(NamedTuple):

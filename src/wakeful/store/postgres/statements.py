@@ -422,7 +422,7 @@ LOST_INSTANCES: Final = f"""
 LOST: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, c.policy, '{{}}'), r.started_at,
         r.worker, r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}')
+        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}'), r.reason
     {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c
         ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL

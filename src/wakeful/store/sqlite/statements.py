@@ -284,7 +284,7 @@ AHEAD: Final = """
 LOST: Final = """
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, c.policy, '{}'), r.started_at, r.worker,
         r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id, coalesce(j.work, '{}')
+        r.awaiting_callback, r.instance_id, coalesce(j.work, '{}'), r.reason
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
