@@ -1,4 +1,4 @@
-"""A replica that is killed when it has sent a task: `python -m tests.support.celery_replica DB REDIS`."""
+"""A replica that is killed when it has sent a task: `celery_replica.py DB REDIS`."""
 
 from __future__ import annotations
 

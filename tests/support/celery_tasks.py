@@ -12,9 +12,7 @@ from celery import Celery
 app = Celery("tests", broker=os.environ.get("TEST_REDIS"), backend=os.environ.get("TEST_REDIS_RESULTS"))
 app.conf.update(
     task_track_started=True,
-    task_acks_late=os.environ.get("TEST_ACKS_LATE") == "1",
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": 3, "unacked_restore_limit": 100},
     worker_hijack_root_logger=False,
     timezone="Europe/Berlin",
 )

@@ -5,40 +5,37 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
+from contextlib import suppress
 from pathlib import Path
 
+from tests.support.celery_commands import celery_command
+from tests.support.paths import ROOT
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class CeleryWorker:
     """A worker of `tests.support.celery_tasks`."""
 
-    def __init__(
-        self, redis: RedisServer, log: Path, *, acks_late: bool = False, queue: str = "celery"
-    ) -> None:
+    def __init__(self, redis: RedisServer, log: Path) -> None:
         self._log = log
+        self._pid = log.with_suffix(".pid")
         environment = {
             **os.environ,
             "TEST_REDIS": redis.url,
             "TEST_REDIS_RESULTS": redis.url,
-            "TEST_ACKS_LATE": "1" if acks_late else "0",
+            "TEST_PID": str(self._pid),
         }
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "celery", "-A", "tests.support.celery_tasks:app", "worker"),
-                    *("--concurrency", "2", "--loglevel", "info", "-Q", queue, "-n", f"{queue}@tests"),
-                    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-                ],
+                celery_command(
+                    *("-A", "tests.support.celery_tasks:app", "worker", "--concurrency", "2"),
+                    *("--loglevel", "info", "--without-gossip", "--without-mingle", "--without-heartbeat"),
+                ),
                 cwd=ROOT,
                 env=environment,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
 
     async def ready(self) -> None:
@@ -52,6 +49,7 @@ class CeleryWorker:
 
     def kill(self) -> None:
         """Kill the worker and its children."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, FileNotFoundError):
+            os.killpg(int(self._pid.read_text()), signal.SIGKILL)
+        self.process.kill()
         self.process.wait()

@@ -1,9 +1,10 @@
 """A process that has imported everything, and is forked for each test program.
 
-    python fork_server.py SOCKET [--loopback]
+    python fork_server.py SOCKET [--loopback] [MODULE…]
 
 It prints `open` when it accepts requests, and exits when its standard input closes. With `--loopback` it
-enables the loopback interface of a new network namespace.
+enables the loopback interface of a new network namespace. It imports the given modules, or else all of
+`wakeful`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,12 +37,13 @@ _WARM = (
 _MUCH = 1 << 20
 
 
-def serve(place: Path) -> None:
+def serve(place: Path, modules: Sequence[str]) -> None:
     """Fork a program for each request, and report its exit code."""
-    for name in _WARM:
+    for name in modules or _WARM:
         importlib.import_module(name)
-    for command in importlib.import_module("wakeful.cli.commands").MODULES:
-        importlib.import_module(f"wakeful.cli.commands.{command}")
+    if not modules:
+        for command in importlib.import_module("wakeful.cli.commands").MODULES:
+            importlib.import_module(f"wakeful.cli.commands.{command}")
     sys.path.remove(str(Path(__file__).parent))
     assert threading.active_count() == 1, "a process that is forked has one thread"
     gc.collect()
@@ -146,4 +149,4 @@ def _enable_loopback() -> None:
 if __name__ == "__main__":
     if "--loopback" in sys.argv:
         _enable_loopback()
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), [each for each in sys.argv[2:] if not each.startswith("--")])

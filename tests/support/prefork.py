@@ -29,6 +29,11 @@ def command(program: str, *arguments: str) -> list[str]:
     return [*_fork_client(_fork_server()), program, *arguments]
 
 
+def command_with(modules: tuple[str, ...], file: Path, *arguments: str) -> list[str]:
+    """Return the command that starts a Python file in a process that has imported these modules."""
+    return [*_fork_client(_fork_server(*modules)), str(file), *arguments]
+
+
 @dataclass(frozen=True)
 class Network:
     """A network of its own for programs, if this machine permits it; else this machine's network.
@@ -78,12 +83,12 @@ def _fork_client(place: Path) -> list[str]:
 
 
 @cache
-def _fork_server() -> Path:
-    """Return the socket of this process's fork server; start it on first use."""
-    return _start()[0]
+def _fork_server(*modules: str) -> Path:
+    """Return the socket of this process's fork server with these modules; start it on first use."""
+    return _start(modules=modules)[0]
 
 
-def _start(*prefix: str, network: bool = False) -> tuple[Path, int]:
+def _start(*prefix: str, network: bool = False, modules: tuple[str, ...] = ()) -> tuple[Path, int]:
     """Start a fork server; returns its socket and process id."""
     place = Path(tempfile.mkdtemp(prefix="wakeful-warm-")) / "fork_server"
     fork_server = subprocess.Popen(
@@ -93,6 +98,7 @@ def _start(*prefix: str, network: bool = False) -> tuple[Path, int]:
             str(_HERE / "fork_server.py"),
             str(place),
             *(["--loopback"] if network else []),
+            *modules,
         ],
         env={name: value for name, value in os.environ.items() if not name.startswith(("WAKEFUL_", "XDG_"))},
         stdin=subprocess.PIPE,

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from tests.support.celery_tasks import app as declared
 from tests.support.celery_worker import CeleryWorker
 from tests.support.redis_server import RedisServer
 from wakeful.launch.celery import launcher
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_redis() -> Iterator[RedisServer]:
-    """Run a server for the tests of a module."""
+    """Run a server for all tests."""
     server = RedisServer()
     server.start()
     yield server
@@ -33,11 +32,11 @@ def redis() -> Iterator[RedisServer]:
     server.remove()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_worker(
     shared_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CeleryWorker]:
-    """Run a worker for the tests of a module."""
+    """Run a worker for all tests."""
     worker = CeleryWorker(shared_redis, tmp_path_factory.mktemp("worker") / "worker.log")
     yield worker
     worker.kill()
@@ -45,7 +44,7 @@ def shared_worker(
 
 @pytest.fixture
 async def worker(shared_worker: CeleryWorker) -> CeleryWorker:
-    """Wait for the worker of the module."""
+    """Wait for the worker of all tests."""
     await shared_worker.ready()
     return shared_worker
 
@@ -53,7 +52,7 @@ async def worker(shared_worker: CeleryWorker) -> CeleryWorker:
 def celery_app(redis: RedisServer, *, results: bool = True, **conf: Any) -> Celery:
     """Return an app as a web application has it: with the tasks, at this server."""
     app = Celery("tests", broker=redis.url, backend=redis.url if results else None)
-    app.conf.update(broker_transport_options=declared.conf.broker_transport_options, timezone="UTC", **conf)
+    app.conf.update(timezone="UTC", **conf)
     return app
 
 

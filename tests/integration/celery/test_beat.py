@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,9 @@ import pytest
 
 from tests.integration.celery.conftest import lines
 from tests.integration.conftest import NewApp, on_one_store
-from tests.support.celery_worker import ROOT, CeleryWorker
+from tests.support.celery_commands import celery_command
+from tests.support.celery_worker import CeleryWorker
+from tests.support.paths import ROOT
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually, runs_of
 from wakeful import CeleryTask, Echo, Wakeful
@@ -40,10 +41,10 @@ class Beats:
         log = base.with_suffix(".log")
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "celery", "-A", "tests.support.beat_schedule:app", "beat"),
-                    *("--loglevel", "info", "--pidfile", ""),
-                ],
+                celery_command(
+                    *("-A", "tests.support.beat_schedule:app", "beat", "--loglevel", "info"),
+                    *("--pidfile", ""),
+                ),
                 cwd=ROOT,
                 env={
                     **os.environ,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
 from tests.integration.celery.conftest import celery_app, lines
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.support.celery_worker import ROOT, CeleryWorker
+from tests.support.celery_commands import replica_command
+from tests.support.celery_worker import CeleryWorker
+from tests.support.paths import ROOT
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually, in_state, over
 from wakeful import CeleryTask, EngineConfig
@@ -23,7 +24,8 @@ ONE = b":1\r\n"
 async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
     new_app: NewApp, redis: RedisServer
 ):
-    async with new_app(celery=celery_app(redis, results=False)) as app:
+    celery = celery_app(redis, results=False, broker_transport_options={"max_retries": 1, "interval_step": 0})
+    async with new_app(celery=celery) as app:
         await app.jobs.create(
             "sent", schedule=SELDOM, target=CeleryTask("tests.record", args=["x"]), max_attempts=1
         )
@@ -106,9 +108,7 @@ async def test_a_replica_that_takes_over_from_a_dead_one_adopts_its_task(
         target = CeleryTask("tests.hold", args=[str(journal)])
         await idle.jobs.create("long", schedule=SELDOM, target=target)
         run = await idle.jobs.run("long")
-        dying = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.support.celery_replica", database, shared_redis.url), cwd=ROOT
-        )
+        dying = await asyncio.create_subprocess_exec(*replica_command(database, shared_redis.url), cwd=ROOT)
         assert await dying.wait() == -signal.SIGKILL
         await eventually(lambda: lines(journal))
         assert (await idle.runs.get(run.id)).state == "running", "the acceptance was not recorded"
