@@ -38,7 +38,7 @@ REASONS: Final[Mapping[str, str]] = {
     "exit": "the program ended with an error",
     "killed": "the program was killed",
     "not_started": "the program could not be started",
-    "not_allowed": "the operator does not allow this program",
+    "not_allowed": "the operator does not allow this program or task",
     "not_found": "the target does not exist",
     "not_registered": "no process has the function",
     "not_delivered": "the output could not be delivered",

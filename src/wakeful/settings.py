@@ -104,6 +104,8 @@ class Settings:
     #: contain passwords and are not shown
     celery_broker: str | None = field(default=None, repr=False)
     celery_results: str | None = field(default=None, repr=False)
+    #: the tasks that jobs may run, comma-separated: `shop.reports.*`; empty: those that the app registers
+    celery_tasks: tuple[str, ...] = ()
     #: whether a task that runs is terminated if its run is stopped, replaced or timed out
     celery_terminate: bool = True
     #: the format and the least level of the log on stderr

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from celery import beat
@@ -24,7 +25,7 @@ from wakeful.celery.engine_thread import EngineThread
 from wakeful.celery.entries import convert_entries
 from wakeful.celery.job_sync import sync_jobs
 from wakeful.job import Json
-from wakeful.settings import FILE, read_settings
+from wakeful.settings import FILE, Settings, read_settings
 from wakeful.store.address import shown_address
 
 #: Seconds between two checks of whether the engine still runs.
@@ -102,7 +103,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
             self._url,
             workspace=workspace,
             agent=agent,
-            settings=self._settings,
+            settings=self._allowing(documents),
             celery=self.app,
             grace=self._grace_s,
             wait_for_db=self._settings.wait_for_db,
@@ -113,3 +114,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
 
         wakeful.before_start = sync
         return wakeful
+
+    def _allowing(self, documents: Mapping[str, Mapping[str, Json]]) -> Settings:
+        """Return the settings; tasks of the entries are allowed, also if an allowlist does not name them."""
+        allowed = self._settings.celery_tasks
+        if not allowed:
+            return self._settings
+        targets = [each["target"] for each in documents.values()]
+        own = {str(target["task"]) for target in targets if isinstance(target, dict)}
+        return replace(self._settings, celery_tasks=(*allowed, *sorted(own)))

@@ -11,6 +11,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
 from wakeful.instances import InstanceLimits
+from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.outcome import Finished
@@ -205,7 +206,7 @@ class Services:
         self.public_url = settings.public_url
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
-        queue = launchers.launcher("queue")
+        queue, celery = launchers.launcher("queue"), launchers.launcher("celery")
         self.doctor = Doctor(
             store,
             accounts,
@@ -215,6 +216,7 @@ class Services:
             sorted(settings.channels),
             launchers.check,
             nats=queue.connection if isinstance(queue, QueueLauncher) else None,
+            celery=celery if isinstance(celery, CeleryLauncher) else None,
         )
         self.workers = WorkerService(store, accounts, metrics, self.status)
         self.channels = ChannelService(store, accounts, settings.channels)

@@ -11,7 +11,9 @@ from celery import Celery
 
 from tests.support.celery_worker import CeleryWorker
 from tests.support.redis_server import RedisServer
+from wakeful import Wakeful
 from wakeful.launch.celery import launcher
+from wakeful.service.auth.access import LOCAL
 
 
 @pytest.fixture(scope="session")
@@ -65,3 +67,10 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 def lines(path: Path) -> list[str]:
     """Return the lines of a file that tasks write."""
     return path.read_text().splitlines() if path.exists() else []
+
+
+async def celery_check(app: Wakeful) -> dict[str, Any]:
+    """Return what the doctor finds about Celery."""
+    checks: Any = (await app.services.doctor.examine(LOCAL, "default"))["checks"]
+    (check,) = [check for check in checks if check["name"] == "celery"]
+    return dict(check)

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.integration.celery.conftest import lines
-from tests.integration.conftest import NewApp, on_one_store
+from tests.integration.conftest import STORES, NewApp, on_one_store
 from tests.support.celery_commands import celery_command
 from tests.support.celery_worker import CeleryWorker
 from tests.support.paths import ROOT
 from tests.support.redis_server import RedisServer
-from tests.support.waiting import eventually, runs_of
+from tests.support.waiting import eventually, over, runs_of
 from wakeful import CeleryTask, Echo, Wakeful
 from wakeful.errors import NotFound
 
@@ -144,3 +144,13 @@ async def test_beat_stops_with_an_error_that_names_all_entries_that_it_cannot_sc
         assert "beat_schedule: 1 entry cannot be scheduled:" in log.read_text()
         assert "'taken': there is a job 'taken' already" in log.read_text()
         assert await _names(app) == ["taken"], "nothing was saved"
+
+
+@pytest.mark.parametrize("database", STORES[1:], indirect=True)
+async def test_a_beat_on_postgresql_sends_the_runs_of_its_jobs(
+    beats: Beats, new_app: NewApp, worker: CeleryWorker
+):
+    await beats.ready({"sum": {"task": "tests.add", "schedule": 3_600, "args": [1, 2]}})
+    async with new_app() as app:  # it has no Celery app: the beat launches the run
+        run = await over(app, (await app.jobs.run("sum")).id)
+        assert (run.state, run.output) == ("succeeded", '{"sum":3}')

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.integration.celery.conftest import celery_app, lines
+from tests.integration.celery.conftest import celery_app, celery_check, lines
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.celery_commands import replica_command
 from tests.support.celery_worker import CeleryWorker
@@ -34,6 +34,9 @@ async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
         waiting = await in_state(app, run.id, "retrying")
         assert waiting.reason == "broker_unavailable"
         assert (waiting.error or "").startswith("the Celery broker is unavailable: ")
+        check = await celery_check(app)
+        assert check["state"] == "error"
+        assert check["message"].startswith("the broker or the result backend is not reachable: ")
         redis.start()
         assert (await over(app, run.id)).state == "succeeded"
         assert redis.call("LLEN", "celery") == ONE

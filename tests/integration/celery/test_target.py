@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.celery.conftest import celery_app, lines
+import pytest
+
+from tests.integration.celery.conftest import celery_app, celery_check, lines
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.celery_worker import CeleryWorker
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually, in_state, over
-from wakeful import CeleryTask
+from wakeful import CeleryTask, InvalidArgument
+from wakeful.settings import Settings
 
 
 async def test_the_result_of_a_task_is_the_output_of_its_run(
@@ -160,3 +163,66 @@ async def test_the_result_of_a_task_is_found_after_its_sender_has_died(
         ended = await over(second, run.id)
         assert (ended.state, ended.output, ended.attempt) == ("succeeded", "held", 1)
     assert len(lines(journal)) == 1
+
+
+@on_one_store
+async def test_a_run_that_is_replaced_terminates_its_task(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
+):
+    app_of_celery = celery_app(shared_redis)
+    async with new_app(celery=app_of_celery) as app:
+        journal = tmp_path / "journal"
+        target = CeleryTask("tests.hold", args=[str(journal)])
+        await app.jobs.create("long", schedule=SELDOM, target=target)
+        first = await app.jobs.run("long")
+        await eventually(lambda: lines(journal))
+        second = await app.jobs.run("long", overlap_policy="replace")
+        assert (await over(app, first.id)).state == "cancelled"
+        task_id = f"{first.idempotency_key}-1"
+        await eventually(lambda: app_of_celery.AsyncResult(task_id).state == "REVOKED")
+        (tmp_path / "journal.go").touch()
+        assert (await over(app, second.id)).output == "held"
+        assert [line.split()[0] for line in lines(journal)] == [task_id, f"{second.idempotency_key}-1"]
+
+
+def _settings(redis: RedisServer, *tasks: str) -> Settings:
+    """Return settings with the addresses of an app whose code is not installed here."""
+    return Settings(celery_broker=redis.url, celery_results=redis.url, celery_tasks=tasks)
+
+
+@on_one_store
+async def test_only_tasks_that_the_operator_allows_are_saved_and_launched(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    add, fail = CeleryTask("tests.add", args=[1, 2]), CeleryTask("tests.fail", args=["x"])
+    async with new_app() as without:  # it has no app, so it cannot check the task
+        await without.jobs.create("refused", schedule=SELDOM, target=fail)
+        async with new_app(settings=_settings(shared_redis, "tests.add")) as app:
+            with pytest.raises(InvalidArgument, match=r"'tests.fail' is not an allowed task"):
+                await app.jobs.create("fail", schedule=SELDOM, target=fail)
+            await app.jobs.create("sum", schedule=SELDOM, target=add)
+            assert (await over(app, (await app.jobs.run("sum")).id)).output == '{"sum":3}'
+            run = await over(app, (await app.jobs.run("refused")).id)
+            assert (run.state, run.reason, run.attempt) == ("failed", "not_allowed", 1)
+            check = await celery_check(app)
+            assert check["state"] == "error"
+            assert check["message"].startswith("1 celery target cannot be launched: default/refused (")
+        async with new_app(settings=_settings(shared_redis)) as app:
+            with pytest.raises(InvalidArgument, match="its tasks are not known"):
+                await app.jobs.create("fail", schedule=SELDOM, target=fail)
+
+
+@on_one_store
+async def test_the_doctor_and_the_test_of_a_target_name_the_broker_and_whether_a_worker_answers(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    async with new_app(celery=celery_app(shared_redis)) as app:
+        tested = await app.jobs.test_target(target=CeleryTask("tests.add"))
+        assert tested["ok"]
+        assert str(tested["message"]).endswith(" is connected; a worker answers; a test sends no task")
+        check = await celery_check(app)
+        assert (check["state"], check["message"].rpartition("; ")[2]) == ("ok", "0 celery targets")
+    async with new_app(celery=celery_app(shared_redis, results=False)) as app:
+        check = await celery_check(app)
+        assert check["state"] == "warning"
+        assert "the app keeps no results" in check["message"]

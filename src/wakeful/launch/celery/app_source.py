@@ -21,8 +21,9 @@ def is_configured(settings: Settings) -> bool:
 def load_app(settings: Settings) -> Any:
     """Return the Celery app that the settings name. Raises InvalidArgument that names the setting.
 
-    `CELERY_APP` is an app in Python code. `CELERY_BROKER` and `CELERY_RESULTS` are the addresses of one whose
-    code is not installed here: its tasks are sent by their names.
+    `CELERY_APP` is an app in Python code. Its task modules are imported: they have the options of the tasks,
+    and the names of the tasks that jobs may run. `CELERY_BROKER` and `CELERY_RESULTS` are the addresses of an
+    app whose code is not installed here: its tasks are sent by their names.
     """
     try:
         from celery import Celery
@@ -48,4 +49,11 @@ def load_app(settings: Settings) -> Any:
             f"{_APP}: '{settings.celery_app}' is not a Celery app; write it as module:name, such as "
             "shop.celery:app"
         )
+    try:
+        found.loader.import_default_modules()
+    except Exception as error:  # of any task module
+        raise InvalidArgument(
+            f"{_APP}: the tasks of '{settings.celery_app}' cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
     return found

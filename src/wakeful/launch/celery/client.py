@@ -17,6 +17,8 @@ from wakeful.logs import get_logger
 ENDED: Final = frozenset({"SUCCESS", "FAILURE", "REVOKED"})
 #: The value of the mark of a task that was sent.
 _SENT: Final = b"1"
+#: Seconds that a broker and a worker have to answer when they are examined.
+_EXAMINE_S: Final = 1.0
 
 log = get_logger("wakeful.celery")
 
@@ -28,6 +30,17 @@ class Sent(NamedTuple):
     awaits_result: bool
     #: whether it was sent before, by a process that died
     adopted: bool = False
+
+
+class CeleryHealth(NamedTuple):
+    """A Celery app whose broker answers."""
+
+    #: the address of the broker, without its password
+    broker: str
+    #: whether results can be read
+    has_results: bool
+    #: whether a worker answered
+    has_worker: bool
 
 
 class CeleryClient:
@@ -43,6 +56,8 @@ class CeleryClient:
         #: whether results can be read by any process. Those of `rpc://` reach only the sender
         self.has_results = not isinstance(backend, DisabledBackend | RPCBackend)
         self._reads_many = isinstance(backend, BaseKeyValueStoreBackend)
+        #: the names of the tasks that the code of the app registers
+        self.registered = frozenset(str(name) for name in app.tasks)
 
     def send(self, task: Task) -> Sent:
         """Send a task, unless it was sent before. Raises what the broker or the task raises."""
@@ -83,14 +98,15 @@ class CeleryClient:
         """Have the workers discard these tasks. With `terminate`, also end those that run."""
         self._app.control.revoke(list(ids), terminate=self._terminate)
 
-    def check(self) -> str:
-        """Connect to the broker and the result backend. Returns where they are; raises what fails."""
+    def examine(self) -> CeleryHealth:
+        """Connect to the broker, the result backend and a worker. Raises what the first two raise."""
         with self._app.connection_for_write() as connection:
-            connection.ensure_connection(max_retries=1, timeout=5)
-            where = str(connection.as_uri())
-        if self.has_results and self._reads_many:
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_EXAMINE_S)
+            broker = str(connection.as_uri())  # without the password
+        if self.has_results:
             self.read(["wakeful-check"])
-        return where
+        answers = self._app.control.ping(timeout=_EXAMINE_S, limit=1)
+        return CeleryHealth(broker, self.has_results, bool(answers))
 
     def _ignores_result(self, task: Task) -> bool:
         asked = task.options.get("ignore_result")

@@ -17,14 +17,16 @@ from typing import Any, Final
 
 from wakeful.capabilities import CELERY
 from wakeful.document import work_from_text
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job import Json
 from wakeful.launch.broker import ApplyReport, accepted, no_services
 from wakeful.launch.celery.app_source import is_configured, load_app
-from wakeful.launch.celery.client import ENDED, CeleryClient, Sent
+from wakeful.launch.celery.client import ENDED, CeleryClient, CeleryHealth, Sent
 from wakeful.launch.celery.results import TaskState, report_of
 from wakeful.launch.celery.target import check_target, task_of
+from wakeful.launch.celery.task_allowlist import TaskAllowlist
 from wakeful.launch.celery.tracker import SHORTEST_S, Awaited, Tracker
+from wakeful.launch.command_allowlist import NotAllowed
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
@@ -52,10 +54,18 @@ class CeleryLauncher:
     kind = "celery"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
-    def __init__(self, store: Store, load: Callable[[], Any] | None, *, terminate: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        load: Callable[[], Any] | None,
+        *,
+        terminate: bool = True,
+        allowlist: TaskAllowlist | None = None,
+    ) -> None:
         self._store = store
         self._load = load
         self._terminate = terminate
+        self._allowlist = allowlist or TaskAllowlist((), trusted=True)
         #: set by the services of the process
         self.apply_report: ApplyReport = no_services
         self.on_capabilities_changed: Callable[[], object] = lambda: None
@@ -73,10 +83,14 @@ class CeleryLauncher:
         """Return that this process has a Celery app, if it has one."""
         return {} if self._load is None else {CELERY: 0}
 
-    @property
-    def client(self) -> CeleryClient | None:
-        """The client of the app; None: this process has none, or is not open."""
-        return self._client
+    async def examine(self) -> CeleryHealth | None:
+        """Return the state of the app; None: this process has none. Raises Unavailable with the cause."""
+        if self._client is None or self._senders is None:
+            return None
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._senders, self._client.examine)
+        except Exception as error:  # of kombu, its transports, and the drivers of result backends
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
 
     async def open(self) -> None:
         """Load the app, and read results from now on. Nothing is done if this process has no app."""
@@ -108,8 +122,15 @@ class CeleryLauncher:
         self._senders = self._reader = self._client = None
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Raise InvalidArgument for a target that can never be launched."""
+        """Raise InvalidArgument for a target that can never be launched, NotAllowed for its task."""
         check_target(target)
+        try:
+            self._check_task(str(target["task"]))
+        except NotAllowed as error:
+            raise NotAllowed(f"target: {error.message}") from error
+
+    def _check_task(self, task: str) -> None:
+        self._allowlist.check(task, None if self._client is None else self._client.registered)
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -120,6 +141,9 @@ class CeleryLauncher:
             return Failed("no Celery app in this process", reason="not_registered", counted=False)
         try:
             task = task_of(run)
+            self._check_task(task.name)
+        except NotAllowed as error:
+            return Failed(truncate(error.message), permanent=True, reason="not_allowed")
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
         sending = asyncio.get_running_loop().run_in_executor(senders, client.send, task)
@@ -283,7 +307,8 @@ def celery_launcher(store: Store, settings: Settings, app: object | None) -> Cel
         load = partial(_same, app)
     elif is_configured(settings):
         load = partial(load_app, settings)
-    return CeleryLauncher(store, load, terminate=settings.celery_terminate)
+    allowlist = TaskAllowlist(settings.celery_tasks, trusted=app is not None)
+    return CeleryLauncher(store, load, terminate=settings.celery_terminate, allowlist=allowlist)
 
 
 def _same(app: object) -> object:

@@ -170,7 +170,7 @@ def check_replicas(workers: Sequence[str]) -> Check:
             "start `wakeful serve` or `wakeful worker`",
             "wakefuldown",
         )
-    return Check("replicas", "ok", f"{plural(len(workers), 'replica')} alive: {_listed(workers)}")
+    return Check("replicas", "ok", f"{plural(len(workers), 'replica')} alive: {listed(workers)}")
 
 
 def check_lanes(used: Mapping[str, tuple[int, int]], due: Mapping[str, int]) -> Check:
@@ -185,7 +185,7 @@ def check_lanes(used: Mapping[str, tuple[int, int]], due: Mapping[str, int]) -> 
         return Check(
             "lanes",
             "warning",
-            f"runs wait in lanes that this replica does not have: {_listed(unknown)}",
+            f"runs wait in lanes that this replica does not have: {listed(unknown)}",
             f"set WAKEFUL_LANE_{unknown[0].upper().replace('-', '_')} on a replica",
             "wakefullanefull",
         )
@@ -193,7 +193,7 @@ def check_lanes(used: Mapping[str, tuple[int, int]], due: Mapping[str, int]) -> 
         return Check(
             "lanes",
             "warning",
-            f"full: {_listed(full)}",
+            f"full: {listed(full)}",
             "look for runs that hang (`wakeful runs --state running`); raise WAKEFUL_LANE_… or add replicas",
             "wakefullanefull",
         )
@@ -222,9 +222,7 @@ def check_functions(due: Sequence[DueRequirement], running: Sequence[Capabilitie
     ]
     if not unmet:
         return Check("functions", "ok", "a replica has each function and agent class that due runs require")
-    missing = _listed(
-        [f"{each.requirement.description} ({plural(each.number, 'run')} due)" for each in unmet]
-    )
+    missing = listed([f"{each.requirement.description} ({plural(each.number, 'run')} due)" for each in unmet])
     return Check(
         "functions",
         "error",
@@ -240,7 +238,7 @@ def check_unclaimed(
     """Check how long the oldest pull run waits for an executor; `by_agent` has workspace, agent, number."""
     if oldest_age_ms is None or oldest_age_ms <= LATE_MS:
         return Check("executors", "ok", "no run waits for an executor for over a minute")
-    agents = _listed([f"{workspace}/{agent} ({count})" for workspace, agent, count in by_agent])
+    agents = listed([f"{workspace}/{agent} ({count})" for workspace, agent, count in by_agent])
     return Check(
         "executors",
         "warning",
@@ -269,7 +267,7 @@ def check_dead_letters(by_reason: Sequence[tuple[str, int]]) -> Check:
     total = sum(number for _, number in by_reason)
     if not total:
         return Check("dead letters", "ok", "none")
-    reasons = _listed([f"{reason or 'failed'} ({number})" for reason, number in by_reason])
+    reasons = listed([f"{reason or 'failed'} ({number})" for reason, number in by_reason])
     return Check(
         "dead letters",
         "warning",
@@ -307,28 +305,16 @@ def check_channels(names: Sequence[str], installed: bool, counts: Sequence[tuple
         if state in ("failed", "unknown"):
             failed[channel or "no channel"] = failed.get(channel or "no channel", 0) + number
     if failed:
-        listed = _listed([f"{channel} ({number})" for channel, number in sorted(failed.items())])
+        found = listed([f"{channel} ({number})" for channel, number in sorted(failed.items())])
         return Check(
             "channels",
             "warning",
-            f"{plural(sum(failed.values()), 'delivery', 'deliveries')} failed in the last day: {listed}",
+            f"{plural(sum(failed.values()), 'delivery', 'deliveries')} failed in the last day: {found}",
             "`wakeful runs ID` shows the error of a delivery; correct WAKEFUL_CHANNEL_…",
             "wakefuldeliveriesfail",
         )
-    message = "none set" if not names else f"{_listed(list(names))}; no delivery failed in the last day"
+    message = "none set" if not names else f"{listed(list(names))}; no delivery failed in the last day"
     return Check("channels", "ok", message)
-
-
-def check_nats(server: str, error: str) -> Check:
-    """Check the connection to NATS: the address of the server, or why there is none."""
-    if server:
-        return Check("nats", "ok", f"connected to {server}")
-    return Check(
-        "nats",
-        "error",
-        f"not connected: {error}; runs of queue targets are retried",
-        "check the NATS server, and WAKEFUL_NATS_URL",
-    )
 
 
 def check_chat(
@@ -339,18 +325,18 @@ def check_chat(
     `more`: there are jobs that were not read. `unbound`: API keys that may be sent to any host.
     """
     if broken:
-        listed = _listed([f"{name} ({why})" for name, why in broken])
+        found = listed([f"{name} ({why})" for name, why in broken])
         return Check(
             "chat",
             "error",
-            f"{plural(len(broken), 'chat target')} cannot be launched: {listed}",
+            f"{plural(len(broken), 'chat target')} cannot be launched: {found}",
             "set WAKEFUL_CHAT_KEY_… and WAKEFUL_CHAT_HOSTS_… on every replica, or correct the target",
         )
     if unbound:
         return Check(
             "chat",
             "warning",
-            f"jobs may send these API keys to any host: {_listed(unbound)}",
+            f"jobs may send these API keys to any host: {listed(unbound)}",
             "list the hosts of each key in WAKEFUL_CHAT_HOSTS_…",
         )
     read = "at least " if more else ""
@@ -406,7 +392,8 @@ def worst(checks: Sequence[Check]) -> CheckState:
     return "error" if "error" in states else "warning" if "warning" in states else "ok"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return the first names as a list, and how many more there are."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

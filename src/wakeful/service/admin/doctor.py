@@ -13,16 +13,18 @@ from typing import Final
 from wakeful.deliver.channels import apprise_installed
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.errors import NotFound, WakefulError
+from wakeful.errors import NotFound, Unavailable, WakefulError
 from wakeful.job import Json
+from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.connection import NatsConnection
 from wakeful.logs import get_logger
 from wakeful.policy import DAY_MS
 from wakeful.process_share import current_share
 from wakeful.service.admin import diagnosis
-from wakeful.service.admin.chat_targets import read_chat_targets
+from wakeful.service.admin.broker_diagnosis import check_celery, check_celery_error, check_nats
 from wakeful.service.admin.diagnosis import Check
 from wakeful.service.admin.status import Status
+from wakeful.service.admin.target_checks import read_targets
 from wakeful.service.auth.access import Principal, may_operate, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
@@ -57,6 +59,7 @@ class Doctor:
         channels: Sequence[str],
         check_target: Callable[[Mapping[str, Json]], None],
         nats: NatsConnection | None = None,
+        celery: CeleryLauncher | None = None,
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -66,6 +69,7 @@ class Doctor:
         self._channels = channels
         self._check_target = check_target
         self._nats = nats
+        self._celery = celery
 
     async def examine(self, principal: Principal, workspace: str) -> JsonObject:
         """Return all checks that the caller may see.
@@ -87,7 +91,9 @@ class Doctor:
             else:
                 checks += await _within(name, read)
         if operator and self._nats is not None and self._nats.configured:
-            checks.append(diagnosis.check_nats(self._nats.server, self._nats.error))
+            checks.append(check_nats(self._nats.server, self._nats.error))
+        if operator and self._celery is not None:
+            checks += await _within("celery", self._celery_app)
         if operator:
             checks.append(self._settings_check())
         return {
@@ -116,7 +122,7 @@ class Doctor:
             return [diagnosis.check_channels(self._channels, apprise_installed(), counts)]
 
         async def chat() -> list[Check]:
-            found = await read_chat_targets(self._store, workspace, self._check_target)
+            found = await read_targets(self._store, workspace, "chat", self._check_target)
             # Only the operator can bind keys.
             keys = sorted(self._settings.chat_keys.keys() - self._settings.chat_hosts.keys())
             return [diagnosis.check_chat(*found, unbound=keys if workspace is None else ())]
@@ -204,6 +210,18 @@ class Doctor:
 
     async def _disk(self) -> list[Check]:
         return [check_disk_of(self._settings.db, await self._store.database_size())]
+
+    async def _celery_app(self) -> list[Check]:
+        """Check the Celery app of this process, and the tasks of jobs."""
+        assert self._celery is not None
+        try:
+            health = await self._celery.examine()
+        except Unavailable as error:
+            return [check_celery_error(error.message)]
+        if health is None:
+            return []
+        found = await read_targets(self._store, None, "celery", self._check_target)
+        return [check_celery(health.broker, health.has_results, health.has_worker, *found)]
 
     def _settings_check(self) -> Check:
         settings = self._settings

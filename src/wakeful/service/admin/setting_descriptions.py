@@ -48,6 +48,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "celery_app": "The Celery app whose tasks jobs may run.",
     "celery_broker": "The broker of a Celery app whose code is not installed here.",
     "celery_results": "The result backend of that app.",
+    "celery_tasks": "The Celery tasks that jobs may run.",
     "celery_terminate": "Whether a running task is terminated if its run is stopped or times out.",
     "log_format": "The format of the log.",
     "log_level": "The least level that is logged.",

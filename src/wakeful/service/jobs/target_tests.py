@@ -6,6 +6,7 @@ with `x-wakeful-trigger: test`. The other kinds are only checked: nothing runs, 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
 from wakeful.ids import new_id
 from wakeful.job import Definition, JobRecord, Json, Work, check_slug, inherit
+from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.port import Launch, SealedSecrets
 from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import RunSecrets, format_secret, new_secret
@@ -211,7 +213,7 @@ class TargetTests:
                     return TargetTest(
                         kind, True, "this process has no Celery app; others may: runs wait for one"
                     )
-                text = "this process has a Celery app; a test sends no task"
+                return await self._celery()
             case "queue":
                 return await self._queue()
             case "command":
@@ -235,6 +237,22 @@ class TargetTests:
             return TargetTest("queue", False, f"{error.message}; check the server and WAKEFUL_NATS_URL")
         server = launcher.connection.server
         return TargetTest("queue", True, f"NATS at {server} is connected; a test publishes nothing")
+
+    async def _celery(self) -> TargetTest:
+        launcher = self._launchers.launcher("celery")
+        if not isinstance(launcher, CeleryLauncher):
+            raise InvalidArgument("target: no launcher for 'celery' here")
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                health = await launcher.examine()
+        except (Unavailable, TimeoutError) as error:
+            why = error.message if isinstance(error, Unavailable) else f"no response in {_CONNECT_S:g} s"
+            return TargetTest("celery", False, f"the Celery broker or its results are not reachable: {why}")
+        broker = "" if health is None else f" at {health.broker}"
+        worker = "a worker answers" if health is not None and health.has_worker else "no worker answers"
+        return TargetTest(
+            "celery", True, f"the Celery broker{broker} is connected; {worker}; a test sends no task"
+        )
 
     async def _pull(self, workspace: str, agent: str, work: Work) -> TargetTest:
         seen_ms = await self._executors.last_seen_ms(workspace, agent, work.lane)

@@ -10,7 +10,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "network": "Check that the address is right and that the receiver runs.",
     "address_refused": "Use a public address, or let the operator set WAKEFUL_ALLOW_PRIVATE_TARGETS.",
     "not_registered": "Start a process that registers this function, or correct its name in the target.",
-    "not_allowed": "Let the operator add the program to WAKEFUL_COMMANDS.",
+    "not_allowed": "Let the operator add it to WAKEFUL_COMMANDS or WAKEFUL_CELERY_TASKS.",
     "not_found": "Check the name of the program or of the agent in the target.",
     "exit": "Read the output of the program; it ended with an error.",
     "killed": "The program was killed; check its memory and its timeout.",

@@ -1,4 +1,4 @@
-"""Reads the chat targets of jobs and agents that cannot be launched, for `wakeful doctor`."""
+"""Reads the targets of one kind of jobs and agents that cannot be launched, for `wakeful doctor`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from wakeful.job import Json
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 
-#: How many jobs with a chat target are read in all.
+#: How many jobs with such a target are read in all.
 MAX_JOBS: Final = 5_000
 
 
-class ChatTargets(NamedTuple):
+class CheckedTargets(NamedTuple):
     """What was found."""
 
-    #: how many agents and enabled jobs have a chat target of their own
+    #: how many agents and enabled jobs have such a target of their own
     number: int
     #: those that cannot be launched: the agent or the job, and why
     broken: list[tuple[str, str]]
@@ -26,16 +26,16 @@ class ChatTargets(NamedTuple):
     more: bool
 
 
-async def read_chat_targets(
-    store: Store, workspace: str | None, check: Callable[[Mapping[str, Json]], None]
-) -> ChatTargets:
-    """Check the chat targets of a workspace, or of all (None), with the launcher of this process."""
+async def read_targets(
+    store: Store, workspace: str | None, kind: str, check: Callable[[Mapping[str, Json]], None]
+) -> CheckedTargets:
+    """Check the targets of that kind of a workspace, or of all (None), with the launcher of this process."""
     number, room = 0, MAX_JOBS
     broken: list[tuple[str, str]] = []
 
     def examine(name: str, target: Json) -> None:
         nonlocal number
-        if not isinstance(target, dict) or target.get("kind") != "chat":
+        if not isinstance(target, dict) or target.get("kind") != kind:
             return
         number += 1
         try:
@@ -46,14 +46,14 @@ async def read_chat_targets(
     for place in [workspace] if workspace else [row.name for row in await store.workspaces()]:
         for agent in await store.agents(place):
             examine(f"agent {agent.name}", payload_from_text(agent.target))
-        only = JobFilter(place, include_disabled=False, target_kind="chat", limit=room + 1)
+        only = JobFilter(place, include_disabled=False, target_kind=kind, limit=room + 1)
         jobs = await store.jobs(only)
         for job in jobs[:room]:
             examine(f"{job.agent}/{job.name}", _own_target(job.work))
         if len(jobs) > room:
-            return ChatTargets(number, broken, more=True)
+            return CheckedTargets(number, broken, more=True)
         room -= len(jobs)
-    return ChatTargets(number, broken, more=False)
+    return CheckedTargets(number, broken, more=False)
 
 
 def _own_target(text: str) -> Json:
