@@ -1,0 +1,33 @@
+"""How pytest collects: quickly, since every worker of a run collects all tests."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from _pytest.doctest import DoctestModule
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without garbage collection; then exclude the loaded modules and tests from it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Leave out the modules without examples in their docstrings: importing and searching them takes long."""
+    found = yield
+    if ">>>" in file_path.read_text():
+        return found
+    return [each for each in found if not isinstance(each, DoctestModule)]
