@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -70,6 +71,19 @@ def offset(instant: datetime, zone: ZoneInfo) -> timedelta:
     return instant.astimezone(zone).utcoffset() or timedelta()
 
 
+#: No zone here changes its offset twice within this time.
+_STEP = timedelta(days=5)
+_MINUTE = timedelta(minutes=1)
+
+
+def _change(since: datetime, zone: ZoneInfo) -> datetime:
+    """Return the minute in which the offset changes."""
+    before = offset(since, zone)
+    minutes = range(_STEP // _MINUTE + 1)
+    changed = bisect_left(minutes, True, key=lambda each: offset(since + each * _MINUTE, zone) != before)
+    return since + changed * _MINUTE
+
+
 @cache
 def transitions(zone_name: str, first_year: int = 2015, last_year: int = 2025) -> tuple[Transition, ...]:
     """Every change of a zone's offset from the start of one year to the end of the other."""
@@ -78,13 +92,10 @@ def transitions(zone_name: str, first_year: int = 2015, last_year: int = 2025) -
     instant, end = datetime(first_year, 1, 1, tzinfo=UTC), datetime(last_year + 1, 1, 1, tzinfo=UTC)
     before = offset(instant, zone)
     while instant < end:
-        later = instant + timedelta(hours=12)
+        later = instant + _STEP
         after = offset(later, zone)
         if before != after:
-            at = instant
-            while offset(at, zone) == before:
-                at += timedelta(minutes=1)
-            found.append(Transition(zone_name, at, before, after))
+            found.append(Transition(zone_name, _change(instant, zone), before, after))
         instant, before = later, after
     return tuple(found)
 
