@@ -9,10 +9,11 @@ enables the loopback interface of a new network namespace. It imports the given 
 
 from __future__ import annotations
 
+import ast
+import atexit
 import fcntl
 import gc
 import importlib
-import json
 import os
 import runpy
 import select
@@ -75,7 +76,7 @@ def serve(place: Path, modules: Sequence[str]) -> None:
                 os.close(telling)
                 for other in (listener, asking, *children.values()):
                     other.close()
-                _become(json.loads(asked), streams)
+                _become(ast.literal_eval(asked.decode()), streams)
             for stream in streams:
                 os.close(stream)
             if child is None:
@@ -129,14 +130,35 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
     os.environ.update(wanted["environment"])
     time.tzset()
 
-    program, *_ = sys.argv = wanted["arguments"]
+    try:
+        _run(wanted["arguments"])
+    except SystemExit as end:
+        if isinstance(end.code, int | None):
+            _end(end.code or 0)
+        raise
+    _end(0)
+
+
+def _run(arguments: list[str]) -> None:
+    program, *_ = sys.argv = arguments
     if program == "wakeful":
         from wakeful.cli import main
 
         sys.exit(main())
     sys.path.insert(0, str(Path(program).absolute().parent))
     runpy.run_path(program, run_name="__main__")
-    sys.exit()
+
+
+def _end(code: int) -> NoReturn:
+    """End the process as the interpreter does, but do not free the modules: that takes too long."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(code)  # the interpreter reports it
+    os._exit(code)
 
 
 def _enable_loopback() -> None:
