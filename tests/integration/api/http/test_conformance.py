@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
@@ -14,15 +14,14 @@ import pytest
 from tests.integration.conftest import SELDOM
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.instances import agent_class
+from tests.support.openapi import openapi_document
 from tests.support.sqlite_files import fresh_file
 from tests.support.suggestions import suggest
 from tests.support.waiting import PATIENCE, eventually
-from wakeful.api.http.app import create_app
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import SCHEMAS as ENUMS
-from wakeful.service.services import Services
 
-DOCUMENT: dict[str, Any] = create_app(cast(Services, None)).openapi()
+DOCUMENT = openapi_document()
 _KNOWN = {
     "workspace": "default",
     "agent": "default",

@@ -6,22 +6,21 @@ import base64
 import hashlib
 import re
 from html import unescape
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import on_one_store
 from tests.support.api_client import ApiClient
-from wakeful.api.http.app import create_app
+from tests.support.openapi import openapi_document
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.document import Defaults, read_definition
 from wakeful.document.definition import IGNORED, NAMES
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_job
-from wakeful.service.services import Services
 
-DOCUMENT: dict[str, Any] = create_app(cast(Services, None)).openapi()
+DOCUMENT = openapi_document()
 OPERATIONS = [
     pytest.param(path, operation, id=f"{method.upper()} {path}")
     for path, methods in DOCUMENT["paths"].items()

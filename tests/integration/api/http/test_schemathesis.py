@@ -1,21 +1,25 @@
 """The OpenAPI document is accurate: every response to a valid or invalid request conforms to it.
 
-Schemathesis generates the requests from the document, valid and invalid; half of them for existing resources.
+Schemathesis generates the requests from the document, valid and invalid. Generating one takes long, so each
+is sent twice: as generated, and for existing resources.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
 import requests
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings, strategies
 from schemathesis.checks import not_a_server_error
+from schemathesis.generation import GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_headers_conformance,
@@ -25,10 +29,9 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.integration.conftest import SELDOM
 from tests.support.instances import agent_class
+from tests.support.openapi import openapi_document
 from wakeful import Wakeful
-from wakeful.api.http.app import create_app
 from wakeful.api.server import serve
-from wakeful.service.services import Services
 from wakeful.settings import Settings
 
 _JOBS = "/api/workspaces/default/agents/default/jobs"
@@ -41,17 +44,20 @@ _CHECKS = [
     response_headers_conformance,
 ]
 
-#: The document does not depend on the services.
-schema = schemathesis.openapi.from_dict(create_app(cast(Services, None)).openapi())
-schema.config.phases.coverage.enabled = False
-api = schema.exclude(path_regex="/events$|^/metrics$")  # a stream does not end, and metrics are not JSON
+#: A stream does not end, and metrics are not JSON.
+_LEFT_OUT = re.compile(r"/events$|^/metrics$")
+OPERATIONS = [
+    pytest.param(path, method.upper(), id=f"{method.upper()} {path}")
+    for path, methods in openapi_document()["paths"].items()
+    if not _LEFT_OUT.search(path)
+    for method in methods
+]
 
 quickly = settings(
-    max_examples=5,
     deadline=None,
     derandomize=True,
     database=None,
-    phases=[Phase.explicit, Phase.generate],
+    phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
 
@@ -102,15 +108,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert not thread.is_alive()
 
 
-@api.parametrize()
-@quickly
-def test_responses_conform_to_the_document(case: Case, server: Server):
-    _ask(case, server)
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_responses_conform_to_the_document(path: str, method: str, server: Server):
+    operation = _schema()[path][method]
+    generated = strategies.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode])
+    for number, strategy in (5, generated), *((1, each) for each in operation.get_strategies_from_examples()):
+
+        @settings(quickly, max_examples=number)
+        @given(strategy)
+        def check(case: Case) -> None:
+            _ask(case, server)
+            if case.path_parameters:
+                case.path_parameters.update(_existing(path, server))
+                _ask(case, server)
+
+        check()
 
 
-@api.include(path_regex=r"\{").parametrize()
-@quickly
-def test_responses_for_existing_resources_conform_to_the_document(case: Case, server: Server):
+@cache
+def _schema() -> Any:
+    return schemathesis.openapi.from_dict(openapi_document())
+
+
+def _existing(path: str, server: Server) -> dict[str, Any]:
+    """Create the resources that paths name; return the parameters of this path."""
     with requests.Session() as session:
         session.headers.update(server.headers)
         target = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
@@ -143,9 +164,7 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "revision": 1,
         "channel": "ops",
     }
-    for name in case.path_parameters:
-        case.path_parameters[name] = known[name]
-    _ask(case, server)
+    return {name: known[name] for name in re.findall(r"\{(\w+)\}", path)}
 
 
 def _incident(session: requests.Session, server: Server) -> str:
