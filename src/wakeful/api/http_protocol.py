@@ -1,18 +1,24 @@
-"""The HTTP protocol of uvicorn, with deadlines for the client.
+"""The HTTP protocol of uvicorn, with deadlines for the client, and parts of streams that need no task.
 
 The headers of the first request are due from the moment of the connection, those of a later request from
 their first byte; the body and the reading of the response have deadlines too. `check` closes a connection
 whose client is late; the acceptor calls it once a second.
+
+A part of a stream passes through all layers of the app, and a task must run for it. An event for hundreds of
+clients is written directly instead: the scope has a `DirectWrite` under `DIRECT_WRITE`.
 """
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 import h11
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from wakeful.api.http.direct_write import DIRECT_WRITE
 from wakeful.logs import get_logger
 
 #: Seconds for the headers of a request.
@@ -51,6 +57,31 @@ class HttpProtocol(H11Protocol):
         # It would log the tokens of trigger URLs, if an app adds a handler to the logger of uvicorn.
         self.access_log = False
         self._began = self._received = self.loop.time()
+        self.app = partial(self._respond, self.app)
+
+    async def _respond(
+        self, app: ASGI3Application, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
+    ) -> None:
+        """Handle a request. Its response may be written directly."""
+        write = partial(self._write_part, self.cycle)
+        await app({**scope, "extensions": {DIRECT_WRITE: write}}, receive, send)  # type: ignore[arg-type]
+
+    def _write_part(self, cycle: RequestResponseCycle, part: bytes) -> bool:
+        """Write a part of a chunked response. False: it must be sent as usual, which may wait."""
+        if (
+            self.cycle is not cycle
+            or not cycle.response_started
+            or cycle.response_complete
+            or cycle.disconnected
+            or cycle.scope["method"] == "HEAD"
+            or self.flow.write_paused
+            or self.transport.is_closing()
+            or self.conn.our_state is not h11.SEND_BODY
+            or self.conn.their_http_version == b"1.0"
+        ):
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Read data of the client."""

@@ -2,7 +2,8 @@
 
 One reader per process follows the changelog while there are subscriptions. It reads a few columns of the
 changed runs, in batches. Subscriptions with the same workspace, visible agent and interval share a channel:
-a channel computes and serializes an event once, and all its subscriptions send the same bytes.
+a channel computes and serializes an event once, and all its subscriptions send the same bytes. A subscription
+that waits and can write at once does so, without its task.
 
 A subscription has its own position, a number of the changelog. If it is behind its channel (it resumes, or
 its client is slow), it gets one event about everything in between, computed from the changelog and shared
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
@@ -56,6 +58,8 @@ _AFTER_ERROR_S: Final = 1.0
 _ROWS: Final = 200
 #: How many events a channel keeps for subscriptions that are behind.
 _MERGED: Final = 256
+#: How many subscriptions get an event before other tasks run.
+_AT_ONCE: Final = 50
 
 log = get_logger("wakeful.events")
 
@@ -87,8 +91,6 @@ class _Channel:
         self.subscriptions: WeakSet[CoalescedSubscription] = WeakSet()
         #: events for subscriptions that are behind, by their position
         self.merged: dict[int, asyncio.Task[_Frame]] = {}
-        #: is set when there is a new event, and then replaced
-        self.news = asyncio.Event()
 
     def due_at(self, announced: bool = False) -> float:
         """Return when the next event is due, or the next look at the figures.
@@ -99,18 +101,16 @@ class _Channel:
             return self.sent_at + self.interval_s
         return self.figures_at + (max(self.interval_s, _POLL_S) if announced else FIGURES_S)
 
-    def publish(self, frame: _Frame, now: float) -> None:
+    async def publish(self, frame: _Frame, now: float) -> None:
         """Publish an event to all subscriptions."""
         self.seq, self.last, self.sent_at = frame.seq, frame, now
         self.count += 1
         self.summary, self.missed = ChangeSummary(), False
         self.merged.clear()
-        self.notify()
-
-    def notify(self) -> None:
-        """Wake the subscriptions."""
-        self.news.set()
-        self.news = asyncio.Event()
+        for number, subscription in enumerate(list(self.subscriptions), 1):
+            subscription.offer()
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
 
 
 class CoalescedSubscription:
@@ -119,6 +119,9 @@ class CoalescedSubscription:
     def __init__(self, events: CoalescedEvents, channel: _Channel, seen: int, reset: bool) -> None:
         self._events = events
         self._channel = channel
+        #: sends an event at once; False: it cannot, and `next` returns the event
+        self.write: Callable[[bytes], bool] | None = None
+        self._waiting: asyncio.Future[None] | None = None
         #: the position of the last event that was returned
         self.seen = seen
         self._reset = reset
@@ -128,14 +131,18 @@ class CoalescedSubscription:
         self._ended = False
 
     async def next(self) -> bytes | None:
-        """Wait for the next event and return it as it is sent; None after the end.
+        """Wait for the next event that is not written directly, and return it as it is sent; None: the end.
 
         The first one comes at once. It covers all changes since the position of the subscription.
         """
         channel, loop = self._channel, asyncio.get_running_loop()
         if self._count >= 0:
             while channel.count == self._count and not self._ended:
-                await channel.news.wait()
+                self._waiting = loop.create_future()
+                try:
+                    await self._waiting
+                finally:
+                    self._waiting = None
             if self._not_before > loop.time() and not self._ended:
                 await asyncio.sleep(self._not_before - loop.time())
         if self._ended:
@@ -155,9 +162,22 @@ class CoalescedSubscription:
         self.seen = frame.seq
         return prefix + frame.data
 
+    def offer(self) -> None:
+        """Write the newest event, if the client has all others and waits; else let `next` return it."""
+        if self._waiting is None or self._waiting.done():
+            return
+        channel, now = self._channel, asyncio.get_running_loop().time()
+        is_next = channel.count == self._count + 1 and self._not_before <= now
+        if is_next and self.write is not None and self.write(channel.last.data):
+            self._count, self.seen = channel.count, channel.last.seq
+        else:
+            self._waiting.set_result(None)
+
     def end(self) -> None:
         """Mark the subscription as ended."""
         self._ended = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def close(self) -> None:
         """End the subscription and remove it."""
@@ -228,7 +248,6 @@ class CoalescedEvents:
             for subscription in list(channel.subscriptions):
                 subscription.end()
             channel.subscriptions.clear()
-            channel.notify()
         self._drop_unused()
 
     def _drop_unused(self) -> None:
@@ -323,7 +342,7 @@ class CoalescedEvents:
             frame = self._frame(channel, self._last, channel.summary, figures)
             if channel.missed:
                 frame = _Frame(frame.seq, self.reset_frame(channel, frame.seq) + frame.data)
-            channel.publish(frame, now)
+            await channel.publish(frame, now)
 
     # --- subscriptions that are behind --------------------------------------------------------------
 

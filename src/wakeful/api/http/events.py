@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal
+from wakeful.api.http.direct_write import direct_write_of
 from wakeful.api.http.responses import responses
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
@@ -124,11 +125,17 @@ async def _stream(
 async def _stream_summaries(
     request: Request, summaries: CoalescedSubscription, slot: ConnectionSlot
 ) -> AsyncIterator[bytes]:
-    """Yield the summaries until the client disconnects, its key becomes invalid, or the server stops."""
+    """Yield the summaries until the client disconnects, its key becomes invalid, or the server stops.
+
+    Most summaries are written directly. Here are those of a client that is slow, or whose key is checked.
+    """
     loop = asyncio.get_running_loop()
     checked = loop.time()
+    direct = direct_write_of(request.scope)
     try:
         yield _FIRST
+        if direct is not None:
+            summaries.write = lambda frame: loop.time() - checked < CHECK_S and direct(frame)
         while (frame := await summaries.next()) is not None:
             if loop.time() - checked >= CHECK_S:
                 await current_principal(request)

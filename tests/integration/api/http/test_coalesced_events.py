@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from yarl import URL
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, served
@@ -196,6 +197,67 @@ async def test_a_slow_subscriber_delays_no_other_and_gets_one_event_about_everyt
         for each in (slow, quick):
             each.close()
         assert events._reader is None  # without subscribers there is no reader
+
+
+@on_one_store
+async def test_a_client_that_waits_gets_an_event_without_its_task(new_app: NewApp) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        subscription = await app.services.live.subscribe(LOCAL, "default", 250)
+        assert await subscription.next()
+        written: list[bytes] = []
+        can_write = True
+
+        def write(frame: bytes) -> bool:
+            if can_write:
+                written.append(frame)
+            return can_write
+
+        first = await given_job(operator, "first")
+        async with asyncio.timeout(PATIENCE):
+            while first.encode() not in (await subscription.next() or b""):
+                pass
+        subscription.write = write
+        waiting = asyncio.create_task(subscription.next())
+        await asyncio.sleep(0)
+        job_id = await given_job(operator, "second")
+        await eventually(lambda: job_id.encode() in b"".join(written))
+        assert not waiting.done()
+        can_write = False
+        last = await given_job(operator, "last")
+        async with asyncio.timeout(PATIENCE):
+            frame = await waiting or b""
+        assert last.encode() in frame
+        assert job_id.encode() not in frame
+        subscription.close()
+
+
+@on_one_store
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_every_event_is_a_whole_part_of_the_response(new_app: NewApp, version: str) -> None:
+    app = app_with_function(new_app)
+    async with app, served(app) as operator:
+        address = URL(operator.url)
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(
+            f"GET {HOME}/events?coalesceMs=250 HTTP/{version}\r\nHost: {address.authority}\r\n"
+            f"Authorization: Bearer {operator.key}\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(PATIENCE):
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert (b"chunked" in head) is (version == "1.1")
+            text = b""
+            for number in range(3):
+                job_id = await given_job(operator, f"job-{number}")
+                while job_id.encode() not in text or not text.endswith(b"\n\n"):
+                    if version == "1.0":
+                        text += await reader.read(100_000)
+                    else:
+                        size = int(await reader.readuntil(b"\r\n"), 16)
+                        text += await reader.readexactly(size)
+                        assert await reader.readexactly(2) == b"\r\n"
+        assert text.count(b"data: ") == text.count(b"\n\n") == text.count(b"event: ")
+        writer.close()
 
 
 @on_one_store
