@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from wakeful import __version__
 from wakeful.api.http import (
@@ -38,6 +39,7 @@ from wakeful.api.http import (
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import RequestMiddleware
+from wakeful.api.http.route_group import RouteGroup
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import named
 from wakeful.api.http.telemetry import NO_TELEMETRY
@@ -58,6 +60,9 @@ _TAGS: Final = (
     "workspaces", "workflows", "keys", "quotas", "cost", "operations", "audit", "status", "events", "health",
 )  # fmt: skip
 
+#: The path of all pages of a workspace.
+_PAGES: Final = "/workspaces/"
+
 
 def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     """Return the app over these services. `ready` returns why the process is not ready, or None."""
@@ -76,6 +81,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.state.connections = socket.Connections()
     problems.install(app)
     # `/runs/claim` must come before `/runs/{run_id}`, which would match it too.
+    others = _add_pages(app)
     for part in (
         health,
         agents,
@@ -102,8 +108,9 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         _add_routes(app, part.router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
-    for router in (socket.router, docs_router, oauth.router, *dashboard.routers()):
+    for router in (socket.router, docs_router, oauth.router):
         _add_routes(app, router)
+    app.router.routes.extend(others)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
     app.add_middleware(RequestMiddleware)
@@ -120,6 +127,17 @@ def _add_routes(app: FastAPI, router: APIRouter) -> None:
         if isinstance(route, APIRoute):
             route.operation_id = camel(route.name)
         app.router.routes.append(route)
+
+
+def _add_pages(app: FastAPI) -> list[BaseRoute]:
+    """Add the pages of the dashboard, and return its other routes.
+
+    The pages are first, since open dashboards fetch parts of them all the time.
+    """
+    routes = [route for router in dashboard.routers() for route in router.routes]
+    pages = [route for route in routes if getattr(route, "path", "").startswith(_PAGES)]
+    app.router.routes.append(RouteGroup(_PAGES, pages))
+    return [route for route in routes if route not in pages]
 
 
 def _include(app: FastAPI, module: str) -> None:
