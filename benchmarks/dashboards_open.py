@@ -160,8 +160,7 @@ class Dashboard:
     fetched_at: float = -1e9
     ahead_s: float = 0.0
     after: str = "0"
-    #: the page has been open for a while
-    busy: float = _INEXACT_S / _FETCH_S
+    busy: float = 1.0
     fetches: int = 0
     finished: int = 0
     events: list[int] = field(default_factory=list)
@@ -176,6 +175,9 @@ class Dashboard:
         parser = _Regions()
         parser.feed(text)
         self.regions = parser.regions
+        # The page has been open for a while: a list has changed all the time, a single job has not.
+        is_list = any(":" not in word for words in self.regions.values() for word in words.split())
+        self.busy = _INEXACT_S / _FETCH_S if is_list else 1.0
         self.fetched_at = asyncio.get_running_loop().time()
         self.after = parser.after
         return parser.after
@@ -234,7 +236,8 @@ class Dashboard:
 
 async def browse(url: str, key: str, number: int, pages: list[str]) -> None:
     """Open the dashboards; print how much they fetched after each line of the input."""
-    connector = aiohttp.TCPConnector(limit=0)
+    # A browser keeps its connection between two fetches.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4 * _INEXACT_S)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
         connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
