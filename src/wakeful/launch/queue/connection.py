@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: Seconds for one attempt to connect, and between two pings: two without an answer end a connection.
 _CONNECT_S: Final = 5
 _PING_S: Final = 10
+#: Seconds to close a connection.
+_CLOSE_S: Final = 1.0
 _BACKOFF: Final = Backoff(base_ms=200, max_ms=5_000)
 _NOT_INSTALLED: Final = "the NATS client is not installed; run: pip install 'wakeful[nats]'"
 
@@ -151,8 +153,7 @@ class NatsConnection:
             finally:
                 self._client = None
                 self._connected.clear()
-                with contextlib.suppress(Exception):
-                    await client.close()
+                await _close(client)
 
     async def _connect(self) -> Client:
         """Connect to one of the servers, in random order. Raises the error of the last one."""
@@ -192,9 +193,15 @@ class NatsConnection:
                 return client
             except Exception as error:
                 failure = error
-                with contextlib.suppress(Exception):
-                    await client.close()
+                await _close(client)
         raise failure
+
+
+async def _close(client: Client) -> None:
+    """Close a client. After a failed TLS handshake this never ends, so it has a limit."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_S):
+            await client.close()
 
 
 async def _ignore(error: Exception) -> None:

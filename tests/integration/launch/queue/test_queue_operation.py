@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from tests.integration.launch.queue.conftest import NewQueueApp
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import eventually, over
 from wakeful import InvalidArgument, Queue, Wakeful
-from wakeful.launch.queue.connection import NatsConnection, NatsOptions
 from wakeful.service.auth.access import LOCAL
 
 
@@ -78,22 +76,3 @@ async def test_a_run_fails_with_a_clear_cause_if_no_stream_has_its_subject(
         run = await over(app, (await app.jobs.run("work")).id)
     assert (run.state, run.reason) == ("failed", "no_stream")
     assert "reports.daily" in (run.error or "")
-
-
-async def test_a_server_with_a_password_accepts_only_that(tmp_path: Path) -> None:
-    server = NatsServer(tmp_path, "--user", "me", "--pass", "hunter22")
-    await server.start()
-    try:
-        address = server.url.removeprefix("nats://")
-        right = NatsConnection(NatsOptions((f"nats://me:hunter22@{address}",)))
-        await right.open()
-        assert (await right.client(30)).is_connected
-        assert right.server == address
-        await right.close()
-        wrong = NatsConnection(NatsOptions((f"nats://me:nothing@{address}",)))
-        await wrong.open()
-        await eventually(lambda: "authorization" in wrong.error.lower())
-        assert not wrong.connected
-        await wrong.close()
-    finally:
-        await server.kill()
