@@ -36,7 +36,7 @@ async def _awaiting(store: Store, work: str = QUEUE) -> RunView:
 
 
 def _reports(store: Store) -> BrokerReports:
-    return BrokerReports(store, run_service(store))
+    return BrokerReports(store, run_service(store), lambda kind, result: None)
 
 
 def _report(run: RunView, status: ReportStatus, attempt: int = 1, **fields: Any) -> Report:

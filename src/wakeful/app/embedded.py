@@ -138,7 +138,7 @@ class Wakeful:
         )
         self._channels = Channels(settings.channels)
         chat = chat_launcher(settings, guard, self.store.clock, metrics.record_chat)
-        queue = queue_launcher(settings)
+        queue = queue_launcher(settings, metrics.record_message)
         self._launchers = LauncherRegistry(
             [
                 self._functions,
@@ -150,7 +150,7 @@ class Wakeful:
                 ChannelLauncher(self._channels),
             ]
         )
-        self._launchers.add(celery_launcher(self.store, settings, celery))
+        self._launchers.add(celery_launcher(self.store, settings, celery, metrics.record_message))
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
         self._config = _part_of(config or _config(settings), current_share())
         self._grace = grace

@@ -44,6 +44,9 @@ _CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
 _DELIVERIES: Final = ("delivered", "suppressed", "failed", "unknown", "retrying")
 _VERIFICATIONS: Final = ("verified", "unverified", "error")
 _PINGS: Final = ("answered", "failed")
+_BROKERS: Final = ("celery", "queue")
+_MESSAGES: Final = ("sent", "failed")
+_REPORTS: Final = ("applied", "refused", "delayed")
 _DROPS: Final = ("slow", "limit")
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 #: States of attempts after which the run goes on.
@@ -107,6 +110,8 @@ class Metrics:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.drops: Counter[str] = Counter()
         self.pings: Counter[str] = Counter()
+        self.messages: Counter[tuple[str, str]] = Counter()
+        self.reports: Counter[tuple[str, str]] = Counter()
         self.deliveries: Counter[str] = Counter()
         self.verifications: Counter[str] = Counter()
         #: returns the used and total slots by lane; set by the engine
@@ -171,6 +176,14 @@ class Metrics:
     def record_verification(self, result: str) -> None:
         """Count a check of a run by its result; after an `error` it is tried again."""
         self.verifications[result] += 1
+
+    def record_message(self, kind: str, sent: bool) -> None:
+        """Count a launch for a broker: whether the broker has the message."""
+        self.messages[kind, "sent" if sent else "failed"] += 1
+
+    def record_report(self, kind: str, result: str) -> None:
+        """Count what a worker of a broker reports: `applied`, `refused`, or `delayed` to be applied later."""
+        self.reports[kind, result] += 1
 
     def record_ping(self, succeeded: bool) -> None:
         """Count a ping to the watchdog."""
@@ -242,6 +255,18 @@ class Metrics:
         )
         yield _labelled(
             CounterMetricFamily(
+                "wakeful_broker_messages", "Launches for brokers.", labels=["target", "result"]
+            ),
+            _of_brokers(_MESSAGES, self.messages),
+        )
+        yield _labelled(
+            CounterMetricFamily(
+                "wakeful_broker_reports", "Reports of brokers' workers.", labels=["target", "result"]
+            ),
+            _of_brokers(_REPORTS, self.reports),
+        )
+        yield _labelled(
+            CounterMetricFamily(
                 "wakeful_http_requests", "HTTP requests.", labels=["method", "route", "status"]
             ),
             self.requests.items(),
@@ -294,6 +319,14 @@ def _labelled(
 def _from_zero(known: Iterable[str], counts: Mapping[str, int]) -> list[tuple[Sequence[str], int]]:
     """Return the counts by label, with 0 for known values that have none."""
     return [((value,), count) for value, count in {**dict.fromkeys(known, 0), **counts}.items()]
+
+
+def _of_brokers(
+    results: Iterable[str], counts: Mapping[tuple[str, str], int]
+) -> list[tuple[Sequence[str], int]]:
+    """Return the counts by target and result, with 0 for those that have none."""
+    none = {(kind, result): 0 for result in results for kind in _BROKERS}
+    return [(labels, count) for labels, count in {**none, **counts}.items()]
 
 
 def _class_of(status: int | None) -> str:

@@ -66,6 +66,14 @@ class ReportResult(NamedTuple):
 ApplyReport = Callable[[str, Report], Awaitable[ReportResult]]
 
 
+#: Counts a launch for a target of that kind: whether the broker has the message.
+RecordMessage = Callable[[str, bool], None]
+
+
+def not_recorded(kind: str, sent: bool) -> None:
+    """Count nothing: `record` of a launcher without metrics."""
+
+
 async def no_services(kind: str, report: Report) -> ReportResult:
     """Apply no report: `apply_report` of a launcher without services."""
     raise Unavailable("no services of this process apply reports")

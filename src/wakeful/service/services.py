@@ -125,7 +125,7 @@ class Services:
         self.job_texts = JobTexts(accounts)
         self.job_overviews = JobOverviews(store, accounts)
         self.runs = RunService(store, accounts, self.budgets)
-        self.broker_reports = BrokerReports(store, self.runs)
+        self.broker_reports = BrokerReports(store, self.runs, metrics.record_report)
         launchers.receive_reports(self.broker_reports.apply)
         self.search = SearchService(store, self.jobs, self.runs)
         self.dead_letters = DeadLetterService(store, accounts, self.runs)

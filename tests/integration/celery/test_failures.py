@@ -40,6 +40,8 @@ async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
         redis.start()
         assert (await over(app, run.id)).state == "succeeded"
         assert redis.call("LLEN", "celery") == ONE
+        assert app.services.metrics.messages["celery", "sent"] == 1
+        assert app.services.metrics.messages["celery", "failed"] >= 1
 
 
 @on_one_store

@@ -19,11 +19,11 @@ from wakeful.capabilities import CELERY
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job import Json
-from wakeful.launch.broker import ApplyReport, accepted, no_services
+from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
 from wakeful.launch.celery.app_source import is_configured, load_app
 from wakeful.launch.celery.client import ENDED, CeleryClient, CeleryHealth, Sent
 from wakeful.launch.celery.results import TaskState, report_of
-from wakeful.launch.celery.target import check_target, task_of
+from wakeful.launch.celery.target import Task, check_target, task_of
 from wakeful.launch.celery.task_allowlist import TaskAllowlist
 from wakeful.launch.celery.tracker import SHORTEST_S, Awaited, Tracker
 from wakeful.launch.command_allowlist import NotAllowed
@@ -61,10 +61,12 @@ class CeleryLauncher:
         *,
         terminate: bool = True,
         allowlist: TaskAllowlist | None = None,
+        record: RecordMessage = not_recorded,
     ) -> None:
         self._store = store
         self._load = load
         self._terminate = terminate
+        self._record = record
         self._allowlist = allowlist or TaskAllowlist((), trusted=True)
         #: set by the services of the process
         self.apply_report: ApplyReport = no_services
@@ -146,6 +148,13 @@ class CeleryLauncher:
             return Failed(truncate(error.message), permanent=True, reason="not_allowed")
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
+        outcome = await self._send(run, task, client, senders)
+        self._record(self.kind, not isinstance(outcome, Failed))
+        return outcome
+
+    async def _send(
+        self, run: Launch, task: Task, client: CeleryClient, senders: ThreadPoolExecutor
+    ) -> Outcome:
         sending = asyncio.get_running_loop().run_in_executor(senders, client.send, task)
         try:
             async with asyncio.timeout(SEND_S):
@@ -300,15 +309,22 @@ class CeleryLauncher:
             self._revoke([task_id for task_id in over if task_id not in ended])
 
 
-def celery_launcher(store: Store, settings: Settings, app: object | None) -> CeleryLauncher:
-    """Return the launcher for an app, else for that of the settings, else one that launches nothing."""
+def celery_launcher(
+    store: Store, settings: Settings, app: object | None, record: RecordMessage = not_recorded
+) -> CeleryLauncher:
+    """Return the launcher for an app, else for that of the settings, else one that launches nothing.
+
+    `record` counts the tasks that are sent.
+    """
     load: Callable[[], Any] | None = None
     if app is not None:
         load = partial(_same, app)
     elif is_configured(settings):
         load = partial(load_app, settings)
     allowlist = TaskAllowlist(settings.celery_tasks, trusted=app is not None)
-    return CeleryLauncher(store, load, terminate=settings.celery_terminate, allowlist=allowlist)
+    return CeleryLauncher(
+        store, load, terminate=settings.celery_terminate, allowlist=allowlist, record=record
+    )
 
 
 def _same(app: object) -> object:

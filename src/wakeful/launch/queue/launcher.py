@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable, WakefulError
 from wakeful.job import Json
-from wakeful.launch.broker import ApplyReport, Report, ReportResult, accepted, no_services
+from wakeful.launch.broker import (
+    ApplyReport,
+    RecordMessage,
+    Report,
+    ReportResult,
+    accepted,
+    no_services,
+    not_recorded,
+)
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.queue.connection import NatsConnection, nats_options
 from wakeful.launch.queue.message import message_of, subject_of
@@ -62,8 +70,10 @@ class QueueLauncher:
         subjects: Sequence[str] = (),
         create_streams: bool = True,
         replicas: int = 1,
+        record: RecordMessage = not_recorded,
     ) -> None:
         self.connection = connection
+        self._record = record
         self.apply_report: ApplyReport = no_services
         self._subjects = subjects
         self._create_streams = create_streams
@@ -100,6 +110,7 @@ class QueueLauncher:
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
         ack = await self._publish(run, target)
+        self._record(self.kind, not isinstance(ack, Failed))
         if isinstance(ack, Failed):
             return ack
         if ack.duplicate:
@@ -201,11 +212,12 @@ class QueueLauncher:
             log.debug("queue.not_deleted", stream=sent.stream, sequence=sent.sequence, error=str(error))
 
 
-def queue_launcher(settings: Settings) -> QueueLauncher:
-    """Return the launcher of queue targets with the operator's settings."""
+def queue_launcher(settings: Settings, record: RecordMessage = not_recorded) -> QueueLauncher:
+    """Return the launcher of queue targets with the operator's settings. `record` counts the messages."""
     return QueueLauncher(
         NatsConnection(nats_options(settings)),
         subjects=settings.nats_subjects,
         create_streams=settings.nats_create_streams,
         replicas=settings.nats_replicas,
+        record=record,
     )

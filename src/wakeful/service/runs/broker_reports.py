@@ -6,6 +6,8 @@ is refused. Progress extends the deadline of the run by its timeout. The first o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from wakeful.errors import Unavailable
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
@@ -20,17 +22,27 @@ log = get_logger("wakeful.service")
 
 
 class BrokerReports:
-    """Applies reports to runs. `runs` is called for outcomes that are written."""
+    """Applies reports to runs. `runs` is called for outcomes that are written, `record` counts reports."""
 
-    def __init__(self, store: Store, runs: RunService) -> None:
+    def __init__(self, store: Store, runs: RunService, record: Callable[[str, str], None]) -> None:
         self._store = store
         self._runs = runs
+        self._record = record
 
     async def apply(self, kind: str, report: Report) -> ReportResult:
         """Apply a report about a run of a target of that kind. A refused one changes nothing and is logged.
 
         Raises Unavailable if it cannot be applied now.
         """
+        try:
+            result = await self._apply(kind, report)
+        except Exception:  # the launcher applies it later
+            self._record(kind, "delayed")
+            raise
+        self._record(kind, "applied" if result.applied else "refused")
+        return result
+
+    async def _apply(self, kind: str, report: Report) -> ReportResult:
         run = await self._store.run(report.run_id)
         if run is None or report.workspace not in (None, run.workspace):
             return self._refuse(kind, report, "there is no such run")

@@ -33,3 +33,6 @@ async def test_a_worker_executes_a_run_and_its_result_is_stored(queue_app: NewQu
     assert launch.idempotency_key == run.idempotency_key
     assert await broker.messages("WAKEFUL_WORK") == 0
     assert await broker.messages("WAKEFUL_RESULTS") == 0
+    metrics = app.services.metrics
+    assert metrics.messages == {("queue", "sent"): 1}
+    assert metrics.reports == {("queue", "applied"): 2}, "the start and the outcome"
