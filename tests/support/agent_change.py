@@ -1,4 +1,4 @@
-"""Deactivate an agent and kill the process in between: `python -m tests.support.agent_change URL WHEN`.
+"""Deactivate an agent and kill the process in between: `python agent_change.py URL WHEN`.
 
 WHEN is `deciding` (half of the jobs are decided), `writing` (the jobs are written, and not committed) or
 `done` (the call has returned). The process kills itself with SIGKILL, so nothing is cleaned up.

@@ -35,6 +35,10 @@ _ENVIRONMENT = {
 }
 
 
+def _command(*arguments: str, cold: bool = False) -> list[str]:
+    return [sys.executable, "-m", "wakeful", *arguments] if cold else prefork.command("wakeful", *arguments)
+
+
 @dataclass(frozen=True)
 class Completed:
     """The exit code and output of a command."""
@@ -74,9 +78,16 @@ class Machine:
         return Completed(code, out.getvalue(), err.getvalue())
 
     def process(self, *arguments: str, stdin: str = "", **environment: str) -> Completed:
-        """Run a command in a separate process and wait for its end."""
+        """Run a command in a separate process, a preforked one, and wait for its end."""
+        return self._complete(_command(*arguments), stdin, environment)
+
+    def cold_process(self, *arguments: str, stdin: str = "", **environment: str) -> Completed:
+        """Run a command in a new interpreter and wait for its end."""
+        return self._complete(_command(*arguments, cold=True), stdin, environment)
+
+    def _complete(self, command: list[str], stdin: str, environment: dict[str, str]) -> Completed:
         done = subprocess.run(
-            [sys.executable, "-m", "wakeful", *arguments],
+            command,
             env={**self.environment, **environment},
             cwd=self.home,
             input=stdin,
@@ -98,7 +109,7 @@ class Machine:
         primary, secondary = pty.openpty()
         fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen(
-            [sys.executable, "-m", "wakeful", *arguments],
+            _command(*arguments),
             env={**self.environment, "TERM": "xterm-256color", **environment},
             cwd=self.home,
             stdin=secondary,
@@ -115,10 +126,9 @@ class Machine:
 
     def start(self, *arguments: str, cold: bool = False, **environment: str) -> subprocess.Popen[str]:
         """Start a command in a separate process: a preforked one, or with `cold` a new interpreter."""
-        python = [sys.executable, "-m", "wakeful", *arguments]
         with (self.home / "log").open("w") as log:
             return subprocess.Popen(
-                python if cold else prefork.command("wakeful", *arguments),
+                _command(*arguments, cold=cold),
                 env={**self.environment, **environment},
                 cwd=self.home,
                 stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 """`wakeful serve` that kills itself at the COMMIT of a keyed operation.
 
-`python -m tests.support.killed_server before|after ARGUMENTS…`
+`python killed_server.py before|after ARGUMENTS…`
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, TextContent
 
+from tests.support import prefork
 from tests.support.api_client import ApiClient
 
 
@@ -69,8 +69,7 @@ async def over_stdio(
         "WAKEFUL_KEY": key or "",
         "WAKEFUL_RUN_ID": run_id,
     }
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "wakeful", "mcp", *options], env=environment, cwd=str(home)
-    )
+    command, *arguments = prefork.command("wakeful", "mcp", *options)
+    parameters = StdioServerParameters(command=command, args=arguments, env=environment, cwd=str(home))
     async with Client(parameters) as client:
         yield Agent(client)

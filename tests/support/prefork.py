@@ -2,8 +2,7 @@
 
 The imports of `wakeful` take half a second, those of a server three times that, and one page of the
 documentation starts dozens of programs. A forked program has its own arguments, directory, environment and
-streams. Tests of the import itself start the program directly: `Machine.process`, on a terminal, and in the
-README's examples.
+streams. Tests of the start itself use a new interpreter: those with `cold`, and the README's examples.
 
 `fork_server.py` forks the programs; `fork_client.py` is the small process that the test starts instead.
 """

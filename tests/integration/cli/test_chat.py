@@ -7,13 +7,13 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
 
+from tests.support import prefork
 from tests.support.command_line import Completed, Machine, serving
 from wakeful import Client, FailedPrecondition
 
@@ -61,7 +61,7 @@ class Screen:
     def __init__(self, machine: Machine, *arguments: str) -> None:
         self._primary, secondary = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "wakeful", *arguments],
+            prefork.command("wakeful", *arguments),
             env={**machine.environment, "TERM": "xterm-256color", "COLUMNS": "200"},
             cwd=machine.home,
             stdin=secondary,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import prefork
 from tests.support.command_line import Completed, Machine, serving
 
 #: An editor: each call applies the next program to the text, which is a file with the lines before and after.
@@ -198,7 +199,7 @@ def test_a_text_that_stays_invalid_is_kept_in_a_file(
 def test_a_change_by_someone_else_is_detected_and_the_text_is_kept(
     machine: Machine, editor: Editor, job: str
 ):
-    change = [sys.executable, "-m", "wakeful", "edit", job, "--description", "theirs"]
+    change = prefork.command("wakeful", "edit", job, "--description", "theirs")
     refused = editor.edit(
         job,
         f"import subprocess\nsubprocess.run({change}, check=True)\n"

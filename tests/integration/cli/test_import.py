@@ -168,7 +168,7 @@ def test_characters_that_the_terminal_cannot_encode_are_replaced(machine: Machin
     file = tmp_path / "crontab"
     file.write_text("0 9 * * * grüße\n", encoding="utf-8")
 
-    result = machine.process("import", "crontab", str(file), "--dry-run", PYTHONIOENCODING="ascii")
+    result = machine.cold_process("import", "crontab", str(file), "--dry-run", PYTHONIOENCODING="ascii")
 
     assert result.code == 0
     assert "gr??e" in result.out

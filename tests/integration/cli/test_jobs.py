@@ -56,7 +56,7 @@ def test_run_wait_returns_the_outcome_as_exit_code(machine: Machine, receiver: s
     machine.wakeful("add", "good", "-s", "0 0 29 2 *", "--url", f"{receiver}/hook")
     machine.wakeful("add", "bad", "-s", "0 0 29 2 *", "--url", f"{receiver}/500", "--max-attempts", "1")
 
-    good = machine.process("run", "good", "--wait", "--json")
+    good = machine.cold_process("run", "good", "--wait", "--json")
     assert (good.code, good.json["state"]) == (0, "succeeded")
 
     bad = machine.process("run", "bad", "--wait")

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support import prefork
 from tests.support.command_line import Machine, first_json, serving, webhook_receiver
 
 _PATIENCE_S = 60.0
@@ -87,7 +88,7 @@ def _default_interrupt() -> None:
 def tailing(machine: Machine, *options: str) -> Iterator[Tail]:
     """Run `wakeful tail` and yield it once it is connected."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "wakeful", "tail", *options],
+        prefork.command("wakeful", "tail", *options),
         env=machine.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.integration.conftest import QUICK, SELDOM, STORES
+from tests.support import prefork
 from tests.support.api_client import HOME, JOBS, ApiClient, Reply, served
 from tests.support.command_line import Machine, first_json
 from tests.support.commit_proxy import CommitProxy, Cut, commit_proxy
@@ -135,8 +135,8 @@ def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(tmp_path: Path, w
     key = ""
     with (tmp_path / "first.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.killed_server", when, *arguments],
-            env={**machine.environment, "PYTHONPATH": str(ROOT)},
+            prefork.command(str(ROOT / "tests/support/killed_server.py"), when, *arguments),
+            env=machine.environment,
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -7,7 +7,6 @@ import json
 import signal
 import socket
 import ssl
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ import aiohttp
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support import prefork
 from tests.support.api_client import HOME, JOBS, served
 from tests.support.certificates import Authority
-from tests.support.paths import ROOT
 from wakeful import InvalidArgument, Unavailable, Wakeful
 from wakeful.api.server import serve
 from wakeful.settings import Settings, read_settings
@@ -41,10 +40,11 @@ print("stopped")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @on_one_store
 async def test_a_signal_stops_the_server_after_pending_requests_are_answered(
-    database: str, number: signal.Signals
+    database: str, number: signal.Signals, tmp_path: Path
 ):
+    (tmp_path / "program.py").write_text(_HERE)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _HERE, database, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        *prefork.command(str(tmp_path / "program.py"), database), stdout=asyncio.subprocess.PIPE
     )
     try:
         assert process.stdout is not None

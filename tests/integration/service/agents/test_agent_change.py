@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 
 import pytest
 from standardwebhooks import Webhook as StandardWebhook
 
 from tests.integration.conftest import SELDOM, NewApp
+from tests.support import prefork
 from tests.support.api_client import ApiClient
 from tests.support.paths import ROOT
 from tests.support.receiver import Receiver
@@ -29,7 +29,7 @@ async def test_a_process_killed_while_it_deactivates_an_agent_disables_all_jobs_
     documents = [{"name": f"job-{number}", "schedule": "every 1h"} for number in range(JOBS)]
     await app.services.jobs.create_many(LOCAL, "default", "ada", documents)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.support.agent_change", database, when, cwd=ROOT
+        *prefork.command(str(ROOT / "tests/support/agent_change.py"), database, when)
     )
     assert await process.wait() == -signal.SIGKILL
     agent = await app.store.agent("default", "ada")
