@@ -62,12 +62,13 @@ DELIVERIES: Final = """
     CROSS JOIN runs r WHERE r.id = newest.run_id AND r.workspace = $3
     GROUP BY 1, 2 ORDER BY 1, 2"""
 
-#: the primary key: its end, backwards; that of runs for each
+#: the primary key: its end, backwards; that of runs for each. A CROSS JOIN, as for `DELIVERIES`
 RECENT_DELIVERIES: Final = """
     SELECT newest.run_id::text, r.agent, r.job_id::text, r.job_name, newest.channel, newest.send_to,
         newest.state, newest.attempt, newest.at, newest.error
     FROM (SELECT * FROM deliveries WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
-    JOIN runs r ON r.id = newest.run_id WHERE r.workspace = $3 ORDER BY newest.run_id DESC LIMIT $4"""
+    CROSS JOIN runs r WHERE r.id = newest.run_id AND r.workspace = $3
+    ORDER BY newest.run_id DESC LIMIT $4"""
 
 #: schema_version, all of it
 SCHEMA: Final = "SELECT max(version) FROM schema_version"
