@@ -99,7 +99,7 @@ class DeadLetterSelection:
             letter.job_id is not None if self.job == "" else self.job not in (letter.job_id, letter.job_name)
         ):
             return False
-        return self.cause in (None, cause_of(letter))
+        return self.cause is None or self.cause == cause_of(letter)
 
 
 def cause_of(letter: Failure) -> str:
