@@ -34,6 +34,7 @@ from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.api.http.app import create_app
 from wakeful.api.server import Listening, readiness
+from wakeful.api.startup_objects import exempt_startup_objects
 from wakeful.logs.setup import configure
 from wakeful.settings import Settings
 
@@ -94,6 +95,7 @@ async def serve(url: str, runs_per_s: int) -> None:
         http = Listening(create_app(app.services, ready=readiness(app)), Settings(port=0))
         async with http:
             key = await app.services.keys.first_key()
+            exempt_startup_objects()  # as the server does
             print(json.dumps({"url": http.url, "key": key}), flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 

@@ -32,6 +32,7 @@ from wakeful.api.processes.metrics_exchange import MetricsExchange
 from wakeful.api.rpc.protocol import Protocol
 from wakeful.api.rpc.socket import Connections
 from wakeful.api.service_manager import ServiceManager
+from wakeful.api.startup_objects import exempt_startup_objects
 from wakeful.app.embedded import Wakeful
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
@@ -93,6 +94,7 @@ async def serve(
                 stop = _stopper(http, manager, once=child is not None)
                 app.on_error = stop
                 with _signals(stop, keep=child is not None):
+                    exempt_startup_objects()
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
                     manager.ready(f"serving at {http.url}", app.services.status)
                     started(http.url, app)
@@ -133,6 +135,7 @@ async def work(
                 stop = _stopper(http, manager)
                 app.on_error = stop
                 with _signals(stop):
+                    exempt_startup_objects()
                     log.info("worker.started", url=http.url)
                     manager.ready(f"working; health and metrics at {http.url}", app.services.status)
                     started(http.url)
