@@ -20,6 +20,7 @@ from kombu.utils import json as kombu_json
 from wakeful.celery.crontabs import convert_schedule
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job import MAX_NAME, Json
+from wakeful.store.internal_jobs import is_reserved
 
 #: The label of jobs that come from a beat schedule. Its value is the name of the app.
 LABEL: Final = "celery-beat"
@@ -71,20 +72,26 @@ def unusable(problems: Iterable[tuple[str, str]]) -> InvalidArgument:
 
 
 def job_names(entries: Iterable[str]) -> dict[str, str]:
-    """Return the name of each entry's job: a slug. Entries with the same slug get a hash of their name.
+    """Return the name of each entry's job: a slug.
+
+    Entries with the same slug, and with one that is reserved for Wakeful, get a hash of their name.
 
     >>> job_names(["Send report", "celery.backend_cleanup"])
     {'Send report': 'send-report', 'celery.backend_cleanup': 'celery-backend-cleanup'}
     >>> job_names(["a b", "a.b"])
     {'a b': 'a-b-c8687a08', 'a.b': 'a-b-2e7336dc'}
+    >>> job_names(["Heartbeat"])
+    {'Heartbeat': 'heartbeat-9df89427'}
     """
     slugs = {name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in entries}
-    count = Counter(slug for slug in slugs.values() if 0 < len(slug) <= MAX_NAME)
+    count = Counter(slug for slug in slugs.values() if 0 < len(slug) <= MAX_NAME and not is_reserved(slug))
     return {name: slug if count[slug] == 1 else _hashed(name, slug) for name, slug in slugs.items()}
 
 
 def _hashed(name: str, slug: str) -> str:
     start = slug[: MAX_NAME - _HASH - 1].strip("-") or "entry"
+    if is_reserved(f"{start}-"):  # a prefix that is reserved
+        start = f"beat-{start}"[: MAX_NAME - _HASH - 1].strip("-")
     return f"{start}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:_HASH]}"
 
 

@@ -18,12 +18,14 @@ from dataclasses import replace
 from typing import Any, Final
 
 from celery import beat
+from celery.utils.log import get_logger
 from tzlocal import get_localzone_name
 
 from wakeful.app import Wakeful
 from wakeful.celery.engine_thread import EngineThread
 from wakeful.celery.entries import convert_entries
 from wakeful.celery.job_sync import sync_jobs
+from wakeful.errors import WakefulError
 from wakeful.job import Json
 from wakeful.settings import FILE, Settings, read_settings
 from wakeful.store.address import shown_address
@@ -31,6 +33,9 @@ from wakeful.store.address import shown_address
 #: Seconds between two checks of whether the engine still runs.
 _CHECK_S: Final = 1.0
 _DEFAULT_GRACE_S: Final = 10.0
+
+#: that of Celery: its settings decide where beat logs
+log = get_logger("celery.beat")
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]
@@ -42,7 +47,17 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         super().__init__(app, *args, **kwargs)
 
     def setup_schedule(self) -> None:
-        """Convert the entries, save them as jobs, and start the engine. Raises what prevents it."""
+        """Convert the entries, save them as jobs, and start the engine. An error ends the process.
+
+        Celery prints hundreds of lines for an exception here, in which the message is not found.
+        """
+        try:
+            self._start_engine()
+        except WakefulError as error:
+            log.critical("%s", error.message)
+            raise SystemExit(1) from error
+
+    def _start_engine(self) -> None:
         self.app.finalize()
         entries = dict(self.app.conf.beat_schedule)
         self.install_default_entries(entries)

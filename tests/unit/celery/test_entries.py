@@ -13,6 +13,7 @@ from wakeful.celery.entries import convert_entries, job_names
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
 from wakeful.job import check_slug
+from wakeful.store.internal_jobs import is_reserved
 
 
 def test_an_entry_becomes_a_job_with_the_policies_of_beat() -> None:
@@ -85,3 +86,10 @@ def test_every_name_of_an_entry_becomes_a_slug_of_its_own() -> None:
     for name in names.values():
         check_slug(name, "name")
     assert names["Über"] == "ber"
+
+
+@pytest.mark.parametrize("name", ["heartbeat", "Wakeful wake", "wakeful-" + "x" * 80])
+def test_an_entry_with_a_reserved_name_becomes_a_job_with_another_one(name: str) -> None:
+    (job,) = job_names([name]).values()
+    assert not is_reserved(job)
+    assert check_slug(job, "name") == job
