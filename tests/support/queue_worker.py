@@ -1,6 +1,6 @@
 """A worker of NATS messages in a process of its own, which a test can kill.
 
-    python -m tests.support.queue_worker nats://127.0.0.1:4222 DIRECTORY
+    python queue_worker.py nats://127.0.0.1:4222 DIRECTORY NAME
 
 Its function `work` writes a file when it starts, and does not end while the file `hold` exists.
 """
@@ -8,7 +8,6 @@ Its function `work` writes a file when it starts, and does not end while the fil
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
@@ -18,14 +17,14 @@ from wakeful.launch.queue.connection import NatsConnection, NatsOptions
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
 
 
-async def main(url: str, directory: Path) -> None:
+async def main(url: str, directory: Path, name: str) -> None:
     functions = FunctionLauncher()
 
     async def work(run: Launch) -> str:
-        (directory / f"started-{os.getpid()}").touch()
+        (directory / f"started-{name}").touch()
         while (directory / "hold").exists():
             await asyncio.sleep(0.02)
-        return f"by {os.getpid()}"
+        return f"by {name}"
 
     functions.register("work", work)
     connection = NatsConnection(NatsOptions((url,)))
@@ -33,4 +32,4 @@ async def main(url: str, directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Path(sys.argv[2])))
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from tests.integration.celery.conftest import celery_app, celery_check, lines
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
@@ -24,7 +25,9 @@ ONE = b":1\r\n"
 async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
     new_app: NewApp, redis: RedisServer
 ):
-    celery = celery_app(redis, results=False, broker_transport_options={"max_retries": 1, "interval_step": 0})
+    celery = celery_app(
+        redis, results=False, broker_transport_options={"max_retries": 1, "interval_start": 0}
+    )
     async with new_app(celery=celery) as app:
         await app.jobs.create(
             "sent", schedule=SELDOM, target=CeleryTask("tests.record", args=["x"]), max_attempts=1
@@ -68,7 +71,8 @@ async def test_a_result_survives_a_restart_of_redis_and_a_lost_task_is_sent_agai
 
             lost = tmp_path / "lost"
             target = CeleryTask("tests.hold", args=[str(lost)])
-            await app.jobs.create("lost", schedule=SELDOM, target=target, timeout="1s", max_attempts=50)
+            again: dict[str, Any] = {"max_attempts": 100, "backoff": {"base": "50ms", "max": "50ms"}}
+            await app.jobs.create("lost", schedule=SELDOM, target=target, timeout="1s", **again)
             run = await app.jobs.run("lost")
             await eventually(lambda: lines(lost))
             workers[0].kill()

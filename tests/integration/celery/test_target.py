@@ -102,7 +102,8 @@ async def test_a_run_that_times_out_terminates_its_task_and_is_retried(
         ended = await over(app, run.id)
         assert (ended.state, ended.output) == ("succeeded", "held")
         assert ended.attempt >= 2
-        assert [line.split()[0] for line in lines(journal)][:2] == [first, f"{run.idempotency_key}-2"]
+        sent = [line.split()[0] for line in lines(journal)]
+        assert len(set(sent)) == len(sent), "each attempt has a task of its own, which starts once"
 
 
 @on_one_store

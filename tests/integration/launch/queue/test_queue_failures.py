@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.integration.launch.queue.conftest import NewQueueApp, working
+from tests.support import prefork
 from tests.support.factories import asked, held
 from tests.support.nats_server import NatsServer
 from tests.support.paths import ROOT
@@ -92,22 +92,22 @@ async def test_the_message_of_a_killed_worker_goes_to_another_one(
 ) -> None:
     app = queue_app()
     (tmp_path / "hold").touch()
-    command = [sys.executable, "-m", "tests.support.queue_worker", broker.url, str(tmp_path)]
+    command = prefork.command(str(ROOT / "tests/support/queue_worker.py"), broker.url, str(tmp_path))
     async with app:
         await app.jobs.create("work", schedule=SELDOM, target=Queue())
-        first = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+        first = await asyncio.create_subprocess_exec(*command, "first")
         run = await app.jobs.run("work")
-        await eventually(lambda: (tmp_path / f"started-{first.pid}").exists())
+        await eventually(lambda: (tmp_path / "started-first").exists())
         first.kill()
         await first.wait()
-        second = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
+        second = await asyncio.create_subprocess_exec(*command, "second")
         try:
             (tmp_path / "hold").unlink()
             done = await over(app, run.id)
         finally:
-            second.terminate()
+            second.kill()
             await second.wait()
-    assert (done.state, done.attempt, done.output) == ("succeeded", 1, f"by {second.pid}")
+    assert (done.state, done.attempt, done.output) == ("succeeded", 1, "by second")
 
 
 async def test_two_replicas_store_each_outcome_once(queue_app: NewQueueApp, broker: NatsServer) -> None:

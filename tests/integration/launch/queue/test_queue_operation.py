@@ -16,8 +16,9 @@ from wakeful.service.auth.access import LOCAL
 
 @on_one_store
 async def test_the_doctor_and_the_test_of_a_target_say_whether_nats_is_connected(
-    queue_app: NewQueueApp, broker: NatsServer
+    queue_app: NewQueueApp, broker: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("wakeful.service.jobs.target_tests._CONNECT_S", 0.1)
     app = queue_app()
     async with app:
         tested = await eventually(lambda: _tested(app, True))
