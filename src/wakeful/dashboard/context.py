@@ -157,7 +157,7 @@ class PageRoute(APIRoute):
                 if header is None or request.method != "GET" or "workspace" not in request.path_params:
                     return await handle(request)
                 principal = await current_principal(request)
-                url = request.url.path + "?" + request.url.query
+                url = request.scope["path"] + "?" + request.scope["query_string"].decode("latin-1")
                 zone = formats.known_zone(request.cookies.get(ZONE))
                 return await _regions(request).get(
                     region_key(principal, url, header, zone),

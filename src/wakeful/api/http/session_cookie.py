@@ -96,9 +96,12 @@ def check_own_page(request: HTTPConnection) -> None:
 
 def is_https(request: HTTPConnection) -> bool:
     """Return whether the browser uses HTTPS: with this server, or with a proxy at its public address."""
-    if request.url.scheme == "https":
+    if request.scope.get("scheme") == "https":
         return True
-    public = urlsplit(_public_url(request))
+    address = _public_url(request)
+    if not address:
+        return False
+    public = urlsplit(address)
     return public.scheme == "https" and request.headers.get("host", "").lower() == public.netloc.lower()
 
 
