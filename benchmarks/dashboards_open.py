@@ -43,7 +43,9 @@ TARGET_PERCENT: Final = 5.0
 PAGES: Final = (".", "jobs", "agents/default/jobs/job-{}")
 #: Each job runs once a minute, equally many of them in each second.
 _EVERY_S: Final = 60
-#: As in static/live.js, in seconds.
+#: As in static/live.js.
+_INTERVAL_MS: Final = 2_000
+#: In seconds.
 _FETCH_S: Final = 5.0
 _INEXACT_S: Final = 15.0
 _SPREAD_S: Final = 1.0
@@ -186,7 +188,7 @@ class Dashboard:
 
     async def stay_open(self, after: str) -> None:
         """Follow the events, and fetch what they concern."""
-        events = f"{self.url}/api/workspaces/default/events?coalesceMs=1000&after={after}"
+        events = f"{self.url}/api/workspaces/default/events?coalesceMs={_INTERVAL_MS}&after={after}"
         self.fetching = asyncio.create_task(self._fetch())
         try:
             async with self.session.get(events, headers=self._headers()) as response:

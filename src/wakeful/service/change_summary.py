@@ -15,7 +15,7 @@ from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.live import LiveFigures
 
 #: How many ids of each kind a summary lists.
-LISTED: Final = 250
+LISTED: Final = 500
 _FINAL: Final = frozenset(state.value for state in RunState if state.terminal)
 #: The figures of an event, and the fields of `LiveFigures`.
 FIGURES: Final = {

@@ -1,13 +1,13 @@
 // Live updates: one event stream per tab, open while the tab is visible.
 //
-// The server sends at most one summary of all changes per second. It is dispatched as "wakeful:changes" on the
-// document. Figures ([data-figure]) are updated from it. Regions ([data-region]) whose data-on matches are fetched
-// again, all together and at most every few seconds.
+// The server sends at most one summary of all changes in two seconds; after a quiet time, the first one comes at once.
+// It is dispatched as "wakeful:changes" on the document. Figures ([data-figure]) are updated from it. Regions
+// ([data-region]) whose data-on matches are fetched again, all together and at most every few seconds.
 
 import { path, workspace } from "./api.js";
 import { morphChildren, morphKeyed, newKeys } from "./morph.js";
 
-const INTERVAL_MS = 1000;
+const INTERVAL_MS = 2000;
 // The time between two fetches; longer if the server only says that anything may have changed, and if the page
 // needs one fetch after the other.
 const FETCH_MS = 5000;
