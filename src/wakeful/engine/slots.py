@@ -105,8 +105,11 @@ class Slots:
     def settle(self, reserved: Reserved) -> None:
         """Return what a claim did not use."""
         for lane, count in reserved.free.items():
-            for _ in range(count):
+            unused, waiting = count, self._waiting[lane]
+            while unused and waiting:
                 self.release(lane)
+                unused -= 1
+            self._free[lane] += unused
         self._prefetching.subtract(reserved.prefetch)
 
     def release(self, lane: str) -> None:
