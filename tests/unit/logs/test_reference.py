@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import wakeful
@@ -16,8 +17,13 @@ _NAMED = {"_RateLimitedLog", "_log_decided"}
 _OLD = {"run", "id", "job_name", "agent_id", "agentId", "workspace_id", "key", "run_attempt"}
 
 
-def _calls() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def _calls() -> list[tuple[str, ast.Call]]:
     """Return every call that logs, with the place of it."""
+    return list(_find_calls())
+
+
+def _find_calls() -> Iterator[tuple[str, ast.Call]]:
     for file in sorted(Path(wakeful.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call):
