@@ -78,18 +78,18 @@ def _sqlite(path: str, jobs: int, batch: int, now_ms: int) -> float:
         claimed = db.execute(lite.CLAIM, (now_ms, batch)).fetchall()
         db.execute(lite.LIVE_RUNS, (now_ms, batch)).fetchall()
         ids = [new_id(now_ms) for _ in claimed]
-        db.executemany(
-            lite.INSERT_RUNNING,
+        lite.INSERT_RUNNING.execute(
+            db,
             [
                 (run, job[0], job[1], job[2], job[3], now_ms, now_ms, "schedule", 1, 1, WORKER, "cron", 1,
                  now_ms, hashlib.sha256(job[0].encode()).hexdigest(), "", now_ms)
                 for run, job in zip(ids, claimed, strict=True)
             ],
         )  # fmt: skip
-        db.executemany(lite.ADVANCE, [(now_ms + HOUR_MS, now_ms + HOUR_MS, 1, job[11]) for job in claimed])
+        lite.ADVANCE.execute(db, [(now_ms + HOUR_MS, now_ms + HOUR_MS, 1, job[11]) for job in claimed])
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
-        db.executemany(lite.SUCCEED, [(now_ms, now_ms, run, 1, WORKER) for run in ids])
+        lite.SUCCEED.execute(db, [(run, 1, now_ms, now_ms) for run in ids], WORKER)
         db.execute("COMMIT")
         done += len(claimed)
     took = time.perf_counter() - began

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.faults import Odds
+from tests.simulation.fences import without_fences
 from tests.simulation.history import History
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.virtual_loop import Stuck, run_virtually
@@ -24,9 +25,7 @@ from wakeful import outcome, planning
 from wakeful.engine import dispatcher, planner, rescuer, worker
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import WakefulError
-from wakeful.store.sqlite import outcomes as sqlite_outcomes
 from wakeful.store.sqlite import planning as sqlite_planning
-from wakeful.store.sqlite import statements as sqlite_statements
 
 SEEDS = range(100, 140)
 
@@ -112,11 +111,7 @@ def test_the_unique_index_prevents_two_planners_from_recording_a_tick_twice(
 
 
 def test_without_the_fence_a_stalled_worker_overwrites_a_terminal_run(monkeypatch: pytest.MonkeyPatch):
-    fence = sqlite_statements._FENCE
-    for name in ("SUCCEED", "SUCCEED_WITH_OUTPUT", "FINISH"):
-        statement = getattr(sqlite_statements, name).replace(fence, "WHERE id = ? AND ? > 0 AND ? > ''")
-        monkeypatch.setattr(sqlite_statements, name, statement)
-    monkeypatch.setattr(sqlite_outcomes, "_held", lambda db, worker, finished: list(finished))
+    without_fences(monkeypatch)
     # Without the fence, some earlier histories rescue a run again and again, which takes minutes.
     assert complains_that("was changed though it was", troubled, range(116, 140))
 

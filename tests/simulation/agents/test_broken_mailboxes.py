@@ -18,6 +18,7 @@ import pytest
 from tests.simulation.agents.agent_world import AGENTS, AgentWorld
 from tests.simulation.agents.history import AgentHistory
 from tests.simulation.faults import Odds
+from tests.simulation.fences import without_fences
 from tests.simulation.virtual_loop import Stuck, run_virtually
 from tests.simulation.world import Replica
 from wakeful.agents.launcher import AgentLauncher
@@ -29,9 +30,7 @@ from wakeful.outcome import Finished, Outcome, Succeeded
 from wakeful.signal_rules import SignalEffects, signal_effects, signal_run
 from wakeful.store import mailbox_rules
 from wakeful.store.sqlite import mailbox as sqlite_mailbox
-from wakeful.store.sqlite import outcomes as sqlite_outcomes
 from wakeful.store.sqlite import signal_outcomes as sqlite_signal_outcomes
-from wakeful.store.sqlite import statements as sqlite_statements
 
 SEEDS = range(200, 230)
 
@@ -144,11 +143,7 @@ def test_signals_sent_before_the_commit_arrive_without_their_outcome(
 
 
 def test_a_mailbox_without_fencing_writes_outcomes_of_runs_that_others_hold(monkeypatch: pytest.MonkeyPatch):
-    fence = sqlite_statements._FENCE
-    for name in ("SUCCEED", "SUCCEED_WITH_OUTPUT", "FINISH"):
-        statement = getattr(sqlite_statements, name).replace(fence, "WHERE id = ? AND ? > 0 AND ? > ''")
-        monkeypatch.setattr(sqlite_statements, name, statement)
-    monkeypatch.setattr(sqlite_outcomes, "_held", lambda db, worker, finished: list(finished))
+    without_fences(monkeypatch)
     assert complains_that("was changed though it was", troubled)
 
 

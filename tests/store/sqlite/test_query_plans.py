@@ -45,6 +45,7 @@ from wakeful.store.sqlite import (
     usage,
 )
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
+from wakeful.store.sqlite.bulk import Bulk
 from wakeful.store.sqlite.session import translate
 
 JOBS = 25_000
@@ -158,6 +159,7 @@ def _all_statements() -> dict[str, str]:
         and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
         and (module in SHARED or "$1" not in text)  # imported statements are in SHARED
     }
+    named |= {name: bulk.text(2) for name, bulk in vars(statements).items() if isinstance(bulk, Bulk)}
     for before in (None, "x"):
         for states in ((), ("running",), ("failed",), ("skipped", "missed"), ("succeeded", "failed")):
             for dead in (False, True):
@@ -196,7 +198,7 @@ def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
         step
         for step in steps
         if re.match(rf"SCAN ({TABLES}|[a-z])\b", step)
-        and not re.search(r"VIRTUAL TABLE|^SCAN [jk]$", step)  # a list argument, a few rows of a subquery
+        and not re.search(r"VIRTUAL TABLE|^SCAN [jkv]$", step)  # a list argument, a few rows of a subquery
         and not any(f"INDEX {index}" in step for index in SMALL)
     ]
 

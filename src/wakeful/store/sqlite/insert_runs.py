@@ -53,14 +53,9 @@ def write_runs(
             signals.append(run)
             continue
         other.append((*run[:-1], 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
-    inserted = 0
-    for statement, rows in (
-        (sql.INSERT_RUNNING, running),
-        (sql.INSERT_PENDING, pending),
-        (sql.INSERT_RUNS, other),
-    ):
-        if rows:
-            inserted += db.executemany(statement, rows).rowcount
+    inserted = sql.INSERT_RUNNING.execute(db, running) + sql.INSERT_PENDING.execute(db, pending)
+    if other:
+        inserted += db.executemany(sql.INSERT_RUNS, other).rowcount
     if signals:
         stored = {run.id: run for run in add_signals(db, events, now_ms, signals, strict=strict)}
         inserted += len(stored)

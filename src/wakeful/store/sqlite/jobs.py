@@ -47,7 +47,7 @@ async def create_jobs(
     """Add jobs, all or none."""
     add_agents(db, now_ms, owners(jobs), agents)
     try:
-        db.executemany(sql.CREATE_JOB, jobs)
+        sql.CREATE_JOB.execute(db, jobs)
     except sqlite3.IntegrityError as error:
         begin_again(db)
         seen = set()

@@ -14,7 +14,7 @@ from wakeful.outcome import Finished
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
 from wakeful.store.prefetch_rules import divide, may_prefetch, totals
-from wakeful.store.rows import TakenRun, UnfinishedRun
+from wakeful.store.rows import ClaimedSlot, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_without_runs
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -80,7 +80,7 @@ async def finish_and_take(
         due = db.execute(sql.TAKE_NEXT, given).fetchall()
         rows = [(worker, started_ms, row[_STATE_VERSION], row[-1]) for row in due]
         db.executemany(sql.MARK_NEXT_TAKEN, rows)
-        taken = [run._replace(slot="previous") for run in _taken(events, due)]
+        taken = _taken(events, due, "previous")
         idle.difference_update(str(run.instance_id) for run in taken)
     expose(db, events, now_ms, idle)
     if take_next.free or take_next.prefetch:
@@ -98,22 +98,18 @@ def _mark_taken(
     started: Iterable[tuple[Any, ...]],
     later: Sequence[tuple[Any, ...]],
 ) -> list[TakenRun]:
-    started = sorted(started, key=_longest_due)
-    db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[_ATTEMPT], row[-1]) for row in started])
-    taken = _taken(events, started)
-    if later:
-        later = sorted(later, key=_longest_due)
-        db.executemany(sql.MARK_TAKEN, [(worker, None, row[_ATTEMPT], row[-1]) for row in later])
-        taken += [run._replace(slot="later") for run in _taken(events, later)]
-    return taken
+    started, later = sorted(started, key=_longest_due), sorted(later, key=_longest_due)
+    for rows, started_ms in ((started, now_ms), (later, None)):
+        sql.MARK_TAKEN.execute(db, [(row[_ATTEMPT], row[-1]) for row in rows], worker, started_ms)
+    return _taken(events, started, "free") + _taken(events, later, "later")
 
 
 def _may_prefetch(row: tuple[Any, ...]) -> bool:
     return may_prefetch(row[_ATTEMPT], row[_POLICY], row[_REASON], row[_INSTANCE] is not None)
 
 
-def _taken(events: TransactionEvents, rows: Iterable[tuple[Any, ...]]) -> list[TakenRun]:
-    taken = [TakenRun(*row[:-2]) for row in rows]
+def _taken(events: TransactionEvents, rows: Iterable[tuple[Any, ...]], slot: ClaimedSlot) -> list[TakenRun]:
+    taken = [TakenRun._make((*row[:-2], slot)) for row in rows]
     events.started([run.id for run in taken])
     return taken
 

@@ -98,11 +98,11 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         error = None if error is None else cleaned(error)
         if state == "succeeded" and error is None and reason is None and usage is None:
             if code is not None:
-                with_response.append((started, ended, output, code, run_id, attempt, worker))
+                with_response.append((run_id, attempt, started, ended, output, code))
             elif output is None:
-                plain.append((started, ended, run_id, attempt, worker))
+                plain.append((run_id, attempt, started, ended))
             else:
-                with_output.append((started, ended, output, run_id, attempt, worker))
+                with_output.append((run_id, attempt, started, ended, output))
             continue
         over = state not in ("retrying", "running")
         name = worker if over else None
@@ -116,10 +116,10 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         (sql.SUCCEED, plain),
         (sql.SUCCEED_WITH_OUTPUT, with_output),
         (sql.SUCCEED_WITH_RESPONSE, with_response),
-        (sql.FINISH, other),
     ):
-        if rows:
-            written += db.executemany(statement, rows).rowcount
+        written += statement.execute(db, rows, worker)
+    if other:
+        written += db.executemany(sql.FINISH, other).rowcount
     return written
 
 

@@ -70,7 +70,7 @@ async def plan(
             ended.append(row[:4])
     written = write_runs(db, events, now_ms, runs)
     cancel(db, events, now_ms, cancelled)
-    db.executemany(sql.ADVANCE, ahead)
+    sql.ADVANCE.execute(db, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
     if awake:
         db.executemany(END_PAUSE, awake)

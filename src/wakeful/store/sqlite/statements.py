@@ -12,6 +12,7 @@ from typing import Final
 from wakeful.outcome import TAKEN_OVER
 from wakeful.run import NewRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sqlite.bulk import Bulk
 
 
 def marks(count: int) -> str:
@@ -41,7 +42,11 @@ LIVE_RUNS: Final = f"""
     CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = j.id AND r.state IN ('pending', 'retrying')
         AND (r.state = 'retrying' OR r.trigger = 'schedule')"""
 #: by rowid. A claimed job is enabled, and mostly stays so
-ADVANCE: Final = "UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ? WHERE rowid = ?"
+ADVANCE: Final = Bulk(
+    "UPDATE jobs SET next_at = v.column1, wake_at = v.column2, run_count = v.column3 FROM (VALUES",
+    f"({marks(4)})",
+    ") v WHERE jobs.rowid = v.column4",
+)
 ADVANCE_AND_DISABLE: Final = """
     UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?
     WHERE rowid = ?"""
@@ -63,14 +68,18 @@ NEW_RUN_COLUMNS: Final = (
 )
 # runs_tick rejects a second run of a tick. Binding a None costs ten times as much as binding a number, so the
 # two most frequent shapes of new runs have statements without their NULL columns.
-INSERT_RUNNING: Final = f"""
-    INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
-        attempt, worker, lane, serial, started_at, idempotency_key, requires, created_at)
-    VALUES ({marks(8)}, 'running', {marks(9)}) ON CONFLICT DO NOTHING"""
-INSERT_PENDING: Final = f"""
-    INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
-        attempt, lane, serial, due_at, idempotency_key, requires, created_at)
-    VALUES ({marks(8)}, 'pending', {marks(8)}) ON CONFLICT DO NOTHING"""
+INSERT_RUNNING: Final = Bulk(
+    """INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state,
+        covers, attempt, worker, lane, serial, started_at, idempotency_key, requires, created_at) VALUES""",
+    f"({marks(8)}, 'running', {marks(9)})",
+    "ON CONFLICT DO NOTHING",
+)
+INSERT_PENDING: Final = Bulk(
+    """INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state,
+        covers, attempt, lane, serial, due_at, idempotency_key, requires, created_at) VALUES""",
+    f"({marks(8)}, 'pending', {marks(8)})",
+    "ON CONFLICT DO NOTHING",
+)
 INSERT_RUNS: Final = f"""
     INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 2)}) ON CONFLICT DO NOTHING"""
 INSERT_SIGNALS: Final = f"""
@@ -139,9 +148,13 @@ MARK_NEXT_TAKEN: Final = """
         requires_version = ?
     WHERE rowid = ?"""
 #: by rowid
-MARK_TAKEN: Final = """
-    UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL, beat_at = NULL
-    WHERE rowid = ?"""
+MARK_TAKEN: Final = Bulk(
+    """UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = v.column1, due_at = NULL,
+        beat_at = NULL FROM (VALUES""",
+    f"({marks(2)})",
+    ") v WHERE runs.rowid = v.column2",
+    shared=2,
+)
 #: runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
     SELECT min((SELECT min(due_at) FROM runs INDEXED BY runs_due
@@ -173,15 +186,28 @@ _FENCE: Final = "WHERE id = ? AND attempt = ? AND worker IS ? AND state = 'runni
 HOLDER: Final = """
     SELECT worker, is_pull, instance_id FROM runs
     WHERE id = ? AND attempt = ? AND state = 'running' AND NOT (awaiting_callback AND due_at IS NULL)"""
-SUCCEED: Final = f"""
-    UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
-        error = NULL, reason = NULL, usage = NULL, response_code = NULL, awaiting_callback = 0 {_FENCE}"""
-SUCCEED_WITH_OUTPUT: Final = f"""
-    UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
-        error = NULL, reason = NULL, usage = NULL, response_code = NULL, awaiting_callback = 0 {_FENCE}"""
-SUCCEED_WITH_RESPONSE: Final = f"""
-    UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
-        error = NULL, reason = NULL, usage = NULL, response_code = ?, awaiting_callback = 0 {_FENCE}"""
+FENCE_OF_MANY: Final = """WHERE runs.id = v.column1 AND runs.attempt = v.column2 AND runs.worker IS ?1
+        AND runs.state = 'running'"""
+_SUCCEED: Final = """UPDATE runs SET state = 'succeeded', started_at = v.column3, finished_at = v.column4,
+        due_at = NULL, error = NULL, reason = NULL, usage = NULL, awaiting_callback = 0"""
+SUCCEED: Final = Bulk(
+    f"{_SUCCEED}, output = NULL, response_code = NULL FROM (VALUES",
+    f"({marks(4)})",
+    f") v {FENCE_OF_MANY}",
+    shared=1,
+)
+SUCCEED_WITH_OUTPUT: Final = Bulk(
+    f"{_SUCCEED}, output = v.column5, response_code = NULL FROM (VALUES",
+    f"({marks(5)})",
+    f") v {FENCE_OF_MANY}",
+    shared=1,
+)
+SUCCEED_WITH_RESPONSE: Final = Bulk(
+    f"{_SUCCEED}, output = v.column5, response_code = v.column6 FROM (VALUES",
+    f"({marks(6)})",
+    f") v {FENCE_OF_MANY}",
+    shared=1,
+)
 # A pull run that is retried waits for an executor as long as the first time.
 FINISH: Final = f"""
     UPDATE runs SET claim_deadline = coalesce(claim_timeout_ms + ?, claim_deadline), state = ?,
@@ -332,7 +358,7 @@ JOB_COLUMNS: Final = (
     "schedule_origin, schedule_id"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
-_JOB_VALUES: Final = {column: f"?{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}
+_JOB_VALUES: Final = {column: f"v.column{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}
 #: The kinds of schedule and target of a job, as the triggers of migration 14 set them.
 SCHEDULE_KIND: Final = """
     CASE WHEN {timing} IS NOT NULL
@@ -341,9 +367,12 @@ SCHEDULE_KIND: Final = """
 TARGET_KIND: Final = """
     CASE WHEN json_valid({work}) THEN coalesce(json_extract({work}, '$.target.kind'), 'pull') END"""
 _NEW_KINDS: Final = f"{SCHEDULE_KIND}, {TARGET_KIND}".format(**_JOB_VALUES)
-CREATE_JOB: Final = f"""
-    INSERT INTO jobs ({JOB_COLUMNS}, schedule_kind, target_kind)
-    VALUES ({", ".join(_JOB_VALUES.values())}, {_NEW_KINDS})"""
+CREATE_JOB: Final = Bulk(
+    f"""INSERT INTO jobs ({JOB_COLUMNS}, schedule_kind, target_kind)
+    SELECT {", ".join(_JOB_VALUES.values())}, {_NEW_KINDS} FROM (VALUES""",
+    f"({marks(len(_JOB_VALUES))})",
+    ") v",
+)
 #: the primary key; the parameters are a whole `JobRow`, of which `_FIXED` stay as they are
 CHANGE_JOB: Final = (
     "UPDATE jobs SET "
