@@ -25,6 +25,7 @@ from wakeful.store.postgres.connect import CONNECT_S, Connector, check_version
 from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
+from wakeful.store.postgres.transactions import transaction
 from wakeful.store.sql.driver import Pending, Session
 from wakeful.stored_text import UNSTORABLE
 
@@ -176,7 +177,7 @@ class Pool:
             events = TransactionEvents()
             try:
                 async with self._acquired() as db:
-                    async with db.transaction():
+                    async with transaction(db):
                         result = await operation(db, events, *args, **kwargs)
                         if changes := events.log():
                             columns = map(list, zip(*changes, strict=True))
@@ -240,9 +241,12 @@ def settings(schema: str) -> str:
 
     Every statement starts from a few keys and reads an index in its order. The statistics of a queue are
     unreliable (empty a minute ago, full now): with them the planner may scan a table, sort all due rows, or
-    join two batches row by row. So it plans each execution, and other strategies are disabled. Where the join
-    order matters, statements fix it: by LATERAL with OFFSET 0, by a list of keys instead of a join, or by a
-    CASE that refers to the batch, so that the planner cannot use it as a filter on the table alone.
+    join two batches row by row. So other strategies are disabled. Where the join order matters, statements
+    fix it: by LATERAL with OFFSET 0, by a list of keys instead of a join, or by a CASE that refers to the
+    batch, so that the planner cannot use it as a filter on the table alone.
+
+    Lists are planned for each execution: which index is best depends on the arguments. The statements of
+    `transaction` have one good plan each, which is kept.
     """
     return f"""
         SET search_path = "{schema}";

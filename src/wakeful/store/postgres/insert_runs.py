@@ -10,6 +10,7 @@ from asyncpg import UniqueViolationError
 from wakeful.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import add_signals
+from wakeful.store.postgres.transactions import savepoint
 from wakeful.store.postgres.usage import note_missed
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ async def insert_runs(
         return [as_stored[run.id] for run in runs if run.id in as_stored]
     rows = [run[:_DETAILS] for run in runs]
     try:
-        async with db.transaction():  # a savepoint is cheaper than a check of each run
+        async with savepoint(db):  # cheaper than a check of each run
             await db.execute(sql.INSERT_RUNS, rows, now_ms)
     except UniqueViolationError:
         inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, rows, now_ms)).split(","))

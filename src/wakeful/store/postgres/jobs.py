@@ -22,6 +22,7 @@ from wakeful.store.postgres.inheritance import AT_ONCE, write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.transactions import savepoint
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 from wakeful.store.sql.incidents import close_of_jobs
@@ -47,7 +48,7 @@ async def create_jobs(
     """Add jobs, all or none."""
     await hold_agents(db, now_ms, owners(jobs), agents)
     try:
-        async with db.transaction():  # a savepoint: the transaction continues after a conflict
+        async with savepoint(db):  # the transaction continues after a conflict
             await db.execute(sql.CREATE_JOBS, jobs)
     except UniqueViolationError as error:
         seen = set()

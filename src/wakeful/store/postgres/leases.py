@@ -96,11 +96,8 @@ async def start(
     ids = [run_id for run_id, _, _ in picked]
     rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later)
     events.started([row[0] for row in rows])
-    taken = [TakenRun(*row) for row in rows]
-    if later:
-        prefetched = set(later)
-        return [run._replace(slot="later") if run.id in prefetched else run for run in taken]
-    return taken
+    prefetched = frozenset(later)
+    return [TakenRun._make((*row, "later" if row[0] in prefetched else "free")) for row in rows]
 
 
 async def finish_and_take(
@@ -124,7 +121,7 @@ async def finish_and_take(
         rows = await db.fetch(
             START_NEXT, list(lanes), list(lanes.values()), names, versions, started_ms, worker
         )
-        taken = [TakenRun(*row)._replace(slot="previous") for row in rows]
+        taken = [TakenRun._make((*row, "previous")) for row in rows]
         events.started([run.id for run in taken])
         idle.difference_update(str(run.instance_id) for run in taken)
     await expose(db, events, now_ms, idle)
