@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _SMALLEST_PAGE: Final = 1000
+_prefetched: Final = partial(TakenRun, slot="later")
+_following: Final = partial(TakenRun, slot="previous")
 
 
 async def take(
@@ -97,7 +100,7 @@ async def start(
     rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later)
     events.started([row[0] for row in rows])
     prefetched = frozenset(later)
-    return [TakenRun._make((*row, "later" if row[0] in prefetched else "free")) for row in rows]
+    return [(_prefetched if row[0] in prefetched else TakenRun)(*row) for row in rows]
 
 
 async def finish_and_take(
@@ -121,7 +124,7 @@ async def finish_and_take(
         rows = await db.fetch(
             START_NEXT, list(lanes), list(lanes.values()), names, versions, started_ms, worker
         )
-        taken = [TakenRun._make((*row, "previous")) for row in rows]
+        taken = [_following(*row) for row in rows]
         events.started([run.id for run in taken])
         idle.difference_update(str(run.instance_id) for run in taken)
     await expose(db, events, now_ms, idle)
