@@ -69,9 +69,8 @@ def test_the_first_job_on_a_new_database_is_seen_to_run_in_dev_mode(tmp_path: Pa
 
 
 def test_uvloop_runs_webhooks_and_commands(tmp_path: Path):
-    settings = {"WAKEFUL_EVENT_LOOP": "uvloop", "WAKEFUL_COMMANDS": "*"}
     options = ("--dev", "--port", "0", "--db", str(tmp_path / "a.db"), "--json")
-    process = Machine(tmp_path).start("serve", *options, **settings)
+    process = Machine(tmp_path).start("serve", *options, WAKEFUL_EVENT_LOOP="uvloop", WAKEFUL_COMMANDS="*")
     try:
         machine = Machine(tmp_path, first_json(process)["url"])
         with webhook_receiver() as url:
