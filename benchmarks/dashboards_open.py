@@ -251,10 +251,8 @@ async def browse(url: str, key: str, number: int, pages: list[str]) -> None:
             path = "/workspaces/default/" + pages[index % len(pages)].format(index).strip(".")
             cookies = await sign_in(session, url, key)
             opened.append(Dashboard(session, url, path, cookies, random.Random(index)))
-        positions = [await each.open() for each in opened]
-        streams = [
-            asyncio.create_task(each.stay_open(after)) for each, after in zip(opened, positions, strict=True)
-        ]
+        # A page follows the events as soon as it is loaded.
+        streams = [asyncio.create_task(each.stay_open(await each.open())) for each in opened]
         regions = {each.path: each.regions for each in opened[: len(pages)]}
         print(json.dumps({"open": len(opened), "regions": regions}), flush=True)
         reading = asyncio.get_running_loop().run_in_executor
