@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.runtime import Context
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from wakeful.dashboard import charts, formats, icons
@@ -50,7 +50,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(formats.FILTERS)
+    made.filters.update(formats.FILTERS, with_code=with_code)
     made.globals.update(asset=asset_url, charts=charts, icons=icons, version=package_version())
     # A global, not an import of each template: a region is rendered without the rest of its template.
     made.globals["ui"] = made.get_template("macros.html").module
@@ -72,6 +72,19 @@ def render_page(page: Page | None, template: str, values: Mapping[str, Any], sta
     part = Markup('<template id="region-{}">{}</template>')
     parts = [part.format(name, Markup(_block(found, context, name))) for name in regions]
     return HTMLResponse(Markup("").join(parts), status, HEADERS)
+
+
+def with_code(text: str) -> Markup:
+    """Return a text in which parts between backquotes are code.
+
+    >>> with_code("set `a<b`, then `wakeful serve`")
+    Markup('set <code>a&lt;b</code>, then <code>wakeful serve</code>')
+    """
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one is not closed
+        return escape(text)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(each) if index % 2 else each for index, each in enumerate(parts))
 
 
 def _block(template: Template, context: Context, region: str) -> str:
