@@ -17,9 +17,16 @@ from wakeful import Wakeful
 from wakeful.engine.engine import EngineConfig
 from wakeful.launch.queue.connection import NatsConnection, NatsOptions
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
+from wakeful.policy import Backoff
 from wakeful.settings import Settings
 
 NewQueueApp = Callable[..., Wakeful]
+
+
+@pytest.fixture(autouse=True)
+def _connect_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only briefly between two attempts to connect."""
+    monkeypatch.setattr("wakeful.launch.queue.connection._BACKOFF", Backoff(base_ms=50, max_ms=50))
 
 
 @pytest.fixture
