@@ -10,7 +10,8 @@ the newest 3 of one job. **Pruning** deletes 10,000 finished runs, a thousand in
 history the oldest, without one those that just ended.
 
 The times are those of the store, without the engine, per run or per page, in the median of all transactions.
-The ratio is the time with history to that without.
+The ratio is the time with history to that without. **Storage** is how much the database grows per job and
+per past run, with indexes; a past run has no output.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import asyncio
 import hashlib
 import json
 import logging
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -64,23 +67,50 @@ def _plan(job: DueJob, now_ms: int) -> JobPlan:
     return JobPlan(job.id, now_ms + HOUR_MS, now_ms + HOUR_MS, job.run_count + 1, True, None, (run,))
 
 
-async def measure(url: str, jobs: int, runs: int) -> dict[str, float]:
-    """Return the microseconds of each way, with so many past runs."""
+class Storage(NamedTuple):
+    """Bytes in the database."""
+
+    store: str
+    per_job: float
+    per_run: float
+
+
+async def measure(url: str, jobs: int, runs: int) -> tuple[dict[str, float], Storage]:
+    """Return the microseconds of each way, with so many past runs, and the storage."""
     now_ms = time.time_ns() // 1_000_000
     store = store_at(url)
     await store.open()
+    empty = await database_size(url)
     rows = [sleeping_job(number, now_ms)._replace(next_ms=now_ms, wake_ms=now_ms) for number in range(jobs)]
     for start in range(0, jobs, BATCH):
         await store.create_jobs(rows[start : start + BATCH])
+    with_jobs = await database_size(url)
     if runs:
         await store.close()
         await add_past_runs(url, runs, jobs, now_ms - HOUR_MS)
         store = store_at(url)
         await store.open()
+    with_runs = await database_size(url)
+    storage = Storage(store.kind, (with_jobs - empty) / jobs, (with_runs - with_jobs) / max(1, runs))
     try:
-        return await _measure(store, [row.id for row in rows[:PAGES]], now_ms)
+        return await _measure(store, [row.id for row in rows[:PAGES]], now_ms), storage
     finally:
         await store.close()
+
+
+async def database_size(url: str) -> int:
+    """Return the bytes of a database."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
+            pages, size = db.execute("SELECT * FROM pragma_page_count, pragma_page_size").fetchone()
+            return int(pages) * int(size)
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval("SELECT pg_database_size(current_database())"))
+    finally:
+        await connection.close()
 
 
 async def _measure(store: Store, job_ids: list[str], now_ms: int) -> dict[str, float]:
@@ -116,13 +146,16 @@ async def _measure(store: Store, job_ids: list[str], now_ms: int) -> dict[str, f
     return {way: median(found) for way, found in times.items()}
 
 
-def compare(store: str, jobs: int, runs: int) -> list[Result]:
+def compare(store: str, jobs: int, runs: int) -> tuple[list[Result], Storage]:
     """Measure a store with history and without."""
     with fresh(store) as url:
-        without = asyncio.run(measure(url, jobs, 0))
+        without, _ = asyncio.run(measure(url, jobs, 0))
     with fresh(store) as url:
-        history = asyncio.run(measure(url, jobs, runs))
-    return [Result(store, way, runs, without[way], history[way], history[way] / without[way]) for way in WAYS]
+        history, storage = asyncio.run(measure(url, jobs, runs))
+    results = [
+        Result(store, way, runs, without[way], history[way], history[way] / without[way]) for way in WAYS
+    ]
+    return results, storage
 
 
 def main() -> None:
@@ -134,17 +167,22 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
-    results = [
-        result for store in arguments.store for result in compare(store, arguments.jobs, arguments.runs)
-    ]
+    measured = [compare(store, arguments.jobs, arguments.runs) for store in arguments.store]
+    results = [result for found, _ in measured for result in found]
     if arguments.json:
-        print(json.dumps([result._asdict() for result in results]))
+        found = {
+            "times": [result._asdict() for result in results],
+            "storage": [storage._asdict() for _, storage in measured],
+        }
+        print(json.dumps(found))
         return
     print(f"{'store':10}{'way':16}{'past runs':>12}{'without':>13}{'with':>13}{'ratio':>8}")
     for r in results:
         print(
             f"{r.store:10}{r.way:16}{r.past_runs:12}{r.without_us:10.1f} us{r.with_us:10.1f} us{r.ratio:8.2f}"
         )
+    for _, storage in measured:
+        print(f"{storage.store}: {storage.per_job:.0f} bytes per job, {storage.per_run:.0f} per past run")
 
 
 if __name__ == "__main__":
