@@ -36,6 +36,7 @@ from wakeful.api.http.app import create_app
 from wakeful.api.server import Listening, readiness
 from wakeful.api.startup_objects import exempt_startup_objects
 from wakeful.logs.setup import configure
+from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 
 TARGET_PERCENT: Final = 5.0
@@ -94,6 +95,8 @@ async def serve(url: str, runs_per_s: int) -> None:
             }
             for number in range(runs_per_s * _EVERY_S)
         )
+        # It is computed a minute after the first job is saved, with or without dashboards, and then kept.
+        await app.services.peaks.get(LOCAL, "default")
         http = Listening(create_app(app.services, ready=readiness(app)), Settings(port=0))
         async with http:
             key = await app.services.keys.first_key()

@@ -129,7 +129,9 @@ class WeekCache:
 
     def _compute_now(self, workspace: str) -> None:
         del self._timers[workspace]
-        if not self._closed:
+        kept = self._kept.get((workspace, None))
+        is_recent = kept is not None and self._age_ms(kept) < KEPT_MS  # a page needed it meanwhile
+        if not self._closed and not is_recent:
             self._compute((workspace, None)).add_done_callback(_log_failure)
 
     def _compute(self, key: _Key) -> asyncio.Task[ComputedWeek]:
