@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 CALLS = 10
 JOBS = 10
 WAKEFUL = [sys.executable, "-m", "wakeful"]
-EXTRAS = ("", "postgres", "mcp", "deliver", "nats", "celery", "kubernetes", "uvloop", "otel", "all", "dev")
+EXTRAS = ("", "postgres", "mcp", "deliver", "nats", "celery", "kubernetes", "otel", "all", "dev")
 
 
 def main() -> None:

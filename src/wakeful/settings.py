@@ -50,8 +50,6 @@ class Settings:
     port: int = 9253
     #: the processes of `serve`, which share its port; `auto` is read as the number of usable cores
     processes: int = 1
-    #: the event loop of `serve` and `worker`; uvloop is an extra
-    event_loop: Literal["asyncio", "uvloop"] = "asyncio"
     #: the engine's longest sleep
     tick_ms: int = 1_000
     lookahead_ms: int = 60_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from wakeful.api.processes.child import Child
 from wakeful.api.processes.messages import Message
 from wakeful.api.processes.supervisor import Supervisor
 from wakeful.api.service_manager import ServiceManager
-from wakeful.cli import event_loop, exit_codes
+from wakeful.cli import exit_codes
 from wakeful.cli.commands.serve import load_app
 from wakeful.cli.output import Output
 from wakeful.cli.serving import Prepared, ServeOptions, greet, serve_one
@@ -71,8 +72,7 @@ def _serve(out: Output, options: ServeOptions, removed: Mapping[str, str], child
     def prepared(done: Prepared) -> None:
         child.link.send(Message("prepared", values=done._asdict()))
 
-    main = serve_one(out, options, scheduler, child=child, prepared=prepared)
-    event_loop.run(options.settings, main)
+    asyncio.run(serve_one(out, options, scheduler, child=child, prepared=prepared))
     return exit_codes.OK
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.command_line import Machine, first_json, serving, webhook_receiver
+from tests.support.command_line import Machine, first_json, serving
 from tests.support.waiting import PATIENCE
 from wakeful.cli.dev_mode import NEW_DATABASE
 from wakeful.store.migrations import load
@@ -66,27 +65,6 @@ def test_the_first_job_on_a_new_database_is_seen_to_run_in_dev_mode(tmp_path: Pa
         assert process.stdout is not None
         printed = process.stdout.readline()
         assert re.search(r"^\d\d:\d\d:\d\d  hello  succeeded in \d+ m?s: good morning  ", printed), printed
-
-
-def test_uvloop_runs_webhooks_and_commands(tmp_path: Path):
-    options = ("--dev", "--port", "0", "--db", str(tmp_path / "a.db"), "--json")
-    process = Machine(tmp_path).start("serve", *options, WAKEFUL_EVENT_LOOP="uvloop", WAKEFUL_COMMANDS="*")
-    try:
-        machine = Machine(tmp_path, first_json(process)["url"])
-        with webhook_receiver() as url:
-            for name, target in (
-                ("posts", {"kind": "webhook", "url": url}),
-                ("prints", {"kind": "command", "argv": ["echo", "printed"]}),
-            ):
-                added = machine.wakeful("add", name, "--schedule", "@daily", "--target", json.dumps(target))
-                assert (added.code, added.err) == (0, "")
-                finished = machine.wakeful("run", name, "--wait", "--json").json
-                assert finished["state"] == "succeeded", finished
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.wait(PATIENCE) == 0, (tmp_path / "log").read_text()
 
 
 def test_only_a_new_database_in_dev_mode_gets_the_target_echo(tmp_path: Path):

@@ -7,18 +7,16 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.text import Text
 
-from wakeful.cli import event_loop, exit_codes
-from wakeful.cli.output import Output, log_instead
+from wakeful.cli.output import log_instead
 from wakeful.cli.session import Afterwards, Session, command
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs.redaction import add_secrets, secrets_of
@@ -97,7 +95,7 @@ def register(app: typer.Typer) -> None:
         wait_for_db: WaitForDb = None,
         log_level: LogLevel = None,
         log_format: LogFormat = None,
-    ) -> Afterwards:
+    ) -> Afterwards | None:
         """Run the scheduler and the HTTP API. WAKEFUL_… variables and wakeful.toml set the rest.
 
         The first start creates an admin key and stores it for this machine's CLI, unless WAKEFUL_ADMIN_KEY
@@ -117,7 +115,9 @@ def register(app: typer.Typer) -> None:
             return partial(serve_processes, s.out, options)
         scheduler = load_app(app_name, settings)
         protect_process()
-        return partial(_run, s.out, settings, lambda: serve_one(s.out, options, scheduler))
+        await serve_one(s.out, options, scheduler)
+        s.out.say(Text("stopped", "dim"))
+        return None
 
     @command(
         app,
@@ -163,7 +163,7 @@ def register(app: typer.Typer) -> None:
         ] = 10.0,
         log_level: LogLevel = None,
         log_format: LogFormat = None,
-    ) -> Afterwards | None:
+    ) -> None:
         """Run the scheduler without the HTTP API: one more replica on the same database.
 
         It serves /healthz, /readyz and /metrics on its own port, unless WAKEFUL_WORKER_HTTP is false. At
@@ -180,7 +180,7 @@ def register(app: typer.Typer) -> None:
         keep_log(settings)
         if nats:
             await _work_on_queue(s, settings, app_name, port, subject, concurrency, grace)
-            return None
+            return
         if port is not None:
             settings = replace(settings, worker_port=port)
         scheduler = load_app(app_name, settings, wait_for_db=WAIT_FOR_DB_S)
@@ -194,14 +194,8 @@ def register(app: typer.Typer) -> None:
             at = f"; health and metrics at {url}" if url else ""
             s.out.show({"db": db_name, "url": url, "pid": os.getpid()}, Text(f"working on {db_name}{at}"))
 
-        return partial(_run, s.out, settings, lambda: work(settings, scheduler, started=started))
-
-
-def _run(out: Output, settings: Settings, serve: Callable[[], Coroutine[Any, Any, None]]) -> int:
-    """Serve until a signal, in the event loop of the settings."""
-    event_loop.run(settings, serve())
-    out.say(Text("stopped", "dim"))
-    return exit_codes.OK
+        await work(settings, scheduler, started=started)
+        s.out.say(Text("stopped", "dim"))
 
 
 async def _work_on_queue(

@@ -12,7 +12,6 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "host": "The address to listen on.",
     "port": "The port; 0 picks a free one.",
     "processes": "The processes of the server, which share its port.",
-    "event_loop": "The event loop of the server: asyncio or uvloop.",
     "worker_port": "The port of workers, for health and metrics.",
     "worker_http": "Whether workers serve HTTP.",
     "tick_ms": "The engine's longest sleep.",
