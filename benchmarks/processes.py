@@ -12,7 +12,8 @@ Three loads, each from the due instant to the last outcome in the database:
 
 Every load is checked: each job has one run, each run one launch (by its idempotency key). The ratio is to one
 process. Server, clients, receiver and PostgreSQL share the machine: with N cores, the rates cannot grow N
-times. `WAKEFUL_BENCH_POSTGRES` names a PostgreSQL on another machine.
+times. The CPU time of the server and of PostgreSQL per run shows how many processes a core of the database
+serves. `WAKEFUL_BENCH_POSTGRES` names a PostgreSQL on another machine, whose CPU time is not known.
 """
 
 from __future__ import annotations
@@ -26,15 +27,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import asyncpg
 
+from benchmarks.bare.cpu_time import cpu_seconds
 from benchmarks.bare.databases import fresh
 from wakeful import Wakeful
 
@@ -68,6 +71,38 @@ class Row:
     runs: int
     per_second: float
     ratio: float
+    #: CPU time per run, in microseconds
+    server_us: float
+    database_us: float | None
+
+
+class Cpu:
+    """The CPU time of the server and of a database on this machine, since it was created."""
+
+    def __init__(self, server: int, database: int | None) -> None:
+        self._pids = server, database
+        self._before = self._now()
+
+    def _now(self) -> tuple[float, float | None]:
+        server, database = self._pids
+        return cpu_seconds(server), None if database is None else cpu_seconds(database)
+
+    def per_run_us(self, runs: int) -> tuple[float, float | None]:
+        """Return the microseconds per run of both."""
+        (server, database), (server_before, database_before) = self._now(), self._before
+        if database is None or database_before is None:
+            return (server - server_before) / runs * 1e6, None
+        return (server - server_before) / runs * 1e6, (database - database_before) / runs * 1e6
+
+
+async def postmaster(database: str) -> int | None:
+    """Return the process of a PostgreSQL on this machine."""
+    connection = await asyncpg.connect(database)
+    try:
+        file = Path(await connection.fetchval("SHOW data_directory")) / "postmaster.pid"
+        return int(file.read_text().splitlines()[0]) if file.exists() else None
+    finally:
+        await connection.close()
 
 
 class Receiver(asyncio.Protocol):
@@ -151,7 +186,7 @@ def server(folder: Path, database: str, processes: int) -> Iterator[dict[str, An
                 raise SystemExit("the server did not start")
             printed += line
         try:
-            yield json.loads(printed)
+            yield {**json.loads(printed), "pid": running.pid}
         finally:
             running.terminate()
 
@@ -196,16 +231,17 @@ async def finished(database: str, load: str, count: int) -> tuple[float, float, 
     return min(row[1] for row in rows), max(row[2] for row in rows), Counter(row[0] for row in rows)
 
 
-def storm(folder: Path, database: str, count: int) -> float:
+def storm(folder: Path, database: str, count: int, cpu: Callable[[], Cpu]) -> tuple[float, Cpu]:
     """Return the function runs per second."""
     due = asyncio.run(create(database, "storm", count, {"kind": "function", "name": "note"}, 2))
+    used = cpu()
     _, last, keys = asyncio.run(finished(database, "storm", count))
     launches = Counter(line for file in folder.glob("launches-*") for line in file.read_text().splitlines())
     check_once(keys, launches)
-    return count / (last - due)
+    return count / (last - due), used
 
 
-def webhooks(database: str, count: int) -> float:
+def webhooks(database: str, count: int, cpu: Callable[[], Cpu]) -> tuple[float, Cpu]:
     """Return the webhooks per second."""
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks.processes", "--receive"],
@@ -217,16 +253,18 @@ def webhooks(database: str, count: int) -> float:
         assert receiver.stdout is not None
         target = {"kind": "webhook", "url": f"http://127.0.0.1:{int(receiver.stdout.readline())}/hook"}
         due = asyncio.run(create(database, "webhook", count, target, 2))
+        used = cpu()
         _, last, keys = asyncio.run(finished(database, "webhook", count))
         receiver.stdin.close()
         check_once(keys, Counter(json.loads(receiver.stdout.readline())))
-    return count / (last - due)
+    return count / (last - due), used
 
 
-def claims(database: str, started: dict[str, Any], count: int) -> float:
+def claims(database: str, started: dict[str, Any], count: int, cpu: Callable[[], Cpu]) -> tuple[float, Cpu]:
     """Return the runs per second that are claimed and completed over HTTP, from the first claim on."""
     due = asyncio.run(create(database, "claim", count, {"kind": "pull"}, 1))
     time.sleep(max(0.0, due + 1 - time.time()))  # planned: the clients measure claims alone
+    used = cpu()
     key = Path(started["keyFile"]).read_text().strip()
     program = [sys.executable, "-m", "benchmarks.processes", "--claim", started["url"], key]
     clients = [
@@ -237,7 +275,7 @@ def claims(database: str, started: dict[str, Any], count: int) -> float:
     first, last, _ = asyncio.run(finished(database, "claim", count))
     assert len(claimed) == count, f"{len(claimed)} of {count} runs were claimed"
     assert set(claimed.values()) == {1}, "a run was claimed twice"
-    return count / (last - first)
+    return count / (last - first), used
 
 
 def check_once(runs: Counter[str], launches: Counter[str]) -> None:
@@ -255,14 +293,16 @@ def measure(processes: list[int], sizes: dict[str, int]) -> list[Row]:
         with tempfile.TemporaryDirectory(prefix="wakeful-bench-") as place, fresh("postgres") as database:
             folder = Path(place)
             with server(folder, database, count) as started:
+                cpu = partial(Cpu, started["pid"], asyncio.run(postmaster(database)))
                 for load, size in sizes.items():
                     if load == "storm":
-                        rate = storm(folder, database, size)
+                        rate, used = storm(folder, database, size, cpu)
                     elif load == "webhooks":
-                        rate = webhooks(database, size)
+                        rate, used = webhooks(database, size, cpu)
                     else:
-                        rate = claims(database, started, size)
-                    rows.append(Row(load, count, size, rate, rate / base.setdefault(load, rate)))
+                        rate, used = claims(database, started, size, cpu)
+                    ratio = rate / base.setdefault(load, rate)
+                    rows.append(Row(load, count, size, rate, ratio, *used.per_run_us(size)))
     return rows
 
 
@@ -288,9 +328,16 @@ def main() -> None:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
     print(f"{len(os.sched_getaffinity(0))} cores for everything; nothing was lost or doubled\n")
-    print(f"{'load':<10}{'processes':>10}{'runs':>8}{'per second':>12}{'ratio':>8}")
+    print(
+        f"{'load':<10}{'processes':>10}{'runs':>8}{'per second':>12}{'ratio':>8}"
+        f"{'server cpu':>13}{'database cpu':>15}"
+    )
     for row in sorted(rows, key=lambda row: list(sizes).index(row.load)):
-        print(f"{row.load:<10}{row.processes:>10}{row.runs:>8}{row.per_second:>12.0f}{row.ratio:>8.2f}")
+        database = "" if row.database_us is None else f"{row.database_us:>12.0f} us"
+        print(
+            f"{row.load:<10}{row.processes:>10}{row.runs:>8}{row.per_second:>12.0f}{row.ratio:>8.2f}"
+            f"{row.server_us:>10.0f} us{database}"
+        )
 
 
 if __name__ == "__main__":
