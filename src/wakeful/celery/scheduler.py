@@ -34,8 +34,8 @@ from wakeful.store.address import shown_address
 _CHECK_S: Final = 1.0
 _DEFAULT_GRACE_S: Final = 10.0
 
-#: that of Celery: its settings decide where beat logs
-log = get_logger("celery.beat")
+#: the log of Celery: its settings decide where beat logs
+beat_log = get_logger("celery.beat")
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]
@@ -54,7 +54,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         try:
             self._start_engine()
         except WakefulError as error:
-            log.critical("%s", error.message)
+            beat_log.critical("%s", error.message)
             raise SystemExit(1) from error
 
     def _start_engine(self) -> None:
