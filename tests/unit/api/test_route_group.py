@@ -51,6 +51,6 @@ def test_a_group_responds_as_its_routes(method: str, path: str) -> None:
 
 
 def test_a_group_under_a_root_path_matches() -> None:
-    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/root/pages/ada", "root_path": "/root"}
+    scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/base/pages/ada", "root_path": "/base"}
     match, child = RouteGroup("/pages/", PAGES).matches(scope)
     assert (match, child["path_params"]) == (Match.FULL, {"name": "ada"})

@@ -80,8 +80,8 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.state.ready = ready or _always
     app.state.connections = socket.Connections()
     problems.install(app)
-    # `/runs/claim` must come before `/runs/{run_id}`, which would match it too.
     others = _add_pages(app)
+    # `/runs/claim` must come before `/runs/{run_id}`, which would match it too.
     for part in (
         health,
         agents,

@@ -1,8 +1,8 @@
 """Statements that write many rows at once.
 
 `executemany` executes a statement once for each row: SQLite begins and ends it each time, and the thread
-releases the interpreter lock and waits for it again. One statement with many rows costs half the CPU time of
-that, and the event loop is not interrupted.
+releases the interpreter lock and waits for it again. One statement with many rows costs less CPU time, and
+the event loop is interrupted once.
 """
 
 from __future__ import annotations
