@@ -25,9 +25,10 @@ from wakeful.errors import InvalidArgument
 from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.argv import Command, read_command
-from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound, NotAllowed
+from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound
 from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.evidence_file import EVIDENCE_FILE, EvidenceFiles, read_file
+from wakeful.launch.not_allowed import NotAllowed
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
 from wakeful.launch.process import Processes, ProcessResult, ProcessSpec

@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from wakeful.errors import InvalidArgument
+from wakeful.launch.not_allowed import NotAllowed
 from wakeful.settings import PREFIX
 
 SETTING: Final = f"{PREFIX}COMMANDS"
 #: Allows every program.
 ALL: Final = "*"
-
-
-class NotAllowed(InvalidArgument):
-    """A program that the operator does not allow."""
 
 
 class CommandNotFound(InvalidArgument):
@@ -49,7 +46,7 @@ class CommandAllowlist:
 
     >>> CommandAllowlist(["rsync", "/opt/jobs/*"]).check("/usr/bin/rsync")
     Traceback (most recent call last):
-    wakeful.launch.command_allowlist.NotAllowed: '/usr/bin/rsync' is not an allowed command; the operator \
+    wakeful.launch.not_allowed.NotAllowed: '/usr/bin/rsync' is not an allowed command; the operator \
 allows commands by WAKEFUL_COMMANDS
     """
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.command_allowlist import NotAllowed
+from wakeful.launch.not_allowed import NotAllowed
 from wakeful.settings import PREFIX
 
 SETTING: Final = f"{PREFIX}COMMAND_ENV"
@@ -32,7 +32,7 @@ class EnvironmentAllowlist:
     >>> EnvironmentAllowlist(["JOB_*", "TO"]).check(["JOB_DATE", "TO"])
     >>> EnvironmentAllowlist(["JOB_*"]).check(["BASH_ENV"])
     Traceback (most recent call last):
-    wakeful.launch.command_allowlist.NotAllowed: env: a job cannot set 'BASH_ENV'; the operator allows \
+    wakeful.launch.not_allowed.NotAllowed: env: a job cannot set 'BASH_ENV'; the operator allows \
 JOB_*, and more by WAKEFUL_COMMAND_ENV
     """
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from wakeful import InvalidArgument
-from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound, NotAllowed
+from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound
+from wakeful.launch.not_allowed import NotAllowed
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from wakeful.launch.celery.results import TaskState, report_of
 from wakeful.launch.celery.target import Task, check_target, task_of
 from wakeful.launch.celery.task_allowlist import TaskAllowlist
 from wakeful.launch.celery.tracker import SHORTEST_S, Awaited, Tracker
-from wakeful.launch.command_allowlist import NotAllowed
+from wakeful.launch.not_allowed import NotAllowed
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded

@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.command_allowlist import NotAllowed
+from wakeful.launch.not_allowed import NotAllowed
 from wakeful.settings import PREFIX
 
 SETTING: Final = f"{PREFIX}CELERY_TASKS"
@@ -31,7 +31,7 @@ class TaskAllowlist:
     >>> TaskAllowlist(["shop.*"]).check("shop.reports.daily", None)
     >>> TaskAllowlist(["shop.*"]).check("admin.delete_all", None)
     Traceback (most recent call last):
-    wakeful.launch.command_allowlist.NotAllowed: 'admin.delete_all' is not an allowed task; the operator \
+    wakeful.launch.not_allowed.NotAllowed: 'admin.delete_all' is not an allowed task; the operator \
 allows tasks by WAKEFUL_CELERY_TASKS
     """
 

@@ -10,7 +10,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.launch.celery.app_source import load_app
 from wakeful.launch.celery.client import CeleryClient
 from wakeful.launch.celery.task_allowlist import TaskAllowlist
-from wakeful.launch.command_allowlist import NotAllowed
+from wakeful.launch.not_allowed import NotAllowed
 from wakeful.settings import Settings
 
 REGISTERED = frozenset({"shop.report", "celery.backend_cleanup"})
