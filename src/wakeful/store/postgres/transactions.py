@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import asyncpg
@@ -19,12 +19,11 @@ _BEGIN: Final = "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan"
 @asynccontextmanager
 async def transaction(db: Db) -> AsyncIterator[None]:
     """Begin a transaction, and commit it at the end; an exception rolls it back."""
-    await db.execute(_BEGIN)
     try:
+        await db.execute(_BEGIN)
         yield
     except BaseException:
-        if db.is_in_transaction():
-            await db.execute("ROLLBACK")
+        await _undo(db, "ROLLBACK")  # also if BEGIN was cancelled: the server may have executed it
         raise
     if await db.execute("COMMIT") != "COMMIT":  # the server rolls back a transaction that had an error
         raise asyncpg.InterfaceError("the transaction was rolled back: an error in it was ignored")
@@ -37,7 +36,13 @@ async def savepoint(db: Db) -> AsyncIterator[None]:
     try:
         yield
     except BaseException:
-        if db.is_in_transaction():
-            await db.execute("ROLLBACK TO SAVEPOINT tried")
+        await _undo(db, "ROLLBACK TO SAVEPOINT tried")
         raise
     await db.execute("RELEASE SAVEPOINT tried")
+
+
+async def _undo(db: Db, statement: str) -> None:
+    """Roll back after an exception. If that fails too, the connection is broken: the pool closes it."""
+    if not db.is_closed():
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await db.execute(statement)
