@@ -235,21 +235,28 @@ def _launches(run: Run, rules: Rules, steps: list[Step], launches: list[Launched
 
 
 def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], records: Records) -> None:
-    """Each attempt but the last has a record, and there are no more than allowed."""
+    """Each attempt but the last has a record, and there are no more than allowed.
+
+    Attempts that a worker released do not count, nor prefetched ones whose worker died before it recorded
+    their start.
+    """
     tried: dict[str, list[int]] = defaultdict(list)
-    released: dict[str, int] = defaultdict(int)
+    uncounted: dict[str, int] = defaultdict(int)
+    unstarted = {(step.run_id, step.attempt) for step in records.steps if step.unstarted}
     for attempt in records.attempts:
         tried[attempt.run_id].append(attempt.attempt)
         if attempt.error == "released":
-            released[attempt.run_id] += 1
+            uncounted[attempt.run_id] += 1
             found.released += 1
+        elif _died(attempt.error) and (attempt.run_id, attempt.attempt) in unstarted:
+            uncounted[attempt.run_id] += 1
     for run in records.runs:
         what = f"{names.get(run.job_id or '')} {_short(run)}"
         # A run cancelled between two attempts never started the next.
         want = list(range(1, run.attempt + (run.state == "cancelled" and run.attempt in tried[run.id])))
         if tried[run.id] != want:
             found.others.append(f"{what} has the attempt {run.attempt}, and before it {tried[run.id]}")
-        most = rules.get(run.job_id or "", Rules()).max_attempts + released[run.id]
+        most = rules.get(run.job_id or "", Rules()).max_attempts + uncounted[run.id]
         if run.attempt > most:
             found.others.append(f"{what} had {run.attempt} attempts of {most}")
 
@@ -288,6 +295,11 @@ def _turns(
             latest[run.job_id] = run
 
 
+def _died(error: str | None) -> bool:
+    """Return whether an attempt ended because its worker was dead."""
+    return (error or "").endswith("died")
+
+
 # --- rescues -------------------------------------------------------------------------------------------
 
 
@@ -304,7 +316,7 @@ def _rescues(found: Findings, names: dict[str, str], records: Records, lease_ms:
     failed = [run for run in records.runs if run.state == "failed"]
     ends += [(run.id, run.worker, run.finished_ms, run.error) for run in failed]
     for run_id, worker, at_ms, error in ends:
-        if at_ms is None or not (error or "").endswith("died"):
+        if at_ms is None or not _died(error):
             continue
         found.rescues += 1
         its = beats[worker or ""]

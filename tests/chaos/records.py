@@ -15,7 +15,8 @@ _WATCH = """
 CREATE TABLE public.steps (
     seq bigserial PRIMARY KEY, xid xid8 DEFAULT pg_current_xact_id(),
     at timestamptz DEFAULT clock_timestamp(),
-    run_id uuid, was text, state text, attempt integer, worker text, due_at timestamptz
+    run_id uuid, was text, state text, attempt integer, worker text, due_at timestamptz,
+    unstarted boolean NOT NULL DEFAULT false
 );
 CREATE TABLE public.beats (
     worker text, beat_at timestamptz, at timestamptz DEFAULT clock_timestamp()
@@ -25,9 +26,9 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         INSERT INTO public.steps (run_id, was, attempt) VALUES (OLD.id, OLD.state, OLD.attempt);
     ELSE
-        INSERT INTO public.steps (run_id, was, state, attempt, worker, due_at)
+        INSERT INTO public.steps (run_id, was, state, attempt, worker, due_at, unstarted)
         VALUES (NEW.id, CASE TG_OP WHEN 'UPDATE' THEN OLD.state END, NEW.state, NEW.attempt, NEW.worker,
-            NEW.due_at);
+            NEW.due_at, TG_OP = 'UPDATE' AND OLD.state = 'running' AND OLD.started_at IS NULL);
     END IF;
     RETURN NULL;
 END $$;
@@ -78,6 +79,8 @@ class Step:
     attempt: int
     worker: str | None
     due_ms: int | None
+    #: whether the run was running without a recorded start: it was prefetched
+    unstarted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,8 @@ _RUNS = f"""
         idempotency_key, error
     FROM runs ORDER BY scheduled_at, id"""
 _STEPS = f"""
-    SELECT seq, xid::text::bigint, {_us("at")}, run_id::text, was, state, attempt, worker, {_ms("due_at")}
+    SELECT seq, xid::text::bigint, {_us("at")}, run_id::text, was, state, attempt, worker, {_ms("due_at")},
+        unstarted
     FROM steps ORDER BY seq"""
 _ATTEMPTS = f"""
     SELECT run_id::text, attempt, worker, {_ms("finished_at")}, error

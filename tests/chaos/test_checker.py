@@ -129,6 +129,13 @@ def _side_by_side(told: Story) -> None:
     told.launches.append(_launch(1, "v", 2050, "cut", 2090, tick=2))
 
 
+def _worker_died(told: Story) -> None:
+    """Change the first attempt: its worker died, and its job allows one attempt."""
+    told.life.rules = replace(told.life.rules, max_attempts=1)
+    told.launches[0].end = None
+    told.records.attempts[0] = replace(told.records.attempts[0], error="its worker w died")
+
+
 BREAKS: dict[Callable[[Story], None], str] = {
     _doubled: "has another record",
     _lost: "has no record",
@@ -144,11 +151,19 @@ BREAKS: dict[Callable[[Story], None], str] = {
     _vanished: "was recorded and vanished",
     _hardly_late: "though only 100 ms late",
     _side_by_side: "ran beside",
+    _worker_died: "had 2 attempts of 1",
 }
 
 
 def test_valid_records_have_no_violations() -> None:
     assert story().complaints() == []
+
+
+def test_a_prefetched_attempt_whose_start_was_not_recorded_does_not_count() -> None:
+    told = story()
+    _worker_died(told)
+    told.records.steps[1] = replace(told.records.steps[1], unstarted=True)
+    assert told.complaints() == []
 
 
 @pytest.mark.parametrize("breaks", BREAKS, ids=lambda breaks: breaks.__name__.strip("_"))
