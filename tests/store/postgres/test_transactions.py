@@ -23,7 +23,8 @@ async def test_a_call_cancelled_at_any_moment_leaves_no_transaction_open(store: 
         call = asyncio.create_task(given_job(store, name=f"job-{iterations}"))
         for _ in range(iterations):
             await asyncio.sleep(0)
-        time.sleep(0.01)  # the server executes what was sent, and this process does not read the response
+        # The server executes what was sent, and this process does not read the response.
+        time.sleep(0.01)  # noqa: ASYNC251
         call.cancel()
         with suppress(asyncio.CancelledError):
             await call
