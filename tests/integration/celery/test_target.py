@@ -5,14 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from celery import Celery, _state
 
 from tests.integration.celery.conftest import celery_app, celery_check, lines
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.celery_worker import CeleryWorker
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually, in_state, over
-from wakeful import CeleryTask, InvalidArgument
+from wakeful import CeleryTask, InvalidArgument, Run, Wakeful
 from wakeful.settings import Settings
+
+
+async def _held(app: Wakeful, journal: Path) -> Run:
+    """Return a run of the new job `long` whose task has started; it ends when `journal.go` exists."""
+    await app.jobs.create("long", schedule=SELDOM, target=CeleryTask("tests.hold", args=[str(journal)]))
+    run = await app.jobs.run("long")
+    await eventually(lambda: lines(journal))
+    return run
 
 
 async def test_the_result_of_a_task_is_the_output_of_its_run(
@@ -69,11 +78,7 @@ async def test_a_stopped_run_terminates_its_task(
 ):
     app_of_celery = celery_app(shared_redis)
     async with new_app(celery=app_of_celery) as app:
-        journal = tmp_path / "journal"
-        target = CeleryTask("tests.hold", args=[str(journal)])
-        await app.jobs.create("long", schedule=SELDOM, target=target)
-        run = await app.jobs.run("long")
-        await eventually(lambda: lines(journal))
+        run = await _held(app, tmp_path / "journal")
         await app.runs.stop(run.id)
         assert (await over(app, run.id)).state == "cancelled"
         task_id = f"{run.idempotency_key}-1"
@@ -112,10 +117,7 @@ async def test_a_task_that_someone_else_revokes_fails_clearly(
 ):
     app_of_celery = celery_app(shared_redis)
     async with new_app(celery=app_of_celery) as app:
-        journal = tmp_path / "journal"
-        await app.jobs.create("long", schedule=SELDOM, target=CeleryTask("tests.hold", args=[str(journal)]))
-        run = await app.jobs.run("long")
-        await eventually(lambda: lines(journal))
+        run = await _held(app, tmp_path / "journal")
         app_of_celery.control.revoke(f"{run.idempotency_key}-1", terminate=True)
         ended = await over(app, run.id)
         assert (ended.state, ended.reason, ended.attempt) == ("failed", "revoked", 1)
@@ -155,9 +157,7 @@ async def test_the_result_of_a_task_is_found_after_its_sender_has_died(
 ):
     journal = tmp_path / "journal"
     async with new_app(celery=celery_app(shared_redis)) as first:
-        await first.jobs.create("long", schedule=SELDOM, target=CeleryTask("tests.hold", args=[str(journal)]))
-        run = await first.jobs.run("long")
-        await eventually(lambda: lines(journal))
+        run = await _held(first, journal)
         await in_state(first, run.id, "running")
     (tmp_path / "journal.go").touch()
     async with new_app(celery=celery_app(shared_redis)) as second:
@@ -173,10 +173,7 @@ async def test_a_run_that_is_replaced_terminates_its_task(
     app_of_celery = celery_app(shared_redis)
     async with new_app(celery=app_of_celery) as app:
         journal = tmp_path / "journal"
-        target = CeleryTask("tests.hold", args=[str(journal)])
-        await app.jobs.create("long", schedule=SELDOM, target=target)
-        first = await app.jobs.run("long")
-        await eventually(lambda: lines(journal))
+        first = await _held(app, journal)
         second = await app.jobs.run("long", overlap_policy="replace")
         assert (await over(app, first.id)).state == "cancelled"
         task_id = f"{first.idempotency_key}-1"
@@ -208,9 +205,19 @@ async def test_only_tasks_that_the_operator_allows_are_saved_and_launched(
             check = await celery_check(app)
             assert check["state"] == "error"
             assert check["message"].startswith("1 celery target cannot be launched: default/refused (")
-        async with new_app(settings=_settings(shared_redis)) as app:
+
+
+@on_one_store
+async def test_an_app_known_by_its_broker_does_not_have_the_tasks_of_other_apps_in_the_process(
+    new_app: NewApp, shared_redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+):
+    # Celery registers a task in all apps of the process; the patch ends this after the test.
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
+    Celery("other", set_as_current=False).task(name="tests.fail")(lines)
+    async with new_app(settings=_settings(shared_redis)) as app:
+        for task in ("tests.fail", "tests.add"):
             with pytest.raises(InvalidArgument, match="its tasks are not known"):
-                await app.jobs.create("fail", schedule=SELDOM, target=fail)
+                await app.jobs.create("refused", schedule=SELDOM, target=CeleryTask(task))
 
 
 @on_one_store
@@ -222,7 +229,7 @@ async def test_the_doctor_and_the_test_of_a_target_name_the_broker_and_whether_a
         assert tested["ok"]
         assert str(tested["message"]).endswith(" is connected; a worker answers; a test sends no task")
         check = await celery_check(app)
-        assert (check["state"], check["message"].rpartition("; ")[2]) == ("ok", "0 celery targets")
+        assert (check["state"], check["message"].rpartition("; ")[2]) == ("ok", "no celery targets")
     async with new_app(celery=celery_app(shared_redis, results=False)) as app:
         check = await celery_check(app)
         assert check["state"] == "warning"

@@ -6,7 +6,7 @@ connection that follows all of them, and results that arrive while it is down wo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from wakeful.launch.celery.results import TaskState
@@ -44,9 +44,13 @@ class CeleryHealth(NamedTuple):
 
 
 class CeleryClient:
-    """Sends tasks, reads their states, and revokes them."""
+    """Sends tasks, reads their states, and revokes them.
 
-    def __init__(self, app: Any, *, terminate: bool) -> None:
+    `has_code`: the tasks of the app are registered in this process. If not, they are sent by their names
+    only: Celery also registers the tasks of all other apps of the process, which have nothing to do with it.
+    """
+
+    def __init__(self, app: Any, *, terminate: bool, has_code: bool = True) -> None:
         from celery.backends.base import BaseKeyValueStoreBackend, DisabledBackend
         from celery.backends.rpc import RPCBackend
 
@@ -56,8 +60,9 @@ class CeleryClient:
         #: whether results can be read by any process. Those of `rpc://` reach only the sender
         self.has_results = not isinstance(backend, DisabledBackend | RPCBackend)
         self._reads_many = isinstance(backend, BaseKeyValueStoreBackend)
+        self._tasks: Mapping[str, Any] = app.tasks if has_code else {}
         #: the names of the tasks that the code of the app registers
-        self.registered = frozenset(str(name) for name in app.tasks)
+        self.registered = frozenset(str(name) for name in self._tasks)
 
     def send(self, task: Task) -> Sent:
         """Send a task, unless it was sent before. Raises what the broker or the task raises."""
@@ -67,7 +72,7 @@ class CeleryClient:
         if awaits_result and task.earlier_id is not None and not task.taken_over:
             self._withdraw(task.earlier_id)
         self._without_subscription()
-        registered = self._app.tasks.get(task.name)
+        registered = self._tasks.get(task.name)
         options = {**task.options, "task_id": task.id, "retry": False}
         if registered is not None:
             registered.apply_async(task.args, task.kwargs, **options)
@@ -112,7 +117,7 @@ class CeleryClient:
         asked = task.options.get("ignore_result")
         if asked is not None:
             return bool(asked)
-        registered = self._app.tasks.get(task.name)
+        registered = self._tasks.get(task.name)
         if registered is not None:
             return bool(registered.ignore_result)
         return bool(self._app.conf.task_ignore_result)

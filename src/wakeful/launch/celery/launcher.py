@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from wakeful.capabilities import CELERY
 from wakeful.document import work_from_text
@@ -49,7 +48,7 @@ log = get_logger("wakeful.celery")
 
 
 class CeleryLauncher:
-    """Sends runs as tasks of a Celery app. `load` returns the app; None: this process has none."""
+    """Sends runs as tasks of a Celery app. `connect` loads the app; None: this process has none."""
 
     kind = "celery"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
@@ -57,15 +56,13 @@ class CeleryLauncher:
     def __init__(
         self,
         store: Store,
-        load: Callable[[], Any] | None,
+        connect: Callable[[], CeleryClient] | None,
         *,
-        terminate: bool = True,
         allowlist: TaskAllowlist | None = None,
         record: RecordMessage = not_recorded,
     ) -> None:
         self._store = store
-        self._load = load
-        self._terminate = terminate
+        self._connect = connect
         self._record = record
         self._allowlist = allowlist or TaskAllowlist((), trusted=True)
         #: set by the services of the process
@@ -83,7 +80,7 @@ class CeleryLauncher:
 
     def capabilities(self) -> Mapping[str, int]:
         """Return that this process has a Celery app, if it has one."""
-        return {} if self._load is None else {CELERY: 0}
+        return {} if self._connect is None else {CELERY: 0}
 
     async def examine(self) -> CeleryHealth | None:
         """Return the state of the app; None: this process has none. Raises Unavailable with the cause."""
@@ -96,16 +93,12 @@ class CeleryLauncher:
 
     async def open(self) -> None:
         """Load the app, and read results from now on. Nothing is done if this process has no app."""
-        if self._load is None:
+        if self._connect is None:
             return
         self._senders = ThreadPoolExecutor(_SENDERS, thread_name_prefix="wakeful-celery-send")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="wakeful-celery-read")
-        load, loop = self._load, asyncio.get_running_loop()
-
-        def connect() -> CeleryClient:
-            return CeleryClient(load(), terminate=self._terminate)
-
-        self._client = await loop.run_in_executor(self._reader, connect)
+        loop = asyncio.get_running_loop()
+        self._client = await loop.run_in_executor(self._reader, self._connect)
         self._added = asyncio.Event()
         if self._client.has_results:
             self._watching = loop.create_task(self._watch(self._client), name="wakeful-celery-results")
@@ -316,19 +309,17 @@ def celery_launcher(
 
     `record` counts the tasks that are sent.
     """
-    load: Callable[[], Any] | None = None
-    if app is not None:
-        load = partial(_same, app)
-    elif is_configured(settings):
-        load = partial(load_app, settings)
+
+    def connect() -> CeleryClient:
+        return CeleryClient(
+            load_app(settings) if app is None else app,
+            terminate=settings.celery_terminate,
+            has_code=app is not None or settings.celery_app is not None,
+        )
+
     allowlist = TaskAllowlist(settings.celery_tasks, trusted=app is not None)
-    return CeleryLauncher(
-        store, load, terminate=settings.celery_terminate, allowlist=allowlist, record=record
-    )
-
-
-def _same(app: object) -> object:
-    return app
+    known = app is not None or is_configured(settings)
+    return CeleryLauncher(store, connect if known else None, allowlist=allowlist, record=record)
 
 
 def _unavailable(why: str) -> Failed:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wakeful.plural import plural
-from wakeful.service.admin.diagnosis import Check, listed
+from wakeful.service.admin.diagnosis import Check, check_targets
 
 
 def check_nats(server: str, error: str) -> Check:
@@ -42,14 +41,10 @@ def check_celery(
 
     `number` targets were read, of which `broken` cannot be launched; `more`: there are others.
     """
-    if broken:
-        names = listed([f"{name} ({why})" for name, why in broken])
-        return Check(
-            "celery",
-            "error",
-            f"{plural(len(broken), 'celery target')} cannot be launched: {names}",
-            "correct the names of the tasks, or allow them by WAKEFUL_CELERY_TASKS",
-        )
+    action = "correct the names of the tasks, or allow them by WAKEFUL_CELERY_TASKS"
+    targets = check_targets("celery", number, broken, more, action)
+    if targets.state != "ok":
+        return targets
     if not has_worker:
         return Check(
             "celery",
@@ -64,5 +59,4 @@ def check_celery(
             f"connected to {broker}; the app keeps no results, so runs succeed when their task is sent",
             "set a result backend that several processes can read, such as Redis",
         )
-    targets = f"{'at least ' if more else ''}{plural(number, 'celery target')}"
-    return Check("celery", "ok", f"connected to {broker}; a worker answers; {targets}")
+    return Check("celery", "ok", f"connected to {broker}; a worker answers; {targets.message}")

@@ -317,30 +317,35 @@ def check_channels(names: Sequence[str], installed: bool, counts: Sequence[tuple
     return Check("channels", "ok", message)
 
 
-def check_chat(
-    number: int, broken: Sequence[tuple[str, str]], more: bool, unbound: Sequence[str] = ()
+def check_targets(
+    kind: str, number: int, broken: Sequence[tuple[str, str]], more: bool, action: str
 ) -> Check:
-    """Check chat targets: how many there are, those that cannot be launched and why.
+    """Check the targets of a kind: how many there are, those that cannot be launched and why.
 
-    `more`: there are jobs that were not read. `unbound`: API keys that may be sent to any host.
+    `more`: there are jobs that were not read. `action`: what to do about those that cannot be launched.
     """
     if broken:
         found = listed([f"{name} ({why})" for name, why in broken])
-        return Check(
-            "chat",
-            "error",
-            f"{plural(len(broken), 'chat target')} cannot be launched: {found}",
-            "set WAKEFUL_CHAT_KEY_… and WAKEFUL_CHAT_HOSTS_… on every replica, or correct the target",
-        )
-    if unbound:
+        message = f"{plural(len(broken), f'{kind} target')} cannot be launched: {found}"
+        return Check(kind, "error", message, action)
+    counted = plural(number, f"{kind} target") if number else f"no {kind} targets"
+    return Check(kind, "ok", f"at least {counted}" if more else counted)
+
+
+def check_chat(
+    number: int, broken: Sequence[tuple[str, str]], more: bool, unbound: Sequence[str] = ()
+) -> Check:
+    """Check chat targets. `unbound`: API keys that may be sent to any host."""
+    action = "set WAKEFUL_CHAT_KEY_… and WAKEFUL_CHAT_HOSTS_… on every replica, or correct the target"
+    check = check_targets("chat", number, broken, more, action)
+    if check.state == "ok" and unbound:
         return Check(
             "chat",
             "warning",
             f"jobs may send these API keys to any host: {listed(unbound)}",
             "list the hosts of each key in WAKEFUL_CHAT_HOSTS_…",
         )
-    read = "at least " if more else ""
-    return Check("chat", "ok", f"{read}{plural(number, 'chat target')}" if number else "no chat targets")
+    return check
 
 
 def check_disk(size: int, free: int | None, total: int | None) -> Check:
