@@ -18,7 +18,7 @@ REFUSED = "the server responded with a status of 4"
 async def opened(tab: Tab, *parts: str) -> Any:
     """Open a form and return its page when the form is ready."""
     await tab.open(*parts)
-    await tab.page.wait_for_selector("form[data-ready]")
+    await tab.page.wait_for_selector("form[data-loaded]")
     return tab.page
 
 

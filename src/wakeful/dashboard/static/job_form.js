@@ -18,18 +18,18 @@ export default function jobForm(form) {
   const preview = new SchedulePreview(form.querySelector("[data-preview]"), take);
   let revision = form.dataset.revision;
   let saved = false;
-  const initial = values({ quiet: true });
+  const initial = values({ quiet: true, from: fieldsOf(asRendered(form)) });
 
   let known = null;
   const agents = async () => (known ??= (await get(path("agents"))).agents);
   const agent = () => fields.get("agentId").querySelector("input").value.trim() || "default";
 
   // The JSON texts of all fields. A field that cannot be read gets its error, and the result is null.
-  function values({ quiet = false, names = [...fields.keys()] } = {}) {
+  function values({ quiet = false, names = [...fields.keys()], from = fields } = {}) {
     const found = new Map();
     let broken = null;
     for (const name of names) {
-      const holder = fields.get(name);
+      const holder = from.get(name);
       if (name === "agentId" || !holder) continue;
       try {
         found.set(name, read(holder));
@@ -261,7 +261,13 @@ export default function jobForm(form) {
   for (const [name, value] of Object.entries(JSON.parse(form.dataset.suggested || "{}"))) take(name, value);
   refreshPreview();
   refreshState();
-  form.dataset.ready = "";
+}
+
+// The form without what was typed before this module was loaded.
+function asRendered(form) {
+  const made = form.cloneNode(true);
+  made.reset();
+  return made;
 }
 
 // Show the secret of a new webhook. It is not shown again.
