@@ -257,6 +257,7 @@ export async function refreshRegions(regions, { all = false } = {}) {
 
 // A list with data-hold does not move while it is read: its rows change, and a button offers the new ones.
 function put(region, part, all) {
+  const focused = document.activeElement;
   if ("hold" in region.dataset && !all && region.querySelector("[data-key]")) {
     morphKeyed(region, part);
     offer(region, newKeys(region, part));
@@ -264,6 +265,8 @@ function put(region, part, all) {
     region.querySelector(":scope > .new-items")?.remove();
     morphChildren(region, part);
   }
+  // An element that was moved has lost the focus.
+  if (region.contains(focused) && focused !== document.activeElement) focused.focus({ preventScroll: true });
   region.dispatchEvent(new CustomEvent("wakeful:replaced", { bubbles: true }));
   lookAgain(region);
 }

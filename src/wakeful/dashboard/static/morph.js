@@ -1,8 +1,8 @@
 // Change a part of the page to what the server rendered now, and keep the elements that stay the same: so focus,
 // selection, scroll positions and what a person typed or opened are not lost.
 
-// Rows with data-key, and elements with an id, are matched by it; others by their position.
-const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id || null : null);
+// Rows with data-key, and elements with an id, are matched by it; others by their name, first class and order.
+const keyOf = (node) => (isElement(node) ? node.dataset.key || node.id || null : null);
 
 // What the server rendered for an element with a module.
 const rendered = new WeakMap();
@@ -12,18 +12,23 @@ export const remember = (element) => rendered.set(element, element.outerHTML);
 const OWN = new Set(["open", "data-loaded", "aria-busy"]);
 
 export function morphChildren(target, source) {
+  const all = [...source.childNodes];
+  const keys = new Set(all.map(keyOf));
   const keyed = new Map();
-  for (const node of target.childNodes) if (keyOf(node)) keyed.set(keyOf(node), node);
+  for (const node of [...target.childNodes]) {
+    const key = keyOf(node);
+    // What is gone is removed first: the others need not move, and an element that moves loses the focus.
+    if (key && keys.has(key)) keyed.set(key, node);
+    else if (key) node.remove();
+  }
   let current = target.firstChild;
-  for (const wanted of [...source.childNodes]) {
-    // A page has white space before a region that the region alone does not have: it must not shift the elements.
-    while (current && wanted.nodeType === Node.ELEMENT_NODE && isBlank(current)) {
-      const next = current.nextSibling;
-      current.remove();
-      current = next;
-    }
+  for (const [index, wanted] of all.entries()) {
+    // Text has nothing to keep, and a page has white space that a region alone does not have: it must not shift
+    // the elements.
+    if (isElement(wanted)) current = removeUntil(current, isElement);
     const key = keyOf(wanted);
-    const found = key ? keyed.get(key) : current && !keyOf(current) ? current : null;
+    if (!key && isGone(current, all, index)) current = removeUntil(current, (node) => isSame(node, wanted));
+    const found = key ? keyed.get(key) : current;
     if (found && isSame(found, wanted)) {
       keyed.delete(key);
       if (found === current) current = current.nextSibling;
@@ -33,11 +38,27 @@ export function morphChildren(target, source) {
       target.insertBefore(document.importNode(wanted, true), current);
     }
   }
-  while (current) {
-    const next = current.nextSibling;
-    current.remove();
-    current = next;
+  removeUntil(current, () => false);
+}
+
+// Remove a node and those after it, until one is wanted; return that one.
+function removeUntil(node, isWanted) {
+  while (node && !isWanted(node)) {
+    const next = node.nextSibling;
+    node.remove();
+    node = next;
   }
+  return node;
+}
+
+// Whether an element is not wanted any more, but one after it is wanted now.
+function isGone(current, all, index) {
+  if (!current || !isElement(current) || keyOf(current)) return false;
+  if (all.slice(index).some((wanted) => isSame(current, wanted))) return false;
+  for (let node = current.nextSibling; node && !keyOf(node); node = node.nextSibling) {
+    if (isSame(node, all[index])) return true;
+  }
+  return false;
 }
 
 // Change the elements with a key in both; do not add, remove or move any.
@@ -55,16 +76,18 @@ export function newKeys(target, source) {
   return [...source.querySelectorAll("[data-key]")].filter((node) => !known.has(node.dataset.key)).length;
 }
 
-function isBlank(node) {
-  return node.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+function isElement(node) {
+  return node.nodeType === Node.ELEMENT_NODE;
 }
 
+// The first class says what an element is, the others how it looks now.
 function isSame(a, b) {
-  return a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+  if (a.nodeType !== b.nodeType || a.nodeName !== b.nodeName || keyOf(a) !== keyOf(b)) return false;
+  return Boolean(keyOf(a)) || !isElement(a) || a.classList.item(0) === b.classList.item(0);
 }
 
 function morph(target, source) {
-  if (target.nodeType !== Node.ELEMENT_NODE) {
+  if (!isElement(target)) {
     if (target.nodeValue !== source.nodeValue) target.nodeValue = source.nodeValue;
     return;
   }
