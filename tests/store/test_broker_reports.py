@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ import pytest
 from tests.support.factories import MINUTE, NOW, alone, ended, held, job, look, plan_of, tick, ticks_of
 from tests.support.services import run_service
 from wakeful.consequences import consequences
-from wakeful.errors import Unavailable
+from wakeful.errors import Unavailable, Unstorable
+from wakeful.ids import new_id
 from wakeful.launch.broker import Report, ReportStatus
-from wakeful.outcome import take_over
+from wakeful.outcome import Finished, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
@@ -20,8 +23,8 @@ QUEUE = '{"target":{"kind":"queue","subject":"reports"}}'
 
 
 async def _held(store: Store, work: str = QUEUE) -> RunView:
-    """Return a run that is running under the worker w1."""
-    row = job(work=work, policy="{}")
+    """Return a run of a new job that is running under the worker w1."""
+    row = job(name=new_id(NOW), work=work, policy="{}")
     await store.create_jobs([row])
     await store.plan(NOW, 10, lambda due: plan_of(due, held(tick(due), "w1")))
     (run,) = await ticks_of(store, row)
@@ -109,3 +112,77 @@ async def test_a_report_during_a_takeover_is_applied_later(store: Store) -> None
     await store.take(NOW + MINUTE, "w2", {"cron": 1})
     assert (await reports.apply("queue", _report(run, "succeeded"))).applied
     assert (await look(store, run)).state == "succeeded"
+
+
+def _count_writes(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the size of each batch that is written."""
+    sizes: list[int] = []
+    write: Callable[..., Awaitable[set[str]]] = store.complete_runs
+
+    async def counted(holder: str | None, finished: Sequence[Finished], *args: Any) -> set[str]:
+        sizes.append(len(finished))
+        return await write(holder, finished, *args)
+
+    monkeypatch.setattr(store, "complete_runs", counted)
+    return sizes
+
+
+async def test_reports_that_arrive_together_are_written_in_one_transaction(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [await _awaiting(store) for _ in range(5)]
+    held_run, stopped, reports = await _held(store), await _awaiting(store), _reports(store)
+    await store.cancel_run(stopped.id, NOW, "stopped", running=True)
+    sizes = _count_writes(store, monkeypatch)
+    results = await asyncio.gather(
+        *[reports.apply("queue", _report(run, "succeeded", output=run.id)) for run in runs],
+        reports.apply("queue", _report(runs[0], "failed", error="the same run again")),
+        reports.apply("queue", _report(runs[1], "succeeded", attempt=2)),
+        reports.apply("queue", _report(held_run, "succeeded")),
+        reports.apply("queue", _report(stopped, "succeeded")),
+    )
+    assert sizes == [5]
+    assert [each.applied for each in results] == [True] * 5 + [False, False, True, False]
+    for run in runs:
+        seen = await look(store, run)
+        assert (seen.state, seen.output) == ("succeeded", run.id)
+
+
+async def test_an_outcome_that_cannot_be_written_with_others_is_written_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, reports = [await _awaiting(store) for _ in range(3)], _reports(store)
+
+    async def refuse(*args: object) -> set[str]:
+        raise Unstorable("a value is out of range")
+
+    monkeypatch.setattr(store, "complete_runs", refuse)
+    results = await asyncio.gather(*[reports.apply("queue", _report(run, "succeeded")) for run in runs])
+    assert all(each.applied for each in results)
+
+
+async def test_reports_wait_while_the_database_is_not_available(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, reports = [await _awaiting(store) for _ in range(3)], _reports(store)
+
+    async def fail(*args: object) -> set[str]:
+        raise Unavailable("the database is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "complete_runs", fail)
+        calls = [reports.apply("queue", _report(run, "succeeded")) for run in runs]
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, Unavailable)
+    assert [(await look(store, run)).state for run in runs] == ["running"] * 3
+    results = await asyncio.gather(*[reports.apply("queue", _report(run, "succeeded")) for run in runs])
+    assert all(each.applied for each in results)
+
+
+async def test_a_cancelled_caller_does_not_affect_the_others(store: Store) -> None:
+    runs, reports = [await _awaiting(store) for _ in range(2)], _reports(store)
+    first, second = [asyncio.create_task(reports.apply("queue", _report(run, "succeeded"))) for run in runs]
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).applied
+    assert first.cancelled() or (await first).applied

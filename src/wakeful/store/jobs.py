@@ -188,13 +188,19 @@ class RunStore(Protocol):
         """
         ...
 
-    async def complete_claimed(
-        self, worker: str, finished: Sequence[Finished], consequences: Consequences, entry: EntryForRun
+    async def complete_runs(
+        self,
+        holder: str | None,
+        finished: Sequence[Finished],
+        consequences: Consequences,
+        entry: EntryForRun | None = None,
     ) -> set[str]:
-        """Write the outcomes of claimed runs that one executor reports, in one transaction, as `finish` does.
+        """Write outcomes that were reported from outside, in one transaction, as `finish` does.
 
-        Each is fenced by run, attempt and executor. `entry` returns the audit entry of each that is written.
-        Returns the ids that were written. Unstorable: the database cannot store one of them; none is written.
+        For claimed runs of one executor, which is their holder, and for runs that await their callbacks,
+        which have none. Each is fenced by run, attempt and holder. `entry` returns the audit entry of each
+        that is written. Returns the ids that were written. Unstorable: the database cannot store one of them;
+        none is written.
         """
         ...
 

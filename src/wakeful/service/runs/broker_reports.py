@@ -2,23 +2,56 @@
 
 A report names run and attempt, which are the fence: one of an earlier attempt, or about a run that has ended,
 is refused. Progress extends the deadline of the run by its timeout. The first outcome of an attempt counts.
+
+Reports that arrive while others are applied form a batch: its outcomes are written in one transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
-from wakeful.errors import Unavailable
+from wakeful.errors import DatabaseFault, Unavailable
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.outcome import TAKEN_OVER, Failed, Succeeded
-from wakeful.service.runs.reported_outcomes import JobOfRun, job_of_run, write_report
+from wakeful.service.runs.reported_outcomes import (
+    JobOfRun,
+    Reported,
+    conclude_report,
+    job_from_row,
+    job_of_run,
+    write_report,
+    write_reports,
+)
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 
+_NO_RUN: Final = "there is no such run"
+#: The most reports in one batch.
+_MAX_BATCH: Final = 200
+
 log = get_logger("wakeful.service")
+
+
+class _Waiting(NamedTuple):
+    """A report that is to be applied. `kind` is that of its target."""
+
+    kind: str
+    report: Report
+    result: asyncio.Future[ReportResult]
+
+    def done(self, result: ReportResult | Exception) -> None:
+        """Return the result to the caller, or raise the error there."""
+        if self.result.done():  # the caller was cancelled
+            return
+        if isinstance(result, Exception):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)
 
 
 class BrokerReports:
@@ -28,31 +61,107 @@ class BrokerReports:
         self._store = store
         self._runs = runs
         self._record = record
+        self._waiting: list[_Waiting] = []
+        #: applies what waits; None: nothing waits
+        self._applying: asyncio.Task[None] | None = None
 
     async def apply(self, kind: str, report: Report) -> ReportResult:
         """Apply a report about a run of a target of that kind. A refused one changes nothing and is logged.
 
         Raises Unavailable if it cannot be applied now.
         """
+        waiting = _Waiting(kind, report, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        if self._applying is None:
+            self._applying = asyncio.create_task(self._apply_waiting(), name="wakeful-broker-reports")
         try:
-            result = await self._apply(kind, report)
+            result = await waiting.result
         except Exception:  # the launcher applies it later
             self._record(kind, "delayed")
             raise
         self._record(kind, "applied" if result.applied else "refused")
         return result
 
+    async def _apply_waiting(self) -> None:
+        try:
+            while self._waiting:
+                await self._apply_batch(self._next_batch())
+        finally:
+            self._applying = None
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Remove the next batch. Of several reports about one run it has the first."""
+        batch: dict[str, _Waiting] = {}
+        left: list[_Waiting] = []
+        for each in self._waiting:
+            if each.report.run_id in batch or len(batch) >= _MAX_BATCH:
+                left.append(each)
+            else:
+                batch[each.report.run_id] = each
+        self._waiting = left
+        return list(batch.values())
+
+    async def _apply_batch(self, batch: Sequence[_Waiting]) -> None:
+        """Apply reports about different runs. An error of one does not affect the others."""
+        try:
+            runs = {
+                run.id: run for run in await self._store.runs_by_ids([each.report.run_id for each in batch])
+            }
+            wanted = sorted({run.job_id for run in runs.values() if run.job_id is not None})
+            jobs = {job.id: job for job in await self._store.jobs_by_ids(wanted)} if wanted else {}
+        except Exception as error:
+            for each in batch:
+                each.done(error)
+            return
+        together: list[tuple[_Waiting, Reported]] = []
+        for each in batch:
+            run = runs.get(each.report.run_id)
+            try:
+                if run is None or run.job_id not in jobs or not _awaits_outcome(run, each.report):
+                    each.done(await self._apply(each.kind, each.report))
+                    continue
+                job = job_from_row(jobs[run.job_id])
+                why = _refusal(each.kind, each.report, run, job)
+                if why is not None:
+                    each.done(self._refuse(each.kind, each.report, why, run))
+                    continue
+                finished = conclude_report(run, job, _outcome(each.report), self._store.clock.now_ms())
+                together.append((each, Reported(run, finished)))
+            except Exception as error:
+                each.done(error)
+        if together:
+            await self._write(together)
+
+    async def _write(self, together: Sequence[tuple[_Waiting, Reported]]) -> None:
+        """Write outcomes of runs that await them, in one transaction. After an error, each in its own."""
+        reported = [each for _, each in together]
+        written: set[str] = set()
+        try:
+            written = await write_reports(self._store, None, reported, together[0][0].kind)
+        except Exception as error:
+            if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
+                for each, _ in together:
+                    each.done(error)
+                return
+        for each, (run, finished) in together:
+            if run.id in written:
+                self._runs.on_completed(finished, run)
+                each.done(ReportResult(True))
+                continue
+            try:  # the run has changed meanwhile, or an outcome cannot be written
+                each.done(await self._apply(each.kind, each.report))
+            except Exception as error:
+                each.done(error)
+
     async def _apply(self, kind: str, report: Report) -> ReportResult:
+        """Apply one report."""
         run = await self._store.run(report.run_id)
-        if run is None or report.workspace not in (None, run.workspace):
-            return self._refuse(kind, report, "there is no such run")
+        if run is None:
+            return self._refuse(kind, report, _NO_RUN)
         job = await job_of_run(self._store, run)
-        if job.work.broker != kind and not _target_changed(run, job):
-            return self._refuse(kind, report, f"the target of its job is not of kind '{kind}'", run)
-        if run.state == "retrying" and run.reason == TAKEN_OVER and run.attempt == report.attempt:
-            raise Unavailable(f"run '{run.id}' is about to be launched again in this attempt")
-        if run.state != "running" or run.attempt != report.attempt or run.verifying:
-            return self._refuse(kind, report, _over(run, report.attempt), run)
+        why = _refusal(kind, report, run, job)
+        if why is not None:
+            return self._refuse(kind, report, why, run)
         if report.status == "running":
             return await self._progress(kind, report, run, job)
         finished = await write_report(self._store, run, job, _outcome(report), kind)
@@ -77,6 +186,25 @@ class BrokerReports:
         fields["attempt"] = report.attempt
         log.info("report.refused", **fields, kind=kind, status=report.status, reason=why)
         return ReportResult(False, why)
+
+
+def _awaits_outcome(run: RunView, report: Report) -> bool:
+    """Return whether the report is an outcome, and the run awaits it: no worker holds the run any more."""
+    awaits = run.awaiting_callback and run.worker is None and run.instance is None
+    return awaits and report.status != "running"
+
+
+def _refusal(kind: str, report: Report, run: RunView, job: JobOfRun) -> str | None:
+    """Return why a report is refused; None if it is not. Raises Unavailable if that is not certain yet."""
+    if report.workspace not in (None, run.workspace):
+        return _NO_RUN
+    if job.work.broker != kind and not _target_changed(run, job):
+        return f"the target of its job is not of kind '{kind}'"
+    if run.state == "retrying" and run.reason == TAKEN_OVER and run.attempt == report.attempt:
+        raise Unavailable(f"run '{run.id}' is about to be launched again in this attempt")
+    if run.state != "running" or run.attempt != report.attempt or run.verifying:
+        return _over(run, report.attempt)
+    return None
 
 
 def _target_changed(run: RunView, job: JobOfRun) -> bool:

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wakeful.consequences import consequences
 from wakeful.document.values import compact
-from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import InvalidArgument, Unstorable, WakefulError
-from wakeful.logs import get_logger
 from wakeful.outcome import Finished
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
@@ -24,7 +21,12 @@ from wakeful.service.runs.completions import (
     not_completable,
     reported_outcome,
 )
-from wakeful.service.runs.reported_outcomes import conclude_report, job_from_row
+from wakeful.service.runs.reported_outcomes import (
+    Reported,
+    conclude_report,
+    job_from_row,
+    write_reports,
+)
 from wakeful.service.runs.runs import RunService, no_run
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.audit import AuditEntry
@@ -33,8 +35,6 @@ from wakeful.store.rows import JobRow, RunView
 
 #: The new state of a run, or why its report was refused.
 ReportResult = str | WakefulError
-
-log = get_logger("wakeful.service")
 
 
 class ReportBatches:
@@ -102,10 +102,9 @@ class ReportBatches:
         def entry(run_id: str) -> AuditEntry:
             return principal.entry(workspace, "run.complete", run_id, compact({"status": statuses[run_id]}))
 
-        rule = LoggedConsequences(consequences)
-        finished = [each for _, _, each in group]
+        reported = [Reported(runs[finished.run_id], finished) for _, _, finished in group]
         try:
-            written = await self._store.complete_claimed(worker, finished, rule, entry)
+            written = await write_reports(self._store, worker, reported, worker, entry)
         except Unstorable:  # find out which of them
             return {
                 index: await self._complete_one(principal, workspace, report) for index, report, _ in group
@@ -118,11 +117,8 @@ class ReportBatches:
                     no_run(outcome.run_id) if now is None else not_completable(now, report.attempt)
                 )
                 continue
-            run = runs[outcome.run_id]
-            self._runs.on_completed(outcome, run)
-            log_outcome(log, outcome, run.log_fields, worker)
+            self._runs.on_completed(outcome, runs[outcome.run_id])
             results[index] = outcome.state
-        rule.log(log)
         return results
 
     async def _complete_one(self, principal: Principal, workspace: str, report: Completion) -> ReportResult:

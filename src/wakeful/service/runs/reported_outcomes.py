@@ -15,6 +15,7 @@ from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.prechecks import checked_from_text
 from wakeful.store.audit import AuditEntry
+from wakeful.store.jobs import EntryForRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunView
 from wakeful.verification import judge_success
@@ -55,6 +56,33 @@ def conclude_report(run: RunView, job: JobOfRun, outcome: Succeeded | Failed, no
         checked=None if run.precheck is None else checked_from_text(run.precheck),
     )._replace(usage=outcome.usage, response_code=answered)  # fmt: skip
     return with_history(finished, run, run.job_name, job.work, run.payload)
+
+
+class Reported(NamedTuple):
+    """A run, and the end of the attempt that it is at."""
+
+    run: RunView
+    finished: Finished
+
+
+async def write_reports(
+    store: Store,
+    holder: str | None,
+    reports: Sequence[Reported],
+    actor: str,
+    entry: EntryForRun | None = None,
+) -> set[str]:
+    """Write the outcomes of runs with one holder in one transaction, and log them. See `Store.complete_runs`.
+
+    Returns the ids of the runs that were written. Raises Unstorable.
+    """
+    rule = LoggedConsequences(consequences)
+    written = await store.complete_runs(holder, [finished for _, finished in reports], rule, entry)
+    for run, finished in reports:
+        if run.id in written:
+            log_outcome(log, finished, run.log_fields, holder or actor)
+    rule.log(log)
+    return written
 
 
 async def write_report(

@@ -190,16 +190,22 @@ class SqlJobsAndRuns(SqlBase[D]):
         complete, now_ms = self._operations.runs.complete_run, self.clock.now_ms()
         return await self._record(Recorded(entries), complete, self.clock, now_ms, finished, consequences)
 
-    async def complete_claimed(
-        self, worker: str, finished: Sequence[Finished], consequences: Consequences, entry: EntryForRun
+    async def complete_runs(
+        self,
+        holder: str | None,
+        finished: Sequence[Finished],
+        consequences: Consequences,
+        entry: EntryForRun | None = None,
     ) -> set[str]:
         def entries(written: set[str]) -> list[AuditEntry]:
-            return [entry(each.run_id) for each in finished if each.run_id in written]
+            return (
+                [] if entry is None else [entry(each.run_id) for each in finished if each.run_id in written]
+            )
 
         finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
         try:
             return await self._record(
-                Recorded(entries), finish, self.clock, now_ms, worker, finished, consequences
+                Recorded(entries), finish, self.clock, now_ms, holder, finished, consequences
             )
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error

@@ -212,7 +212,7 @@ class Outcomes(Protocol[C]):
         events: TransactionEvents,
         clock: Clock,
         now_ms: int,
-        worker: str,
+        worker: str | None,
         finished: Sequence[Finished],
         consequences: Consequences,
     ) -> set[str]: ...

@@ -96,7 +96,7 @@ async def test_an_outcome_that_cannot_be_stored_does_not_affect_the_others(
     async def refuse(*args: object) -> set[str]:
         raise Unstorable("out of range")
 
-    monkeypatch.setattr(ask.app.store, "complete_claimed", refuse)
+    monkeypatch.setattr(ask.app.store, "complete_runs", refuse)
     results = await report(ask, *({"id": each, "attempt": 1, "status": "succeeded"} for each in ids))
     assert [each["state"] for each in results] == ["succeeded", "succeeded"]
 
