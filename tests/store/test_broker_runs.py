@@ -6,7 +6,7 @@ from tests.support.factories import MINUTE, NOW, SECOND, alone, ended, given_hel
 from wakeful.consequences import consequences
 from wakeful.outcome import TAKEN_OVER, take_over
 from wakeful.store.port import Store
-from wakeful.store.rows import AwaitingRun, RunView
+from wakeful.store.rows import AwaitingRun, Extension, RunView
 
 
 async def _taken_over(store: Store) -> RunView:
@@ -25,24 +25,28 @@ async def _taken_over(store: Store) -> RunView:
     return await look(store, run)
 
 
+async def _extend(store: Store, run_id: str, attempt: int, due_ms: int) -> bool:
+    return await store.extend_callbacks([Extension(run_id, attempt, due_ms)]) == {run_id}
+
+
 async def test_progress_extends_the_deadline_of_a_run_that_awaits_its_report(store: Store) -> None:
     _, run = await given_held(store)
-    assert not await store.extend_callback(run.id, 1, NOW + 2 * MINUTE), "its worker still holds it"
+    assert not await _extend(store, run.id, 1, NOW + 2 * MINUTE), "its worker still holds it"
     await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
-    assert await store.extend_callback(run.id, 1, NOW + 2 * MINUTE)
+    assert await _extend(store, run.id, 1, NOW + 2 * MINUTE)
     assert (await look(store, run)).due_ms == NOW + 2 * MINUTE
-    assert await store.extend_callback(run.id, 1, NOW + SECOND)
+    assert await _extend(store, run.id, 1, NOW + SECOND)
     assert (await look(store, run)).due_ms == NOW + 2 * MINUTE, "a later deadline stays"
 
 
 async def test_progress_of_another_attempt_or_of_an_ended_run_changes_nothing(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
-    assert not await store.extend_callback(run.id, 2, NOW + 2 * MINUTE)
-    assert not await store.extend_callback("not-an-id", 1, NOW + 2 * MINUTE)
+    assert not await _extend(store, run.id, 2, NOW + 2 * MINUTE)
+    assert not await _extend(store, "not-an-id", 1, NOW + 2 * MINUTE)
     assert (await look(store, run)).due_ms == NOW + MINUTE
     await store.complete_run(ended(run), alone)
-    assert not await store.extend_callback(run.id, 1, NOW + 2 * MINUTE)
+    assert not await _extend(store, run.id, 1, NOW + 2 * MINUTE)
 
 
 async def test_a_run_that_is_taken_over_is_launched_again_in_the_same_attempt(store: Store) -> None:

@@ -82,7 +82,16 @@ from wakeful.store.overviews import OverviewStore
 from wakeful.store.processes import ProcessStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
-from wakeful.store.rows import AwaitingRun, BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import (
+    AwaitingRun,
+    BeatResult,
+    DueJob,
+    Extension,
+    JobPlan,
+    RunView,
+    TakenRun,
+    UnfinishedRun,
+)
 from wakeful.store.run_counts import RunCountStore
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
@@ -273,10 +282,10 @@ class Store(
         """
         ...
 
-    async def extend_callback(self, run_id: str, attempt: int, due_ms: int) -> bool:
-        """Extend the deadline of a run that awaits its report, as progress is reported.
+    async def extend_callbacks(self, extensions: Sequence[Extension]) -> set[str]:
+        """Extend the deadlines of runs that await their reports, as progress is reported.
 
-        A later deadline stays. False: the run does not await a report in that attempt.
+        A later deadline stays. Returns the ids of the runs that await a report in that attempt.
         """
         ...
 

@@ -251,6 +251,14 @@ class UnfinishedRun(NamedTuple):
     reason: str | None = None
 
 
+class Extension(NamedTuple):
+    """A later deadline of a run that awaits its report."""
+
+    run_id: str
+    attempt: int
+    due_ms: int
+
+
 class AwaitingRun(NamedTuple):
     """A run that awaits a report: the result of a callback, or of the worker of a broker."""
 

@@ -3,7 +3,8 @@
 A report names run and attempt, which are the fence: one of an earlier attempt, or about a run that has ended,
 is refused. Progress extends the deadline of the run by its timeout. The first outcome of an attempt counts.
 
-Reports that arrive while others are applied form a batch: its outcomes are written in one transaction.
+Reports that arrive while others are applied form a batch. Its outcomes are written in one transaction, and so
+are its later deadlines.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from wakeful.service.runs.reported_outcomes import (
 )
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
+from wakeful.store.rows import Extension, RunView
 
 _NO_RUN: Final = "there is no such run"
 #: The most reports in one batch.
@@ -113,24 +114,51 @@ class BrokerReports:
             for each in batch:
                 each.done(error)
             return
-        together: list[tuple[_Waiting, Reported]] = []
+        progress: list[tuple[_Waiting, RunView, Extension]] = []
+        outcomes: list[tuple[_Waiting, Reported]] = []
+        now_ms = self._store.clock.now_ms()
         for each in batch:
-            run = runs.get(each.report.run_id)
+            run, report = runs.get(each.report.run_id), each.report
             try:
-                if run is None or run.job_id not in jobs or not _awaits_outcome(run, each.report):
-                    each.done(await self._apply(each.kind, each.report))
+                if run is None or run.job_id not in jobs:
+                    each.done(await self._apply(each.kind, report))
                     continue
                 job = job_from_row(jobs[run.job_id])
-                why = _refusal(each.kind, each.report, run, job)
+                why = _refusal(each.kind, report, run, job)
                 if why is not None:
-                    each.done(self._refuse(each.kind, each.report, why, run))
-                    continue
-                finished = conclude_report(run, job, _outcome(each.report), self._store.clock.now_ms())
-                together.append((each, Reported(run, finished)))
+                    each.done(self._refuse(each.kind, report, why, run))
+                elif report.status == "running":
+                    progress.append((each, run, _extension(run, job, now_ms)))
+                elif run.awaiting_callback and run.worker is None and run.instance is None:
+                    finished = conclude_report(run, job, _outcome(report), now_ms)
+                    outcomes.append((each, Reported(run, finished)))
+                else:  # a worker still records the acceptance
+                    each.done(await self._apply(each.kind, report))
             except Exception as error:
                 each.done(error)
-        if together:
-            await self._write(together)
+        if progress:
+            await self._extend(progress)
+        if outcomes:
+            await self._write(outcomes)
+
+    async def _extend(self, progress: Sequence[tuple[_Waiting, RunView, Extension]]) -> None:
+        """Extend the deadlines of runs, in one transaction."""
+        # A worker that still records the acceptance of a run sets its deadline itself.
+        extensions = [extension for _, run, extension in progress if run.worker is None]
+        try:
+            extended = await self._store.extend_callbacks(extensions) if extensions else set()
+        except Exception as error:
+            for each, _, _ in progress:
+                each.done(error)
+            return
+        for each, run, _ in progress:
+            if run.worker is not None or run.id in extended:
+                each.done(ReportResult(True))
+                continue
+            try:  # the run has changed meanwhile
+                each.done(await self._apply(each.kind, each.report))
+            except Exception as error:
+                each.done(error)
 
     async def _write(self, together: Sequence[tuple[_Waiting, Reported]]) -> None:
         """Write outcomes of runs that await them, in one transaction. After an error, each in its own."""
@@ -172,13 +200,12 @@ class BrokerReports:
         return ReportResult(True)
 
     async def _progress(self, kind: str, report: Report, run: RunView, job: JobOfRun) -> ReportResult:
-        timeout_ms = job.policy.timeout_ms or DEFAULT_TIMEOUT_MS
-        due_ms = self._store.clock.now_ms() + timeout_ms
-        if run.worker is None and not await self._store.extend_callback(run.id, run.attempt, due_ms):
+        extension = _extension(run, job, self._store.clock.now_ms())
+        if run.worker is None and not await self._store.extend_callbacks([extension]):
             run = await self._store.run(run.id) or run
             if run.state != "running" or run.attempt != report.attempt:
                 return self._refuse(kind, report, _over(run, report.attempt), run)
-        return ReportResult(True)  # a worker that still records the acceptance sets the deadline itself
+        return ReportResult(True)
 
     @staticmethod
     def _refuse(kind: str, report: Report, why: str, run: RunView | None = None) -> ReportResult:
@@ -188,10 +215,8 @@ class BrokerReports:
         return ReportResult(False, why)
 
 
-def _awaits_outcome(run: RunView, report: Report) -> bool:
-    """Return whether the report is an outcome, and the run awaits it: no worker holds the run any more."""
-    awaits = run.awaiting_callback and run.worker is None and run.instance is None
-    return awaits and report.status != "running"
+def _extension(run: RunView, job: JobOfRun, now_ms: int) -> Extension:
+    return Extension(run.id, run.attempt, now_ms + (job.policy.timeout_ms or DEFAULT_TIMEOUT_MS))
 
 
 def _refusal(kind: str, report: Report, run: RunView, job: JobOfRun) -> str | None:

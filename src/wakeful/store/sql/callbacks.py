@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from wakeful.ids import is_id
-from wakeful.store.rows import AwaitingRun
+from wakeful.store.rows import AwaitingRun, Extension
 from wakeful.store.sql.driver import Session
 
 #: the primary key. A run that is being verified has no deadline
@@ -28,9 +29,13 @@ AWAITING: Final = {
 }
 
 
-async def extend(session: Session, run_id: str, attempt: int, due_ms: int) -> bool:
-    """Extend the deadline of a run that awaits its report. Returns whether it awaits one."""
-    return is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1
+async def extend(session: Session, extensions: Sequence[Extension]) -> set[str]:
+    """Extend the deadlines of runs that await their reports. Returns the ids of those that await one."""
+    awaiting = set()
+    for run_id, attempt, due_ms in sorted(extensions):  # rows are locked in the order of their ids
+        if is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1:
+            awaiting.add(run_id)
+    return awaiting
 
 
 async def awaiting(session: Session, kind: str, after: str, limit: int) -> list[AwaitingRun]:

@@ -26,7 +26,16 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import NO_SLOTS, Planned, TakeNext
-from wakeful.store.rows import AwaitingRun, BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import (
+    AwaitingRun,
+    BeatResult,
+    DueJob,
+    Extension,
+    JobPlan,
+    RunView,
+    TakenRun,
+    UnfinishedRun,
+)
 from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
@@ -146,8 +155,8 @@ class SqlStore(
         record = self._shared(prechecks.record)
         return await self._driver.write(record, run_id, attempt, worker, context, precheck)
 
-    async def extend_callback(self, run_id: str, attempt: int, due_ms: int) -> bool:
-        return await self._driver.write(self._shared(callbacks.extend), run_id, attempt, due_ms)
+    async def extend_callbacks(self, extensions: Sequence[Extension]) -> set[str]:
+        return await self._driver.write(self._shared(callbacks.extend), extensions)
 
     async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
         return await self._read(callbacks.awaiting, self._driver.kind, after, limit)
