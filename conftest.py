@@ -9,16 +9,23 @@ from pathlib import Path
 import pytest
 from _pytest.doctest import DoctestModule
 
+#: How many new objects start a garbage collection, and how many of those a thorough one.
+_SELDOM = (20_000, 20, 20)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without garbage collection; then exclude the loaded modules and tests from it."""
+    """Collect without garbage collection; then exclude the loaded modules and tests from it.
+
+    The tests keep few objects, so a rare collection is enough.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*_SELDOM)
         gc.enable()
 
 

@@ -44,13 +44,20 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return fresh_database()
 
 
+def with_few_connections(database: str) -> str:
+    """Return the address with a small pool: each connection costs the server time to start and to plan."""
+    if database.startswith("sqlite:"):
+        return database
+    return f"{database}{'&' if '?' in database else '?'}pool_size=3"
+
+
 @pytest.fixture
 def new_app(database: str) -> NewApp:
     """Return a function that creates apps on one database."""
 
     def make(*, config: EngineConfig = QUICK, **given: Any) -> Wakeful:
         given = {"secret_key": "a key for tests", "allow_private_targets": True, **given}
-        return Wakeful(database, config=config, **given)
+        return Wakeful(with_few_connections(database), config=config, **given)
 
     return make
 

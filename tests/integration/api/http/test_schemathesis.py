@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -66,8 +66,17 @@ Case = schemathesis.Case[Any]
 
 
 class Server(NamedTuple):
+    """A server, and a client of it."""
+
     url: str
     headers: dict[str, str]
+    session: requests.Session
+
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request that succeeds; return its answer."""
+        response = self.session.request(method, self.url + path, json=body, headers=self.headers)
+        response.raise_for_status()
+        return response.json()
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +111,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     key = asyncio.run_coroutine_threadsafe(app.services.keys.first_key(), loop).result(120)
     put_class = app.store.put_class(agent_class(agent="default"), app.store.clock.now_ms())
     asyncio.run_coroutine_threadsafe(put_class, loop).result(120)
-    yield Server(str(found["url"]), {"Authorization": f"Bearer {key}"})
+    with requests.Session() as session:
+        session.trust_env = False  # it would read files for each request
+        yield Server(str(found["url"]), {"Authorization": f"Bearer {key}"}, session)
     loop.call_soon_threadsafe(cast("asyncio.Task[None]", found["task"]).cancel)
     thread.join(120)
     assert not thread.is_alive()
@@ -131,57 +142,81 @@ def _schema() -> Any:
 
 
 def _existing(path: str, server: Server) -> dict[str, Any]:
-    """Create the resources that paths name; return the parameters of this path."""
-    with requests.Session() as session:
-        session.headers.update(server.headers)
+    """Create the resources that this path names, since requests may delete them; return its parameters."""
+    parameters = re.findall(r"\{(\w+)\}", path)
+    if {"agent", "name", "token"} & {*parameters}:
         target = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
         job: dict[str, Any] = {"schedule": SELDOM, "target": target, "enabled": True}
-        session.put(f"{server.url}{_JOBS}/digest", json=job).raise_for_status()
-        pulled: dict[str, Any] = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
-        session.put(f"{server.url}{_JOBS}/by-hand", json=pulled).raise_for_status()
-        incident = _incident(session, server)
-        instance = f"{server.url}/api/workspaces/default/agents/default/instances/default"
-        session.post(f"{instance}/start").raise_for_status()
-        messages = f"{server.url}/api/workspaces/default/agents/default/messages"
-        session.post(messages, json={"message": "/stop"}).raise_for_status()  # adds the session `main`
-        run = session.post(f"{server.url}{_JOBS}/by-hand/run").json()
-        hook = session.post(f"{server.url}{_JOBS}/digest/hook").json()
-        key = session.post(f"{server.url}/api/workspaces/default/keys", json={"name": "k", "role": "member"})
-    known = {
-        "workspace": "default",
-        "agent": "default",
-        "name": "digest",
-        "instance": "default",
-        "session": "main",
-        "run_id": run["id"],
-        "key_id": key.json()["id"],
-        "session_id": "0123456789abcdef",
-        "incident_id": incident,
-        "suggestion_id": "01980000-0000-7000-8000-000000000000",  # it needs days of runs
-        "token": hook["token"],
-        "workflow_id": "invoices",
-        "version": 1,
-        "revision": 1,
-        "channel": "ops",
-    }
-    return {name: known[name] for name in re.findall(r"\{(\w+)\}", path)}
+        server.send("PUT", f"{_JOBS}/digest", job)  # creates the agent too
+    return {name: _CREATE[name](server) if name in _CREATE else _KNOWN[name] for name in parameters}
 
 
-def _incident(session: requests.Session, server: Server) -> str:
+#: The parameters that are the same for all requests.
+_KNOWN = {
+    "workspace": "default",
+    "agent": "default",
+    "name": "digest",
+    "session_id": "0123456789abcdef",
+    "suggestion_id": "01980000-0000-7000-8000-000000000000",  # it needs days of runs
+    "workflow_id": "invoices",
+    "version": 1,
+    "revision": 1,
+    "channel": "ops",
+}
+
+
+def _run(server: Server) -> str:
+    pulled: dict[str, Any] = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
+    server.send("PUT", f"{_JOBS}/by-hand", pulled)
+    return str(server.send("POST", f"{_JOBS}/by-hand/run")["id"])
+
+
+def _instance(server: Server) -> str:
+    server.send("POST", "/api/workspaces/default/agents/default/instances/default/start")
+    return "default"
+
+
+def _session(server: Server) -> str:
+    server.send("POST", "/api/workspaces/default/agents/default/messages", {"message": "/stop"})
+    return "main"
+
+
+def _key(server: Server) -> str:
+    return str(server.send("POST", "/api/workspaces/default/keys", {"name": "k", "role": "member"})["id"])
+
+
+def _token(server: Server) -> str:
+    return str(server.send("POST", f"{_JOBS}/digest/hook")["token"])
+
+
+def _incident(server: Server) -> str:
     """Let a run fail if there is no incident; return the id of one."""
-    home = f"{server.url}/api/workspaces/default"
-    found = session.get(f"{home}/incidents").json()["incidents"]
+    home = "/api/workspaces/default"
+    found = server.send("GET", f"{home}/incidents")["incidents"]
     if not found:
-        session.post(f"{server.url}{_JOBS}/by-hand/run").raise_for_status()
-        for run in session.post(f"{home}/runs/claim", json={"worker": "w", "limit": 100}).json()["runs"]:
+        _run(server)
+        for run in server.send("POST", f"{home}/runs/claim", {"worker": "w", "limit": 100})["runs"]:
             end = {"status": "failed", "attempt": run["attempt"]}
-            session.post(f"{home}/runs/{run['id']}/complete", json=end).raise_for_status()
-        found = session.get(f"{home}/incidents").json()["incidents"]
+            server.send("POST", f"{home}/runs/{run['id']}/complete", end)
+        found = server.send("GET", f"{home}/incidents")["incidents"]
     return str(found[0]["id"])
+
+
+#: What creates the resource of a parameter and returns its value.
+_CREATE: dict[str, Callable[[Server], str]] = {
+    "run_id": _run,
+    "instance": _instance,
+    "session": _session,
+    "key_id": _key,
+    "token": _token,
+    "incident_id": _incident,
+}
 
 
 def _ask(case: Case, server: Server) -> None:
     body: Any = case.body
     if isinstance(body, dict) and isinstance(body.get("waitMs"), int):
         body["waitMs"] = min(body["waitMs"], 10)  # no run comes, so do not wait
-    case.call_and_validate(base_url=server.url, headers=server.headers, checks=_CHECKS)
+    case.call_and_validate(
+        base_url=server.url, session=server.session, headers=server.headers, checks=_CHECKS
+    )
