@@ -109,10 +109,13 @@ class History:
             # A one-time job is deleted after its success; a follower has no ticks.
             if life.now is not None and not _once(life) and life.after is None:
                 await world.pause(life)
-        for _ in range(3_000):  # a long queue of slow runs takes long
+        before, unchanged = None, 0
+        while unchanged < _UNCHANGED:  # a long queue of slow runs takes long
             await world.sleep(20 * self.unit)
-            if not world.recorder.execute(_LIVE):
+            live = world.recorder.execute(_LIVE)
+            if not live:
                 break
+            before, unchanged = live, unchanged + 1 if live == before else 0
         for replica in world.alive:
             await replica.stop()
         world.check(over=True)
@@ -311,4 +314,7 @@ def _once(life: Life) -> bool:
     return schedule is not None and schedule.at_ms is not None
 
 
-_LIVE = "SELECT 1 FROM runs WHERE state IN ('pending', 'running', 'retrying') LIMIT 1"
+_LIVE = "SELECT id, state, attempt FROM runs WHERE state IN ('pending', 'running', 'retrying') ORDER BY id"
+#: Much longer than any body, pause between attempts or lease: runs that did not change for so many looks are
+#: held for ever.
+_UNCHANGED = 200
