@@ -1,4 +1,4 @@
-"""How pytest collects: quickly, since every worker of a run collects all tests."""
+"""How pytest collects: quickly, since every worker of a run collects all tests, and the longest first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from _pytest.doctest import DoctestModule
 
 #: How many new objects start a garbage collection, and how many of those a thorough one.
 _SELDOM = (20_000, 20, 20)
+
+#: Tests that take half a minute.
+_LONGEST = (
+    "tests/store/postgres/test_versions.py",
+    "tests/integration/docs/test_docs.py::test_the_examples_of_a_page_run_in_order[README.md]",
+    "tests/chaos/",
+)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -27,6 +34,11 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(*_SELDOM)
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the longest tests: else one worker runs them at the end while the others have no work."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,8 @@
 """PostgreSQL for the tests: one server per test session, one database per test.
 
 The server comes as a wheel and runs on a socket in a temporary directory, which is removed after the session.
-WAKEFUL_TEST_POSTGRES names another server instead, with a user who may create databases.
+WAKEFUL_TEST_POSTGRES names another server instead, with a user who may create databases. If it is removed
+after the session, WAKEFUL_TEST_POSTGRES_TEMPORARY says so, and the databases are not dropped one by one.
 
 The test server does not wait for the disk (fsync is off), and plans depend only on what a test analyzes.
 """
@@ -171,13 +172,13 @@ def _new_database(template: str) -> str:
 
 def _create(template: str) -> str:
     name = f"wakeful_test_{os.getpid()}_{next(_number)}"
-    ours = not os.environ.get("WAKEFUL_TEST_POSTGRES")
+    removed = "WAKEFUL_TEST_POSTGRES_TEMPORARY" in os.environ or not os.environ.get("WAKEFUL_TEST_POSTGRES")
     _administrator().execute(
-        f'CREATE DATABASE "{name}" TEMPLATE "{template}"' + (" STRATEGY FILE_COPY" if ours else ""),
+        f'CREATE DATABASE "{name}" TEMPLATE "{template}"' + (" STRATEGY FILE_COPY" if removed else ""),
         f'ALTER DATABASE "{name}" SET search_path = wakeful, public',  # for direct queries of tests
     )
     url = urlsplit(server())._replace(path=f"/{name}").geturl()
-    if not ours:
+    if not removed:
         _drop_at_exit(url)
     return url
 

@@ -51,13 +51,17 @@ async def test_the_store_works_on_each_installed_version(version: int) -> None:
 
 
 def _run_suite(version: int) -> None:
-    with cluster(version) as running:
+    with cluster(version, {"autovacuum": "off"}) as running:  # it would visit each of the many databases
         url = f"postgresql://postgres:@/postgres?host={running.folder}&port={running.port}"
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not sqlite"]
             + [f"tests/store/{file}" for file in SUITE],
             cwd=ROOT,
-            env={**_environment(), "WAKEFUL_TEST_POSTGRES": url},
+            env={
+                **_environment(),
+                "WAKEFUL_TEST_POSTGRES": url,
+                "WAKEFUL_TEST_POSTGRES_TEMPORARY": "1",
+            },
             capture_output=True,
             text=True,
             check=False,
