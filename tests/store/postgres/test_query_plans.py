@@ -484,9 +484,19 @@ def _statements() -> dict[str, str]:
 Count = Callable[..., Awaitable[tuple[int, list[str]]]]
 
 
-@pytest.mark.parametrize("count", [visited, visited_with_kept_plan])
-async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore, count: Count) -> None:
-    tried, beyond = set(), {}
+async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore) -> None:
+    # Loading the database takes longer than all statements, so each counts twice. Kept plans are first: their
+    # counts include rows of a transaction that was rolled back.
+    for count in (visited_with_kept_plan, visited):
+        tried, beyond = await _try_all(store, count)
+        assert (count.__name__, beyond) == (count.__name__, {})
+        assert set(_statements()) <= tried
+
+
+async def _try_all(store: PostgresStore, count: Count) -> tuple[set[str], dict[str, tuple[int, list[str]]]]:
+    """Execute all statements and roll back; return their names, and those that visit too many rows."""
+    tried: set[str] = set()
+    beyond: dict[str, tuple[int, list[str]]] = {}
     async with store._pool._acquired() as db:
         transaction = db.transaction()
         await transaction.start()
@@ -511,5 +521,4 @@ async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore,
                 if rows > MOST_VISITED or set(scanned) - whole:
                     beyond[name] = rows, scanned
         await transaction.rollback()
-    assert beyond == {}
-    assert set(_statements()) <= tried
+    return tried, beyond
