@@ -1,7 +1,7 @@
 """The API during a storm: response times of a read and a create while thousands of runs are due at once.
 
-    python -m benchmarks.api_during_storm                     20,000 runs on both stores
-    python -m benchmarks.api_during_storm --jobs 100000 --store postgres
+    python -m benchmarks.api_during_storm                     100,000 runs on both stores
+    python -m benchmarks.api_during_storm --jobs 20000 --store postgres
     python -m benchmarks.api_during_storm --lane 20000 --json
 
 A server (`wakeful serve`) has so many jobs that are due at one instant; their target is `echo`. Two clients
@@ -70,7 +70,7 @@ async def measure(store_name: str, url: str, jobs: int) -> list[Result]:
     try:
         with started(url) as (_, address, key):
             now_ms = time.time_ns() // 1_000_000
-            due_ms = now_ms + 1000 * (CALM_S + jobs // 1_000)
+            due_ms = now_ms + 1000 * (CALM_S + jobs // 5_000)
             rows = [_due_job(number, now_ms, due_ms) for number in range(jobs)]
             for start in range(0, jobs, BATCH):
                 await store.create_jobs(rows[start : start + BATCH])
@@ -152,7 +152,7 @@ def percentile(values: list[float], part: int) -> float:
 def main() -> None:
     """Measure all stores."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--store", choices=STORES, nargs="+", default=list(STORES))
     parser.add_argument("--lane", type=int, default=0, help="the size of the lane; 0: that of a new server")
     parser.add_argument("--json", action="store_true")
