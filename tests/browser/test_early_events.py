@@ -78,18 +78,20 @@ async def test_a_filter_chosen_before_any_script_has_loaded_applies(tab: Tab, as
     await page.wait_for_url("**/jobs/digest?state=failed")
 
 
-async def test_a_filter_and_boxes_set_before_the_module_of_a_list_has_loaded_apply(
+async def test_menus_boxes_and_a_search_of_a_list_without_its_scripts_apply_later(
     tab: Tab, ask: ApiClient
 ) -> None:
     for name in ("digest", "other"):
         await ask("POST", JOBS, {**JOB, "name": name})
-    async with withheld(tab, "jobs.js"):
+    async with withheld(tab, "app.js"):
         page = await opened(tab, "jobs")
-        await page.locator("tr", has_text="digest").get_by_role("checkbox").click()
+        await page.locator(".switcher summary").click()
+        await page.get_by_label("Select default/digest").check()
         await page.fill("[data-filters] [name=q]", "dig")
+    await page.locator(".switcher [data-names] a").wait_for(state="attached")
     await page.locator("tr", has_text="other").wait_for(state="detached")
     await page.locator("[data-selected]", has_text="1 selected").wait_for()
-    assert await page.locator("tr", has_text="digest").get_by_role("checkbox").is_checked()
+    assert await page.get_by_label("Select default/digest").is_checked()
 
 
 async def test_a_module_that_cannot_be_loaded_is_reported(tab: Tab, ask: ApiClient) -> None:

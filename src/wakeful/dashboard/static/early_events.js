@@ -5,39 +5,44 @@
 // behaviour of all pages has started, and on each element with data-module when its module has started.
 
 (() => {
-  const CONTROLS = "button[type=button], summary, input[type=checkbox], input[type=radio]";
+  const BOX = "input[type=checkbox], input[type=radio]";
   const SCRIPTED = "button[type=button], form[data-auto] *"; // of no module, but nothing without a script
-  let kept = []; // {type, target, submitter}
+  let kept = []; // {type, target, submitter, checked}
   let started = false;
 
   const moduleOf = (target) => target.closest("[data-module]:not([data-loaded])");
   const waits = (target) => !started || Boolean(moduleOf(target));
 
-  function keep(event) {
-    if (!(event.target instanceof Element) || !waits(event.target)) return;
-    const { type, submitter } = event;
-    const target = type === "click" ? event.target.closest(CONTROLS) : event.target;
-    // Links, and most controls outside of modules, work without a script.
-    if (!target || !(moduleOf(target) || target.matches(SCRIPTED))) return;
-    if (type === "click" || type === "submit") {
+  function keep({ type, target: at, submitter }) {
+    // Of clicks, those on buttons and boxes; a box then has its new value. Links and menus work without a script.
+    const target = type === "click" ? at.closest?.(`button[type=button], ${BOX}`) : at;
+    if (!(target instanceof Element) || !waits(target) || !(moduleOf(target) || target.matches(SCRIPTED))) return;
+    const isBox = target.matches(BOX);
+    if (isBox && type !== "click") return; // the click is repeated
+    kept = kept.filter((other) => other.type !== type || other.target !== target);
+    kept.push({ type, target, submitter, checked: target.checked });
+    return !isBox && (type === "click" || type === "submit");
+  }
+
+  function repeat({ type, target, submitter, checked }) {
+    if (!target.isConnected) return;
+    if (type === "submit") target.requestSubmit(submitter);
+    else if (type !== "click") target.dispatchEvent(new Event(type, { bubbles: type !== "toggle" }));
+    else {
+      // The module may have set it, or not: the click sets it to what was chosen.
+      if (checked !== undefined) target.checked = !checked;
+      target.click();
+    }
+  }
+
+  for (const type of ["click", "submit", "input", "change", "toggle"]) {
+    const listen = (event) => {
+      if (!keep(event)) return;
       event.preventDefault();
       event.stopImmediatePropagation();
-    }
-    // A second click on a button is impatience; on a box or a menu it takes the first one back.
-    const isSame = (other) => other.type === type && other.target === target;
-    if (target.matches("summary, input[type=checkbox]") && type === "click" || !kept.some(isSame)) {
-      kept.push({ type, target, submitter });
-    }
+    };
+    document.addEventListener(type, listen, true);
   }
-
-  function repeat({ type, target, submitter }) {
-    if (!target.isConnected) return;
-    if (type === "click") target.click();
-    else if (type === "submit") target.requestSubmit(submitter);
-    else target.dispatchEvent(new Event(type, { bubbles: true }));
-  }
-
-  for (const type of ["click", "submit", "input", "change"]) document.addEventListener(type, keep, true);
   document.addEventListener("wakeful:ready", (event) => {
     if (event.target === document) started = true;
     const due = kept.filter(({ target }) => !waits(target));
