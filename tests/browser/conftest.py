@@ -103,8 +103,20 @@ class Tab:
     expected: list[str] = field(default_factory=list)
 
     async def open(self, *parts: str, workspace: str = "default") -> None:
-        """Open a page of the workspace: `await tab.open("jobs", "new")`."""
+        """Open a page of the workspace, with its scripts: `await tab.open("jobs", "new")`."""
         await self.page.goto(f"{self.url}/workspaces/{workspace}/{'/'.join(parts)}")
+        await self.loaded()
+
+    async def loaded(self) -> None:
+        """Wait until the page and all its scripts have loaded."""
+        await self.page.wait_for_load_state()
+        await self.page.locator("[data-module]:not([data-loaded])").first.wait_for(state="detached")
+
+    async def follow(self, name: str) -> None:
+        """Click on a link, and wait until the page that it opens has loaded."""
+        async with self.page.expect_navigation():
+            await self.page.get_by_role("link", name=name).click()
+        await self.loaded()
 
     async def audit(self) -> None:
         """Fail if the open page is not accessible in both themes, scrolls sideways or ran text as code."""

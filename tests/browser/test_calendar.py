@@ -13,7 +13,7 @@ _JOB = {"name": "digest", "schedule": "0 * * * *", "target": {"kind": "pull"}}
 async def test_an_hour_opens_by_keyboard(tab: Tab, ask: ApiClient) -> None:
     assert (await ask("POST", "/agents/default/jobs", _JOB)).status == 201
     await tab.open("calendar")
-    await tab.page.get_by_role("link", name="Next week").click()
+    await tab.follow("Next week")
     cells = tab.page.locator(".chart-heat a")
     await tab.page.locator(".heat-upcoming").first.wait_for()
     assert await cells.count() == 7 * 24
@@ -41,7 +41,7 @@ async def test_the_zone_of_the_viewer_can_be_chosen(new_tab: NewTab, ask: ApiCli
     await tab.page.get_by_label("Time zone").select_option("Asia/Tokyo")
     await tab.page.wait_for_url("**tz=Asia%2FTokyo**")
     await tab.page.get_by_text("Times in Asia/Tokyo").wait_for()
-    await tab.page.get_by_role("link", name="Next week").click()
+    await tab.follow("Next week")
     await tab.page.locator('.chart-heat a[aria-label$="21:00: 1 upcoming"]').first.wait_for()
     assert await tab.page.locator('.chart-heat a[aria-label$="21:00: 1 upcoming"]').count() == 7
 

@@ -121,8 +121,10 @@ async def test_the_reader_stays_where_they_scrolled(new_tab: NewTab, talker: Tal
     at_end = "(e) => e.scrollHeight - e.scrollTop - e.clientHeight < 60"
     scroll = page.locator(".chat-scroll")
     assert await scroll.evaluate(at_end)
-    await scroll.evaluate("(e) => { e.scrollTop = 0; }")
-    await page.wait_for_function("document.querySelector('.chat-scroll').scrollTop === 0")
+    # The page knows it when it gets the event.
+    await scroll.evaluate(
+        "(e) => new Promise((done) => { e.addEventListener('scroll', done, {once: true}); e.scrollTop = 0; })"
+    )
     await ask("POST", "/agents/writer/messages", {"message": "from elsewhere", "session": "main"})
     await page.locator(".bubble.assistant").nth(1).wait_for(state="attached")
     assert await scroll.evaluate("(e) => e.scrollTop") == 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from playwright.async_api import expect
 
-from tests.browser.conftest import Tab
+from tests.browser.conftest import PATIENCE_MS, Tab
 from tests.support.api_client import JOBS, ApiClient
 from tests.support.waiting import eventually
 from wakeful import Launch, Permanent
 
+expect.set_options(timeout=PATIENCE_MS)
 SELDOM = "0 0 29 2 *"
 
 
@@ -49,13 +51,13 @@ async def test_a_group_is_replayed(tab: Tab, picky: Picky, ask: ApiClient) -> No
     replay = page.get_by_role("button", name="Replay", exact=True)
     assert await replay.is_disabled()
     await page.get_by_label("Select 3 of orders: order # refused").check()
-    assert await page.locator("[data-selected]").inner_text() == "3 selected"
+    await expect(page.locator("[data-selected]")).to_have_text("3 selected")
     await replay.click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_text("Replay 3 dead letters?").wait_for()
     await dialog.get_by_role("button", name="Replay").click()
     await page.locator(".toast", has_text="3 replayed.").wait_for()
-    assert await page.locator(".group").count() == 1
+    await expect(page.locator(".group")).to_have_count(1)
     runs = (await ask("GET", "/runs", trigger="replay")).body["runs"]
     assert len(runs) == 3
 
@@ -65,7 +67,7 @@ async def test_all_groups_are_discarded_by_keyboard(tab: Tab, picky: Picky, ask:
     await tab.open("dead-letters")
     await page.get_by_label("Select all").focus()
     await page.keyboard.press("Space")
-    assert await page.locator("[data-selected]").inner_text() == "4 selected"
+    await expect(page.locator("[data-selected]")).to_have_text("4 selected")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Tab")
     await page.keyboard.press("Enter")
@@ -85,14 +87,17 @@ async def test_some_runs_of_a_group_are_replayed_and_the_rest_is_reported(
     await tab.open("dead-letters")
     await page.locator(".group", has_text="order # refused").get_by_role("link", name="Show runs").click()
     rows = page.locator("#letters tbody tr")
-    assert await rows.count() == 3
+    await expect(rows).to_have_count(3)
+    await tab.loaded()
     await page.get_by_label("Select all on this page").check()
     await rows.nth(2).get_by_role("checkbox").uncheck()
     chosen = await rows.nth(0).get_attribute("data-key")
-    # Handled elsewhere since the page was loaded.
-    await ask("POST", "/dead-letters/discard", {"ids": [chosen]})
     await page.get_by_role("button", name="Replay", exact=True).click()
-    await page.get_by_role("dialog").get_by_role("button", name="Replay").click()
+    confirm = page.get_by_role("dialog").get_by_role("button", name="Replay")
+    await confirm.wait_for()
+    # Handled elsewhere since it was selected.
+    await ask("POST", "/dead-letters/discard", {"ids": [chosen]})
+    await confirm.click()
     await page.locator(".toast", has_text="1 replayed. 1 not: handled before, or without budget.").wait_for()
     assert len((await ask("GET", "/dead-letters", cause="order # refused")).body["deadLetters"]) == 1
 
