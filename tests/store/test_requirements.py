@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +16,9 @@ from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, Move
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.stats import DueRequirement
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres import PostgresStore
 
 DIGEST, REPORT = "function:digest", "agent:default/report"
 EVERY = {"": 0, DIGEST: 0, "function:other": 0, REPORT: 3}
@@ -182,12 +186,19 @@ async def big_postgres(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_postgres_does_not_read_runs_that_it_cannot_take(big_postgres: Store) -> None:
-    from wakeful.store.postgres import PostgresStore, statements
+async def test_postgres_reads_and_locks_only_what_it_takes(big_postgres: Store) -> None:
+    from wakeful.store.postgres import PostgresStore
 
     assert isinstance(big_postgres, PostgresStore)
+    await _reads_few_runs(big_postgres)
+    await _locks_what_it_takes(big_postgres)
+
+
+async def _reads_few_runs(store: PostgresStore) -> None:
+    from wakeful.store.postgres import statements
+
     names, versions = list(MINE), list(MINE.values())
-    async with big_postgres._pool._acquired() as db:
+    async with store._pool._acquired() as db:
         pick = [NOW, ["cron", "main"], [20, 30], names, versions]
         assert len(await db.fetch(statements.PICK, *pick)) == 20
         rows, scanned = await visited(db, statements.PICK, *pick)
@@ -196,12 +207,11 @@ async def test_postgres_does_not_read_runs_that_it_cannot_take(big_postgres: Sto
         assert (rows < 2_000, scanned) == (True, []), rows
 
 
-async def test_postgres_locks_only_what_it_takes(big_postgres: Store) -> None:
-    from wakeful.store.postgres import PostgresStore, statements
+async def _locks_what_it_takes(store: PostgresStore) -> None:
+    from wakeful.store.postgres import statements
 
-    assert isinstance(big_postgres, PostgresStore)
     names, versions = list(MINE), list(MINE.values())
-    pool = big_postgres._pool
+    pool = store._pool
     async with pool._acquired() as first, first.transaction():
         picked = {row[0] for row in await first.fetch(statements.PICK, NOW, ["cron"], [20], names, versions)}
         async with pool._acquired() as second, second.transaction():
