@@ -22,9 +22,9 @@ _PAUSE = 0.01
 _LONGEST_PAUSE = 0.1
 
 
-def soon() -> int:
+def soon(after_ms: int = 150) -> int:
     """Return an instant shortly after now, in epoch ms, as the start of an interval."""
-    return time.time_ns() // 1_000_000 + 150
+    return time.time_ns() // 1_000_000 + after_ms
 
 
 def epoch_ms(at: datetime | None) -> int:
@@ -35,13 +35,14 @@ def epoch_ms(at: datetime | None) -> int:
 async def starting_soon(save: Callable[[int], Awaitable[Job]]) -> int:
     """Save a job whose first tick is a moment ahead. Returns that instant.
 
-    If the instant has passed when the job is saved, it is saved again.
+    If the instant has passed when the job is saved, it is saved again with one that is further ahead.
     """
-    while True:
-        start = soon()
+    for after_ms in (150, 600, 2_400, 9_600, 38_400):
+        start = soon(after_ms)
         saved = await save(start)
         if epoch_ms(saved.next_at) == start:
             return start
+    raise AssertionError("the first tick has passed each time that the job was saved")
 
 
 @overload

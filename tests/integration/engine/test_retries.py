@@ -104,12 +104,17 @@ async def test_the_backoff_grows_from_base_to_max(new_app: NewApp):
 
 
 async def test_a_backoff_continues_after_a_restart(new_app: NewApp):
-    first, second = new_app(), new_app()
-    failing(first, times=1)
-    calls = failing(second, times=0)
-    async with first:
-        await first.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff={"base": "800ms"})
-        run = await in_state(first, (await first.jobs.run("job")).id, "retrying")
+    for base_ms in (800, 3_200, 12_800, 51_200):
+        first, second = new_app(), new_app()
+        at_first, calls = failing(first, times=1), failing(second, times=0)
+        async with first:
+            await first.jobs.upsert(
+                "job", schedule=SELDOM, target=Function("work"), backoff={"baseMs": base_ms}
+            )
+            run = await first.jobs.run("job")
+            await eventually(partial(bool, at_first))
+        if len(at_first) == 1:  # else the backoff ended before the first replica had stopped
+            break
     async with second:
         run = await over(second, run.id)
     assert (run.state, run.attempt) == ("succeeded", 2)
