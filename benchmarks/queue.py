@@ -39,7 +39,9 @@ from nats.js.api import RetentionPolicy
 from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.engine.engine import LANES, EngineConfig
+from wakeful.outcome import Finished
 from wakeful.settings import Settings
+from wakeful.store.rows import RunView
 
 JOBS, CONCURRENCY = 2_000, 20
 SLOTS = (30, 200)
@@ -131,18 +133,19 @@ async def storm(database: str, url: str, jobs: int, slots: int) -> float:
         )
         if time.time() > due - 1:
             raise SystemExit("creating the jobs took longer than the time until they are due")
-        applied = 0
+        done = 0
         stored = asyncio.Event()
-        record = server.services.broker_reports._record
+        completed = server.services.runs.on_completed
 
-        def counting(kind: str, result: str) -> None:
-            nonlocal applied
-            record(kind, result)
-            applied += result == "applied"
-            if applied >= jobs:
+        def counting(finished: Finished, run: RunView) -> None:
+            nonlocal done
+            completed(finished, run)
+            assert finished.state == "succeeded", finished.error
+            done += 1
+            if done >= jobs:
                 stored.set()
 
-        server.services.broker_reports._record = counting
+        server.services.runs.on_completed = counting
         await asyncio.sleep(max(0.0, due - time.time()))
         await stored.wait()
         return jobs / (time.time() - due)

@@ -83,7 +83,11 @@ async def serving(receiver: Receiver, tls: ssl.SSLContext | None = None) -> Asyn
 
 @asynccontextmanager
 async def launching(
-    guard: AddressGuard = OPEN, *secrets: bytes, resolver: GuardedResolver | None = None, per_host: int = 100
+    guard: AddressGuard = OPEN,
+    *secrets: bytes,
+    resolver: GuardedResolver | None = None,
+    per_host: int | None = None,
+    slots: int = 0,
 ) -> AsyncIterator[WebhookLauncher]:
     launcher = WebhookLauncher(
         Secrets(*(secrets or (SECRET,))),
@@ -92,6 +96,7 @@ async def launching(
         lambda status: None,
         resolver=resolver,
         per_host=per_host,
+        slots=slots,
     )
     await launcher.open()
     try:

@@ -131,7 +131,9 @@ class Wakeful:
             allow_private_targets = settings.allow_private_targets
         metrics = Metrics(settings.metrics_agents)
         guard = AddressGuard(allow_private=allow_private_targets)
-        webhooks = WebhookLauncher(secrets, guard, self.store.clock, metrics.record_webhook)
+        self._config = _part_of(config or _config(settings), current_share())
+        slots = sum(self._config.lanes.values())
+        webhooks = WebhookLauncher(secrets, guard, self.store.clock, metrics.record_webhook, slots=slots)
         programs = CommandLauncher(
             CommandAllowlist(settings.commands if commands is None else commands),
             EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
@@ -152,7 +154,6 @@ class Wakeful:
         )
         self._launchers.add(celery_launcher(self.store, settings, celery, metrics.record_message))
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
-        self._config = _part_of(config or _config(settings), current_share())
         self._grace = grace
         self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
         self._ping = settings.ping_url, settings.ping_ms

@@ -40,8 +40,8 @@ from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 from wakeful.package_version import package_version
 from wakeful.verification import Verdict
 
-#: The most connections to one host, and in total. Waiting for one counts towards the timeout, so these are
-#: safety limits: lanes limit how much is sent to one receiver.
+#: The most connections to one host, and in total, or the number of slots if that is larger. Waiting for one
+#: counts towards the timeout, so these are safety limits: lanes limit how much is sent to one receiver.
 DEFAULT_PER_HOST: Final = 100
 DEFAULT_CONNECTIONS: Final = 1000
 
@@ -88,7 +88,10 @@ class Exchange(NamedTuple):
 
 
 class WebhookLauncher:
-    """Posts runs to URLs. `on_response` is called with each status; None: there was no response."""
+    """Posts runs to URLs. `on_response` is called with each status; None: there was no response.
+
+    `slots` is how many runs are launched at once: each of them gets a connection.
+    """
 
     kind = "webhook"
     default_timeout_ms = 30_000
@@ -100,8 +103,8 @@ class WebhookLauncher:
         clock: Clock,
         on_response: Callable[[int | None], None],
         *,
-        per_host: int = DEFAULT_PER_HOST,
-        connections: int = DEFAULT_CONNECTIONS,
+        slots: int = 0,
+        per_host: int | None = None,
         tls: ssl.SSLContext | None = None,
         resolver: GuardedResolver | None = None,
     ) -> None:
@@ -109,8 +112,8 @@ class WebhookLauncher:
         self._guard = guard
         self._clock = clock
         self._on_response = on_response
-        self._per_host = per_host
-        self._connections = connections
+        self._per_host = per_host or max(DEFAULT_PER_HOST, slots)
+        self._connections = max(DEFAULT_CONNECTIONS, slots)
         self._tls = tls
         self._resolver = resolver or GuardedResolver(self._guard)
         self._agent = f"wakeful/{package_version()}"

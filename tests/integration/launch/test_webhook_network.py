@@ -179,6 +179,24 @@ async def test_a_hanging_host_does_not_block_others(receiver: Receiver):
         await asyncio.wait(stuck)
 
 
+async def test_as_many_runs_as_there_are_slots_are_sent_to_one_host_at_once():
+    slots, arrived, slow = 120, 0, Receiver()
+    all_arrived = asyncio.Event()
+
+    async def wait_for_all(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal arrived
+        arrived += 1
+        if arrived == slots:
+            all_arrived.set()
+        await all_arrived.wait()
+        return web.Response()
+
+    slow.answer = wait_for_all
+    async with serving(slow), launching(slots=slots) as launcher:
+        outcomes = await asyncio.gather(*[launcher.start(to(slow.url)) for _ in range(slots)])
+    assert all(isinstance(outcome, Succeeded) for outcome in outcomes)
+
+
 async def test_connections_are_reused_between_runs(receiver: Receiver, launcher: WebhookLauncher):
     for _ in range(3):
         await launcher.start(to(receiver.url))

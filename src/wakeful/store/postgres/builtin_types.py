@@ -44,27 +44,34 @@ class _NotExecuted(NamedTuple):
 
 
 class Connection(Base):
-    """A connection with that cache. The methods that it overrides and calls are private to asyncpg."""
+    """A connection with that cache.
+
+    What it overrides and calls is private to asyncpg. A version without `_Connection__execute` always asks.
+    """
 
     async def _introspect_types(
-        self, typeoids: Collection[int], time_limit: float | None
+        self, typeoids: Collection[int], *others: Any
     ) -> tuple[list[asyncpg.Record], Any]:
         wanted = frozenset(typeoids)
-        summary, statement = "", _NotExecuted()
+        summary: str | None = ""
+        statement: Any = _NotExecuted()
         if max(wanted) >= _FIRST_ASSIGNED:
-            summary, statement = await self._summary(wanted, time_limit)
-        known = _known.get((wanted, summary))
+            summary, statement = await self._summary(wanted, *others)
+        known = None if summary is None else _known.get((wanted, summary))
         if known is not None:
             return known, statement
-        rows, statement = await super()._introspect_types(typeoids, time_limit)  # type: ignore[misc]
-        if _is_summarized(wanted, rows):
+        rows, statement = await super()._introspect_types(typeoids, *others)  # type: ignore[misc]
+        if summary is not None and _is_summarized(wanted, rows):
             _known[wanted, summary] = rows
         return rows, statement
 
-    async def _summary(self, wanted: frozenset[int], time_limit: float | None) -> tuple[str, Any]:
-        rows, statement = await self._Connection__execute(  # type: ignore[attr-defined]
-            _SUMMARY, (list(wanted),), 0, time_limit, ignore_custom_codec=True
-        )
+    async def _summary(
+        self, wanted: frozenset[int], time_limit: float | None = None
+    ) -> tuple[str | None, Any]:
+        execute = getattr(self, "_Connection__execute", None)
+        if execute is None:
+            return None, _NotExecuted()
+        rows, statement = await execute(_SUMMARY, (list(wanted),), 0, time_limit, ignore_custom_codec=True)
         return str(rows[0][0]), statement
 
 
