@@ -155,10 +155,7 @@ class BrokerReports:
             if run.worker is not None or run.id in extended:
                 each.done(ReportResult(True))
                 continue
-            try:  # the run has changed meanwhile
-                each.done(await self._apply(each.kind, each.report))
-            except Exception as error:
-                each.done(error)
+            await self._apply_alone(each)  # the run has changed meanwhile
 
     async def _write(self, together: Sequence[tuple[_Waiting, Reported]]) -> None:
         """Write outcomes of runs that await them, in one transaction. After an error, each in its own."""
@@ -176,10 +173,13 @@ class BrokerReports:
                 self._runs.on_completed(finished, run)
                 each.done(ReportResult(True))
                 continue
-            try:  # the run has changed meanwhile, or an outcome cannot be written
-                each.done(await self._apply(each.kind, each.report))
-            except Exception as error:
-                each.done(error)
+            await self._apply_alone(each)  # the run has changed meanwhile, or it cannot be written
+
+    async def _apply_alone(self, waiting: _Waiting) -> None:
+        try:
+            waiting.done(await self._apply(waiting.kind, waiting.report))
+        except Exception as error:
+            waiting.done(error)
 
     async def _apply(self, kind: str, report: Report) -> ReportResult:
         """Apply one report."""
