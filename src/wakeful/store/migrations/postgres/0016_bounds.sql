@@ -1,0 +1,10 @@
+-- compatible: new columns with a default.
+--
+-- Bounds that hold under concurrency and across crashes.
+
+-- The last tick of the job that has a record (a run, a skipped or a missed row); resuming and editing continue
+-- after it.
+ALTER TABLE jobs ADD COLUMN decided_at timestamptz;
+
+-- How often the run was lost together with other runs of the same worker, in a row.
+ALTER TABLE runs ADD COLUMN losses integer NOT NULL DEFAULT 0;
