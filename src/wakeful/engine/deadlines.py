@@ -18,20 +18,24 @@ class Deadlines:
 
     def set(self, run: InFlight, seconds: float) -> None:
         """Set the deadline of an attempt."""
-        loop = asyncio.get_running_loop()
-        run.deadline = loop.time() + seconds
-        if self._timer is None or run.deadline < self._timer.when():
+        run.deadline = asyncio.get_running_loop().time() + seconds
+        self._arm(run.deadline)
+
+    def _arm(self, deadline: float) -> None:
+        """Set the timer, unless it fires earlier anyway."""
+        if self._timer is None or deadline < self._timer.when():
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = loop.call_at(run.deadline, self._check)
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._check)
 
     def _check(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for run in list(self._running()):
-            if run.deadline <= now:
-                self._on_due(run)
-        deadlines = [run.deadline for run in self._running()]
-        if deadlines and self._timer is None:
-            self._timer = loop.call_at(min(deadlines), self._check)
+        now = asyncio.get_running_loop().time()
+        try:
+            for run in list(self._running()):
+                if run.deadline <= now:
+                    self._on_due(run)
+        finally:  # also if `on_due` has set the timer for a later deadline than the next
+            deadlines = [run.deadline for run in self._running()]
+            if deadlines:
+                self._arm(min(deadlines))
