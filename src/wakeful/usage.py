@@ -16,16 +16,15 @@ from wakeful.outcome import Finished
 from wakeful.policy import DAY_MS
 from wakeful.start_rules import BudgetOwner
 
-#: The fields in which a run reports its tokens: the total, or else input and output.
+#: The fields in which a run reports its tokens: the total, the input and the output. The first that has a
+#: number counts.
 _TOTAL: Final = ("tokens", "totalTokens", "total_tokens")
-_PARTS: Final = (
-    "inputTokens",
-    "input_tokens",
-    "prompt_tokens",
-    "outputTokens",
-    "output_tokens",
-    "completion_tokens",
-)
+_INPUT: Final = ("inputTokens", "input_tokens", "prompt_tokens")
+_OUTPUT: Final = ("outputTokens", "output_tokens", "completion_tokens")
+#: Input from a cache, which `input_tokens` does not include if these are reported (Anthropic).
+_CACHED: Final = ("cache_creation_input_tokens", "cache_read_input_tokens")
+#: The longest text that is read as a number.
+_LONGEST_NUMBER: Final = 32
 #: The largest count for one run and for one day, so that sums stay numbers that JSON and databases can hold.
 MOST_TOKENS: Final = 2**53
 
@@ -77,21 +76,25 @@ def day_of(now_ms: int) -> int:
 def usage_of(text: str | None) -> Spent | None:
     """Return what a run used according to its report; None if nothing in it can be counted.
 
+    A total that is missing, not a number, or less than its parts does not hide the parts.
+
     >>> usage_of('{"tokens":1200,"cost":0.02}')
     Spent(tokens=1200, cost=0.02)
     >>> usage_of('{"prompt_tokens":1000,"completion_tokens":200}')
     Spent(tokens=1200, cost=0.0)
+    >>> usage_of('{"total_tokens":null,"prompt_tokens":900,"completion_tokens":100}')
+    Spent(tokens=1000, cost=0.0)
     """
     try:
         report = json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(report, dict):
         return None
-    tokens = next((_number(report[name]) for name in _TOTAL if name in report), None)
-    if tokens is None:
-        tokens = sum(_number(report.get(name)) for name in _PARTS)
-    spent = capped(tokens, _number(report.get("cost")))
+    parts = _first(report, _INPUT) + _first(report, _OUTPUT)
+    if "input_tokens" in report:
+        parts += sum(_number(report.get(name)) for name in _CACHED)
+    spent = capped(max(_first(report, _TOTAL), parts), _number(report.get("cost")))
     return spent if spent != Spent() else None
 
 
@@ -157,11 +160,21 @@ def _budget(one: OwnerUsage) -> Mapping[str, Json]:
         return {}
 
 
+def _first(report: Mapping[str, object], names: Iterable[str]) -> float:
+    """Return the first number above 0 of these fields, or 0."""
+    return next((number for name in names if (number := _number(report.get(name)))), 0.0)
+
+
 def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    """Return a number above 0 (also one written as text), or 0 for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0.0
+    if isinstance(value, str) and len(value) > _LONGEST_NUMBER:
         return 0.0
     try:
         number = float(value)
-    except OverflowError:
+    except OverflowError:  # a whole number beyond any float
+        number = math.inf if isinstance(value, int) and value > 0 else 0.0
+    except ValueError:
         return 0.0
-    return number if math.isfinite(number) and number > 0 else 0.0
+    return number if number > 0 else 0.0

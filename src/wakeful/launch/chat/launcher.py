@@ -189,6 +189,8 @@ class ChatLauncher:
             if isinstance(answer, Answer):
                 spending.add(body, answer)
                 return answer
+            if answer.usage is not None:
+                spending.count(answer.usage)
             other = failures.adapted(dialect, answer, tools="tools" in body)
             if other is None or other == dialect:
                 if failures.is_overflow(answer):

@@ -35,6 +35,8 @@ class EndpointError(NamedTuple):
     code: str = ""
     #: the field of the request that it is about
     param: str = ""
+    #: what the endpoint counted nevertheless
+    usage: TokenUsage | None = None
 
 
 class TokenUsage(NamedTuple):
@@ -89,6 +91,11 @@ def read_response(status: int, text: str, step: int = 0) -> Answer | EndpointErr
         (body,) = body
     if not isinstance(body, dict):
         return EndpointError(status if status != 200 else None, "the response is not an object", "not_json")
+    found = _read_body(status, body, step)
+    return found._replace(usage=_usage(body.get("usage"))) if isinstance(found, EndpointError) else found
+
+
+def _read_body(status: int, body: Mapping[str, Json], step: int) -> Answer | EndpointError:
     if not 200 <= status < 300 or _is_error(body):
         return _error(status, body)
     choices = body.get("choices")
@@ -229,7 +236,9 @@ def _usage(value: Json) -> TokenUsage | None:
     used = _first(value, ("prompt_tokens", "input_tokens"))
     made = _first(value, ("completion_tokens", "output_tokens"))
     total = _number(value.get("total_tokens"))
-    if used is None and made is None and total is None:
+    cost = value.get("cost")
+    stated = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
+    if used is None and made is None and total is None and not stated:
         return None
     used, made = used or 0, made or 0
     if total is not None and total > used + made:  # some leave the reasoning out of the parts
@@ -238,8 +247,6 @@ def _usage(value: Json) -> TokenUsage | None:
     cached = _number(details.get("cached_tokens")) if isinstance(details, dict) else None
     if cached is None:
         cached = _number(value.get("prompt_cache_hit_tokens"))
-    cost = value.get("cost")
-    stated = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
     return TokenUsage(used, made, min(cached or 0, used), float(cost) if stated else None)  # type: ignore[arg-type]
 
 

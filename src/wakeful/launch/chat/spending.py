@@ -36,9 +36,15 @@ class Spending:
         if usage is None or usage[:2] == (0, 0):
             said = json.dumps([body.get("messages"), body.get("tools")], ensure_ascii=False)
             usage = TokenUsage(
-                estimated_tokens(said), estimated_tokens(json.dumps(answer.message, ensure_ascii=False))
+                estimated_tokens(said),
+                estimated_tokens(json.dumps(answer.message, ensure_ascii=False)),
+                cost=None if usage is None else usage.cost,
             )
             self._estimated = True
+        self.count(usage)
+
+    def count(self, usage: TokenUsage) -> None:
+        """Count what the endpoint stated."""
         self._input += usage.input
         self._output += usage.output
         self._context = usage.input + usage.output
@@ -48,7 +54,7 @@ class Spending:
 
     def report(self) -> str | None:
         """Return the usage as compact JSON; None if nothing was used."""
-        if not self._input and not self._output:
+        if not self._input and not self._output and not self._cost:
             return None
         usage: dict[str, Json] = {
             "tokens": self._input + self._output,
@@ -76,7 +82,3 @@ def cost_of(usage: TokenUsage, model: ChatModel) -> float | None:
     cached = model.input if model.cached_input is None else model.cached_input
     fresh = usage.input - usage.cached
     return (fresh * model.input + usage.cached * cached + usage.output * model.output) / _MILLION
-
-
-def _estimate(value: Json) -> int:
-    return estimated_tokens(json.dumps(value, ensure_ascii=False))

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeful.chat_settings import ChatModel
 from wakeful.launch.chat.response import Answer, EndpointError, TokenUsage, read_response
+from wakeful.launch.chat.spending import Spending
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -99,6 +101,8 @@ def test_ids_that_are_missing_or_repeated_are_replaced():
         ({"prompt_tokens": 10, "prompt_cache_hit_tokens": 99}, TokenUsage(10, 0, 10)),
         ({"prompt_tokens": 10, "prompt_tokens_details": None, "cost": 0.5}, TokenUsage(10, 0, 0, 0.5)),
         ({"prompt_tokens": 10.0, "completion_tokens": -1, "cost": "much"}, TokenUsage(10, 0)),
+        ({"total_tokens": None, "prompt_tokens": 900, "completion_tokens": 100}, TokenUsage(900, 100)),
+        ({"cost": 0.5}, TokenUsage(0, 0, 0, 0.5)),
         ({"prompt_tokens": True}, None),
         ({}, None),
         (None, None),
@@ -107,6 +111,28 @@ def test_ids_that_are_missing_or_repeated_are_replaced():
 )
 def test_usage_is_read_in_each_form(usage: object, read: TokenUsage | None):
     assert answer({"content": "hello"}, usage=usage).usage == read
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, {"choices": []}),
+        (200, {"choices": [{"error": {"message": "provider failed", "code": 502}}]}),
+        (200, {"error": {"message": "provider failed", "code": 502}}),
+        (500, {"error": "overloaded"}),
+    ],
+)
+def test_the_usage_of_an_error_is_read(status: int, body: dict[str, object]):
+    found = read_response(status, json.dumps({**body, "usage": {"prompt_tokens": 10}}))
+    assert isinstance(found, EndpointError)
+    assert found.usage == TokenUsage(10, 0)
+
+
+def test_a_stated_cost_is_kept_when_the_tokens_are_estimated():
+    spending = Spending(ChatModel(), 1_000)
+    spending.add({"messages": []}, answer({"content": "hello"}, usage={"cost": 0.5}))
+    report = json.loads(spending.report() or "")
+    assert (report["cost"], report["estimated"], report["tokens"] > 0) == (0.5, True, True)
 
 
 @pytest.mark.parametrize(
