@@ -79,7 +79,7 @@ class Agent:
 
     @classmethod
     def redact(cls, state: dict[str, Any]) -> Mapping[str, Any]:
-        """Return what admins may see of a state in the interfaces; the stored state stays as it is.
+        """Return what pages show of a state; the stored state, and what the API returns, stay as they are.
 
         It gets a copy of the stored JSON object. It is called only in processes that have the class.
         """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -82,6 +83,27 @@ async def test_both_start_send_read_and_stop(pair: Pair):
     lists = [[each.id for each in await scheduler.agents.list("report")] for scheduler in pair.both]
     assert lists == [["i0", "i1"]] * 2
     assert [agent.name for agent in await pair.remote.agents.list()] == ["default", "painter", "report"]
+
+
+#: Data of users that looks like the credentials of a target, which are masked for members.
+_DATA: dict[str, Any] = {
+    "url": "https://me:pw@a.example/x?id=17#top",
+    "headers": {"authorization": "Bearer 1"},
+    "env": {"A": "1"},
+    "nested": [{"token": "t", "servers": ["nats://u:p@h"], "secret": "***"}],
+}
+
+
+async def test_state_payload_and_output_are_returned_as_they_are(pair: Pair):
+    member = await pair.operator.new("member")
+    await pair.embedded.agents.start("report", "eu", state=_DATA)
+    await pair.embedded.jobs.create("echo", schedule="@daily", target={"kind": "echo"}, payload=_DATA)
+    run = await pair.embedded.jobs.run("echo", payload=_DATA)
+    assert await pair.remote.agents.state("report", "eu") == {"count": 0, **_DATA}
+    async with AsyncClient(member.url, member.key) as client, asyncio.timeout(PATIENCE):
+        over = await client.runs.wait(run.id)
+        assert (over.payload, json.loads(over.output or "")) == (_DATA, _DATA)
+        assert (await client.jobs.get("echo")).payload == _DATA
 
 
 _EVENT = {"specversion": "1.0", "id": "8", "source": "/tests"}

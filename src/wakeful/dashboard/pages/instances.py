@@ -43,7 +43,8 @@ async def instances(page: PageDep, agent: str) -> Response:
 async def instance(page: PageDep, agent: str, instance: str) -> Response:
     """Show one instance."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    details = await services.instances.get(principal, workspace, agent, instance)
+    found = await services.instances.get(principal, workspace, agent, instance)
+    details = services.instances.for_page(found)
     return page.render(
         "instance.html",
         title=f"{agent}/{instance}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, Protocol, cast, get_args
 
@@ -24,7 +24,7 @@ from wakeful.json_value import json_value
 from wakeful.logs import get_logger
 from wakeful.service.agents import instance_rules
 from wakeful.service.agents.signals import AgentClasses
-from wakeful.service.auth.access import LOCAL, MAY, Principal, visible_agent
+from wakeful.service.auth.access import MAY, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.pauses import read_note
@@ -55,7 +55,7 @@ class StateTypes(Protocol):
         ...
 
     def redact(self, workspace: str, agent: str, state: StateObject) -> StateObject:
-        """Return what people may see of a state, by `Agent.redact`."""
+        """Return what pages show of a state, by `Agent.redact`."""
         ...
 
 
@@ -77,15 +77,15 @@ class NoClasses:
 
 @dataclass(frozen=True, slots=True)
 class InstanceDetails:
-    """An instance, and what the caller may see of its state."""
+    """An instance, and its state if the caller may read it."""
 
     view: InstanceView
     schedules: tuple[JobRecord, ...] = ()
-    #: whether the caller may see the state
+    #: whether the caller may read the state
     has_state: bool = False
     #: None: the initial state of a class that is not registered in this process
     state: StateObject | None = None
-    #: why the stored state cannot be shown
+    #: why the stored state cannot be read or shown
     state_error: str | None = None
 
 
@@ -181,15 +181,27 @@ class InstanceService:
     # --- reading ---------------------------------------------------------------------------------
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> InstanceDetails:
-        """Return an instance with its schedules, and for an admin its state."""
+        """Return an instance with its schedules, and for an admin its state, as it is."""
         await self._accounts.authorize(principal, "read", workspace, agent)
         check_slug(name, "instance")
         view = await self._view(workspace, agent, name)
         schedules = _readable(await self._store.schedules(view.row.id))
         if principal.role not in MAY["instance.state"]:
             return InstanceDetails(view, schedules)
-        state, error = self._shown(principal, view.row)
+        state, error = self._state(view.row)
         return InstanceDetails(view, schedules, True, state, error)
+
+    def for_page(self, details: InstanceDetails) -> InstanceDetails:
+        """Return an instance as pages show it: its class redacts its state, and credentials are masked."""
+        state, row = details.state, details.view.row
+        if state is None:
+            return details
+        try:
+            shown = json_value(self.state_types.redact(row.workspace, row.agent, state), None)
+        except Exception:  # the code of the class failed: show nothing rather than too much
+            log.exception("instance.redact_failed", workspace=row.workspace, agent=row.agent)
+            return replace(details, state=None, state_error="the method redact of the class failed")
+        return replace(details, state=cast(StateObject, masked(shown)))
 
     async def list(
         self,
@@ -273,26 +285,17 @@ class InstanceService:
         except InvalidArgument as error:
             raise InvalidArgument(f"state: {error.message}") from error
 
-    def _shown(self, principal: Principal, row: InstanceRow) -> tuple[StateObject | None, str | None]:
-        """Return the state as the principal may see it, or why it cannot be shown."""
+    def _state(self, row: InstanceRow) -> tuple[StateObject | None, str | None]:
+        """Return the state, or why it cannot be read."""
         if row.data is None:
             known = self.state_types.state_type(row.workspace, row.agent)
             if known is None:
                 return None, None
-            state = known.initial()
-        else:
-            try:
-                state = state_from_text(row.data)
-            except InvalidArgument as error:
-                return None, f"the stored state cannot be read: {error.message}"
-        if principal is LOCAL:
-            return state, None
+            return known.initial(), None
         try:
-            shown = json_value(self.state_types.redact(row.workspace, row.agent, state), None)
-        except Exception:  # the code of the class failed: show nothing rather than too much
-            log.exception("instance.redact_failed", workspace=row.workspace, agent=row.agent)
-            return None, "the method redact of the class failed"
-        return cast(StateObject, masked(shown)), None
+            return state_from_text(row.data), None
+        except InvalidArgument as error:
+            return None, f"the stored state cannot be read: {error.message}"
 
     def _now_ms(self) -> int:
         return self._store.clock.now_ms()
