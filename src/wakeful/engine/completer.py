@@ -4,8 +4,9 @@ An outcome that cannot be written is retried: it is lost only if the process die
 the run. If the database refuses a value, or a schedule has the name of another job, the batch is divided to
 find the outcome, which is written without its output. Any other error is taken for a temporary one: the batch
 is retried several times, then divided to find the outcome that causes it. That one is retried after the
-others, and at last without its output. The outcome of a signal whose directives cannot be written becomes a
-failed attempt instead.
+others. Its output is dropped only if the database accepts the outcome without it and, several times
+afterwards, not with it: a database that fails as a whole drops nothing. The outcome of a signal whose
+directives cannot be written becomes a failed attempt instead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.consequences import Consequences
+from wakeful.consequences import Consequences, Effects, Facts
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.tracing import Tracing
@@ -32,7 +33,7 @@ _REASON: Final = "unstorable"
 _REFUSED: Final = "its directives could not be stored"
 #: How often a batch is retried as a whole after a database fault.
 _BATCH_RETRIES: Final = 3
-#: After so many faults a single outcome is written without its output.
+#: An output is dropped after so many faults, each while the database accepts the outcome without it.
 _MAX_FAULTS: Final = 3
 
 log = get_logger("wakeful.completer")
@@ -55,7 +56,7 @@ class Completer(Loop):
         self.began_ns: int | None = None
         self.tracing: Tracing | None = None
         self._batch_size = _MAX_BATCH
-        #: faults since the last successful write, and faults of single outcomes by run
+        #: faults since the last successful write, and those that single outcomes cause themselves, by run
         self._faults = 0
         self._fault_counts: Counter[str] = Counter()
         #: whether the last write failed
@@ -112,7 +113,7 @@ class Completer(Loop):
                 if self._faults <= _BATCH_RETRIES:
                     raise error from None
                 if not self._halve(batch):
-                    self._requeue(batch[0], error)
+                    await self._requeue(batch[0], error)
                 continue
             self.progressed()  # under constant load this loop does not end
             self._consequences.log(log)
@@ -154,36 +155,63 @@ class Completer(Loop):
             self._batch_size = len(batch) // 2
         return len(batch) > 1
 
-    def _requeue(self, one: Finished, error: Exception) -> None:
+    async def _requeue(self, one: Finished, error: Exception) -> None:
         """Retry this outcome after the others, at last without its output. Raises the error."""
-        self._fault_counts[one.run_id] += 1
-        if self._fault_counts[one.run_id] >= _MAX_FAULTS and (one.reason != _REASON or _has_texts(one)):
-            self._drop_output(one, error)
+        lesser = _without_output(one, error)
+        if lesser is not None and await self._would_accept(lesser):
+            self._fault_counts[one.run_id] += 1
+            if self._fault_counts[one.run_id] >= _MAX_FAULTS:
+                del self._fault_counts[one.run_id]
+                self._drop_output(one, error)
         self._finished.append(self._finished.pop(0))
         raise error
 
-    def _drop_output(self, one: Finished, error: Exception) -> None:
-        """Replace the first outcome by one without output. Raises the error if there is nothing to drop.
+    async def _would_accept(self, outcome: Finished) -> bool:
+        """Return whether the database commits, and accepts this outcome. It is written and rolled back."""
+        try:
+            await self._store.beat(self.worker_name, self.clock.now_ms(), ())
+            await self._store.finish(self.worker_name, [outcome], _roll_back)
+        except _RolledBack:
+            return True
+        except Exception:
+            return False
+        return False  # it is fenced, so nothing was written
 
-        What it adds to histories, and its evidence, are dropped if it cannot be written without output. A
-        signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
-        """
+    def _drop_output(self, one: Finished, error: Exception) -> None:
+        """Replace the first outcome by one without output. Raises the error if there is nothing to drop."""
         log.error(
             "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt,
             worker=self.worker_name, exc_info=error,
         )  # fmt: skip
-        if one.reason == _REASON and _has_texts(one):
-            self._finished[0] = one._replace(history=(), evidence=None)
-            return
-        if one.reason == _REASON:
+        lesser = _without_output(one, error)
+        if lesser is None:
             self._finished.append(self._finished.pop(0))
             raise error
-        if one.handled is not None and one.handled.refusal is not None:
-            why = error.message if isinstance(error, AlreadyExists) else type(error).__name__
-            self._finished[0] = one.handled.refusal._replace(error=f"{_REFUSED} ({why})")
-            return
-        message = f"{_UNSTORABLE} ({type(error).__name__})"
-        self._finished[0] = one._replace(output=None, usage=None, error=message, reason=_REASON)
+        self._finished[0] = lesser
+
+
+class _RolledBack(Exception):
+    """Raised in a transaction that is tried and not committed."""
+
+
+def _roll_back(finished: Sequence[Finished], facts: Facts) -> Effects:
+    """Raise in the transaction, after the outcomes are written."""
+    raise _RolledBack
+
+
+def _without_output(one: Finished, error: Exception) -> Finished | None:
+    """Return the outcome without its output; None if there is nothing to drop.
+
+    What it adds to histories, and its evidence, are dropped if it cannot be written without output. A
+    signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
+    """
+    if one.reason == _REASON:
+        return one._replace(history=(), evidence=None) if _has_texts(one) else None
+    if one.handled is not None and one.handled.refusal is not None:
+        why = error.message if isinstance(error, AlreadyExists) else type(error).__name__
+        return one.handled.refusal._replace(error=f"{_REFUSED} ({why})")
+    message = f"{_UNSTORABLE} ({type(error).__name__})"
+    return one._replace(output=None, usage=None, error=message, reason=_REASON)
 
 
 def _has_texts(outcome: Finished) -> bool:
