@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -43,6 +44,11 @@ class RedisServer:
         """The address of the broker."""
         return f"redis+socket://{self._socket}"
 
+    @property
+    def client_url(self) -> str:
+        """The address for a client of Redis."""
+        return f"unix://{self._socket}"
+
     def start(self) -> None:
         """Start, and return when it answers."""
         self._process = subprocess.Popen(
@@ -66,6 +72,16 @@ class RedisServer:
             self._process.wait()
             self._process = None
             self._socket.unlink(missing_ok=True)
+
+    def suspend(self) -> None:
+        """Have the server hang: it accepts connections and answers nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Continue a server that hangs."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def remove(self) -> None:
         """Kill the server and delete its files."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
+
+import pytest
+from redis import Redis
 
 from tests.integration.celery.conftest import celery_app, celery_check, lines
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
@@ -16,6 +21,7 @@ from tests.support.paths import ROOT
 from tests.support.redis_server import RedisServer
 from tests.support.waiting import eventually, in_state, over
 from wakeful import CeleryTask, EngineConfig
+from wakeful.launch.celery import client, launcher
 
 #: How many times the task of a test was sent, as Redis counts the messages of its queue.
 ONE = b":1\r\n"
@@ -45,6 +51,45 @@ async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
         assert redis.call("LLEN", "celery") == ONE
         assert app.services.metrics.messages["celery", "sent"] == 1
         assert app.services.metrics.messages["celery", "failed"] >= 1
+
+
+@pytest.mark.parametrize("used_before", [False, True], ids=["new connections", "open connections"])
+@on_one_store
+async def test_a_broker_that_hangs_gets_no_task_of_an_attempt_that_has_failed(
+    new_app: NewApp, redis: RedisServer, monkeypatch: pytest.MonkeyPatch, used_before: bool
+):
+    monkeypatch.setattr(launcher, "SEND_S", 0.3)
+    monkeypatch.setattr(client, "BROKER_S", 0.5)
+    async with new_app(celery=celery_app(redis)) as app:
+        target = CeleryTask("tests.record", args=["x"])
+        for name, backoff in (("hang", "100ms"), ("cancelled", "1h")):
+            await app.jobs.create(
+                name,
+                schedule=SELDOM,
+                target=target,
+                backoff={"base": backoff, "max": backoff},
+                overlap_policy="allow",
+            )
+        before = [await app.jobs.run("hang") for _ in range(20 * used_before)]
+        await eventually(lambda: redis.call("LLEN", "celery") == f":{len(before)}\r\n".encode())
+        redis.suspend()
+        runs = [await app.jobs.run("hang") for _ in range(10)]
+        cancelled = [await app.jobs.run("cancelled") for _ in range(10)]
+        for run in [*runs, *cancelled]:
+            waiting = await in_state(app, run.id, "retrying")
+            assert waiting.reason == "broker_unavailable"
+        for run in cancelled:
+            await app.runs.cancel(run.id)
+        redis.resume()
+
+        async def awaited() -> bool:
+            states = [await app.runs.get(run.id) for run in runs]
+            return all(run.waiting_for and "awaiting callback" in run.waiting_for for run in states)
+
+        await eventually(awaited)
+    messages = [json.loads(each) for each in Redis.from_url(redis.client_url).lrange("celery", 0, -1)]
+    sent = Counter(message["headers"]["wakeful-run-id"] for message in messages)
+    assert sent == Counter(run.id for run in [*before, *runs])
 
 
 @on_one_store

@@ -20,9 +20,9 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job import Json
 from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
 from wakeful.launch.celery.app_source import is_configured, load_app
-from wakeful.launch.celery.client import ENDED, CeleryClient, CeleryHealth, Sent
+from wakeful.launch.celery.client import BROKER_S, ENDED, CeleryClient, CeleryHealth, Sending, Sent
 from wakeful.launch.celery.results import TaskState, report_of
-from wakeful.launch.celery.target import Task, check_target, task_of
+from wakeful.launch.celery.target import check_target, task_of
 from wakeful.launch.celery.task_allowlist import TaskAllowlist
 from wakeful.launch.celery.tracker import SHORTEST_S, Awaited, Tracker
 from wakeful.launch.not_allowed import NotAllowed
@@ -141,23 +141,28 @@ class CeleryLauncher:
             return Failed(truncate(error.message), permanent=True, reason="not_allowed")
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
-        outcome = await self._send(run, task, client, senders)
+        outcome = await self._send(run, Sending(task), client, senders)
         self._record(self.kind, not isinstance(outcome, Failed))
         return outcome
 
     async def _send(
-        self, run: Launch, task: Task, client: CeleryClient, senders: ThreadPoolExecutor
+        self, run: Launch, sending: Sending, client: CeleryClient, senders: ThreadPoolExecutor
     ) -> Outcome:
-        sending = asyncio.get_running_loop().run_in_executor(senders, client.send, task)
+        """Send a task. When this returns a failure, the task is not sent any more."""
+        task_id = sending.task.id
+        call = asyncio.get_running_loop().run_in_executor(senders, client.send, sending)
         try:
-            async with asyncio.timeout(SEND_S):
-                sent = await asyncio.shield(sending)
+            await asyncio.wait({call}, timeout=SEND_S)
+            if not call.done() and not sending.withdraw():
+                await asyncio.wait({call}, timeout=2 * BROKER_S)  # the broker is just getting it
         except asyncio.CancelledError:
-            self._revoke_when_sent(sending, task.id)
+            self._give_up(call, sending)
             raise
-        except TimeoutError:
-            self._revoke_when_sent(sending, task.id)
+        if not call.done() and sending.sent is None:
+            self._give_up(call, sending)
             return _unavailable(f"it did not accept the task within {SEND_S:g} s")
+        try:
+            sent = sending.sent or call.result()
         except (TypeError, ValueError) as error:
             return Failed(
                 truncate(f"the task cannot be sent: {error}"), permanent=True, reason="invalid_target"
@@ -165,12 +170,12 @@ class CeleryLauncher:
         except Exception as error:  # of kombu, its transports, and the drivers of result backends
             return _unavailable(f"{type(error).__name__}: {error}")
         if sent.adopted:
-            log.info("celery.task_adopted", **run.log_fields, task_id=task.id)
+            log.info("celery.task_adopted", **run.log_fields, task_id=task_id)
         if not sent.awaits_result:
             return Succeeded(
-                f"sent as task {task.id}; the Celery app keeps no result of it, so its outcome is not known"
+                f"sent as task {task_id}; the Celery app keeps no result of it, so its outcome is not known"
             )
-        self._await(Awaited(run.id, run.attempt, task.id))
+        self._await(Awaited(run.id, run.attempt, task_id))
         return accepted(run)
 
     def run_stopped(self, run_id: str) -> None:
@@ -184,14 +189,18 @@ class CeleryLauncher:
         self._tracker.add(awaited, asyncio.get_running_loop().time(), own=True)
         self._added.set()
 
-    def _revoke_when_sent(self, sending: asyncio.Future[Sent], task_id: str) -> None:
-        """Revoke a task that is still being sent, once it is sent: its run does not await it."""
+    def _give_up(self, call: asyncio.Future[Sent], sending: Sending) -> None:
+        """Do not send a task; if the broker is just getting it, revoke it then: its run does not await it."""
 
-        def sent(done: asyncio.Future[Sent]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                self._revoke([task_id])
+        def revoke_sent(done: asyncio.Future[Sent]) -> None:
+            if sending.sent is not None:
+                self._revoke([sending.task.id])
+            if not done.cancelled():
+                done.exception()  # it has no other reader
 
-        sending.add_done_callback(sent)
+        if sending.withdraw():
+            call.cancel()
+        call.add_done_callback(revoke_sent)
 
     def _revoke(self, task_ids: Sequence[str]) -> None:
         """Revoke tasks in the background. A task that cannot be revoked runs: its result has no effect."""
@@ -248,7 +257,12 @@ class CeleryLauncher:
             batch = due[start : start + _BATCH]
             states = await loop.run_in_executor(reader, client.read, [each.task_id for each in batch])
             for each in batch:
-                await self._seen(each, states.get(each.task_id))
+                try:
+                    await self._seen(each, states.get(each.task_id))
+                except Unavailable:
+                    raise
+                except Exception:  # of one task: the others are not affected
+                    log.exception("celery.result_error", run_id=each.run_id, task_id=each.task_id)
 
     async def _seen(self, awaited: Awaited, state: TaskState | None) -> None:
         """Report the state of a task about its run, if it has changed.

@@ -10,6 +10,8 @@ from wakeful.launch.broker import Report
 
 #: The task was revoked, or expired before a worker started it.
 REVOKED: Final = "revoked"
+#: The state of a task whose result cannot be read.
+UNREADABLE: Final = "UNREADABLE"
 _LOST: Final = frozenset({"WorkerLostError"})
 #: How much of the end of a traceback is kept.
 _TRACEBACK: Final = 2_000
@@ -50,6 +52,9 @@ def report_of(run_id: str, attempt: int, meta: Mapping[str, Any]) -> Report:
             permanent=kind == "Permanent",
             reason="lost" if kind in _LOST else None,
         )
+    if status == UNREADABLE:  # it may have succeeded: it is not executed again
+        error = f"the result of the task cannot be read: {result}; let the Celery app accept its content"
+        return Report(run_id, attempt, "failed", error=error, permanent=True, reason="bad_response")
     if status == "REVOKED":
         _, message = _exception(result)
         why = f" ({message})" if message and message != REVOKED else ""
