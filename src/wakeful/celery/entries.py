@@ -24,7 +24,8 @@ from wakeful.store.internal_jobs import is_reserved
 
 #: The label of jobs that come from a beat schedule. Its value is the name of the app.
 LABEL: Final = "celery-beat"
-#: Beat does not retry tasks, runs them next to each other, and sends one that is overdue when it starts.
+#: Beat does not retry tasks, runs them next to each other, and sends one that is overdue when it starts,
+#: once: ticks that are more than a moment late are missed, and the newest of them is sent.
 DEFAULTS: Final[Mapping[str, Json]] = {
     "overlapPolicy": "allow",
     "catchupPolicy": "latest",
@@ -112,8 +113,12 @@ def _document(name: str, entry: Any, app_name: str, tz: str) -> dict[str, Json]:
         raise InvalidArgument(
             f"options['wakeful'] is a dict of job fields, without {', '.join(sorted(_OWN))}"
         )
+    defaults = dict(DEFAULTS)
+    # Other policies either send all ticks, or none that is missed, or skip those that overlap.
+    if {**DEFAULTS, **own}.items() >= {"overlapPolicy": "allow", "catchupPolicy": "latest"}.items():
+        defaults["misfireGrace"] = "1s"
     return {
-        **DEFAULTS,
+        **{field: value for field, value in defaults.items() if f"{field}Ms" not in own},
         "description": f"The entry {name!r} of the beat schedule of {app_name}.",
         **convert_schedule(schedule, tz, relative=bool(entry.get("relative"))),
         **own,

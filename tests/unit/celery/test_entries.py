@@ -13,6 +13,7 @@ from wakeful.celery.entries import convert_entries, job_names
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
 from wakeful.job import check_slug
+from wakeful.planning import IDLE, Becomes, JobState, decide
 from wakeful.store.internal_jobs import is_reserved
 
 
@@ -39,6 +40,7 @@ def test_an_entry_becomes_a_job_with_the_policies_of_beat() -> None:
         },
         "overlapPolicy": "allow",
         "catchupPolicy": "latest",
+        "misfireGrace": "1s",
         "maxAttempts": 1,
         "timeout": "24h",
         "labels": {"celery-beat": "shop"},
@@ -51,6 +53,31 @@ def test_an_entry_can_set_fields_of_its_job() -> None:
     (job,) = convert_entries({"a": {"task": "a", "schedule": 60, "options": options}}, "shop", "UTC").values()
     assert (job["overlapPolicy"], job["maxAttempts"]) == ("skip", 3)
     assert job["target"] == {"kind": "celery", "task": "a", "options": {"priority": 1}}
+
+
+@pytest.mark.parametrize("seconds", [1, 2, 30, 60])
+@pytest.mark.parametrize("pause_s", [3, 10, 59, 60, 3_600])
+def test_ticks_that_are_overdue_when_beat_starts_are_sent_once(seconds: int, pause_s: int) -> None:
+    (job,) = convert_entries({"a": {"task": "a", "schedule": seconds}}, "shop", "UTC").values()
+    definition = read_definition(job, now_ms=0, defaults=Defaults())
+    assert definition.timing is not None
+    ticks = definition.timing.ticks(0)
+    state = JobState("j1", ticks, definition.policy, ticks.next(0))
+    for now_ms in (1_000 * pause_s + 1, 1_000 * pause_s + 500, 1_000 * pause_s + 999):
+        verdicts = decide(state, IDLE, now_ms).verdicts
+        sent = [each.scheduled_ms for each in verdicts if each.becomes is Becomes.STARTED]
+        overdue = [tick for tick in sent if tick < now_ms - 1_000]
+        assert len(overdue) <= 1
+        assert len(sent) - len(overdue) == (now_ms % (1_000 * seconds) <= 1_000 and now_ms > 1_000 * seconds)
+        assert sent == sorted(sent)
+        assert bool(sent) == (now_ms >= 1_000 * seconds)
+
+
+def test_an_entry_can_set_a_duration_in_milliseconds() -> None:
+    options = {"wakeful": {"misfireGraceMs": 5_000, "timeoutMs": 60_000}}
+    (job,) = convert_entries({"a": {"task": "a", "schedule": 60, "options": options}}, "shop", "UTC").values()
+    policy = read_definition(job, now_ms=0, defaults=Defaults()).policy
+    assert (policy.misfire_grace_ms, policy.timeout_ms) == (5_000, 60_000)
 
 
 def test_dates_and_uuids_among_the_arguments_reach_the_task_as_such() -> None:
