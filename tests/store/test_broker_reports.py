@@ -17,7 +17,7 @@ from wakeful.launch.broker import Report, ReportStatus
 from wakeful.outcome import Finished, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
+from wakeful.store.rows import JobChange, RunView
 
 QUEUE = '{"target":{"kind":"queue","subject":"reports"}}'
 
@@ -90,14 +90,67 @@ async def test_a_failure_is_retried_unless_it_is_permanent(store: Store) -> None
 
 
 async def test_a_report_about_another_kind_of_target_or_workspace_is_refused(store: Store) -> None:
-    callback = '{"target":{"kind":"webhook","url":"https://a.example","completion":"callback"}}'
-    run, reports = await _awaiting(store, callback), _reports(store)
+    run, reports = await _awaiting(store, CALLBACK), _reports(store)
     assert not (await reports.apply("queue", _report(run, "succeeded"))).applied
     elsewhere = _report(run, "succeeded", workspace="other")
     assert (await reports.apply("queue", elsewhere)).why == "there is no such run"
     missing = Report("0199c1de-7a4f-7000-8000-000000000001", 1, "running")
     assert not (await reports.apply("queue", missing)).applied
     assert (await look(store, run)).state == "running"
+
+
+CALLBACK = '{"target":{"kind":"webhook","url":"https://a.example","completion":"callback"}}'
+CELERY = '{"target":{"kind":"celery","task":"a"}}'
+FUNCTION = '{"target":{"kind":"function","name":"a"}}'
+LAUNCHED = [
+    # how it was launched: the work of the job, what the run requires, the status of the response; who reports
+    pytest.param(CALLBACK, "", 202, None, id="webhook"),
+    pytest.param(FUNCTION, "function:a", None, None, id="function"),
+    pytest.param(QUEUE, "", None, "queue", id="queue"),
+    pytest.param(CELERY, "celery", None, "celery", id="celery"),
+]
+
+
+@pytest.mark.parametrize("edited", [QUEUE, CALLBACK, CELERY])
+@pytest.mark.parametrize(("work", "requires", "code", "reporter"), LAUNCHED)
+async def test_after_an_edit_only_the_target_that_has_the_attempt_reports(
+    store: Store, work: str, requires: str, code: int | None, reporter: str | None, edited: str
+) -> None:
+    row = job(name=new_id(NOW), work=work, policy="{}")
+    await store.create_jobs([row])
+    await store.plan(NOW, 10, lambda due: plan_of(due, held(tick(due), "w1")._replace(requires=requires)))
+    (run,) = await ticks_of(store, row)
+    await store.change_job(row.id, lambda old: JobChange(old._replace(work=edited, updated_ms=NOW + 1)))
+    reports = _reports(store)
+    for kind in ("queue", "celery"):
+        with pytest.raises(Unavailable, match="not recorded yet"):
+            await reports.apply(kind, _report(run, "succeeded"))
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE, response_code=code)], alone)
+    for kind in sorted(("queue", "celery"), key=lambda kind: kind == reporter):  # the right one last
+        for status in ("running", "succeeded"):
+            assert (await reports.apply(kind, _report(run, status))).applied == (kind == reporter)
+    assert (await look(store, run)).state == ("running" if reporter is None else "succeeded")
+
+
+async def test_errors_of_others_leave_no_report_without_a_result(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, service = [await _awaiting(store) for _ in range(4)], run_service(store)
+    reports = BrokerReports(store, service, lambda kind, result: None)
+
+    def fail(*args: object) -> None:
+        raise RuntimeError("an error in this program")
+
+    service.on_completed = fail
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(*[reports.apply("queue", _report(run, "succeeded")) for run in runs])
+        assert all(each.applied for each in results), "they are stored"
+        other = await _awaiting(store)
+        with monkeypatch.context() as patch:
+            patch.setattr(reports, "_write", fail)
+            with pytest.raises(RuntimeError):
+                await reports.apply("queue", _report(other, "succeeded"))
+        assert (await reports.apply("queue", _report(other, "succeeded"))).applied
 
 
 async def test_a_report_during_a_takeover_is_applied_later(store: Store) -> None:

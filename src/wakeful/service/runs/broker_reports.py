@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.capabilities import CELERY
 from wakeful.errors import DatabaseFault, Unavailable
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
@@ -86,7 +87,13 @@ class BrokerReports:
     async def _apply_waiting(self) -> None:
         try:
             while self._waiting:
-                await self._apply_batch(self._next_batch())
+                batch = self._next_batch()
+                try:
+                    await self._apply_batch(batch)
+                except Exception as error:  # an error in this program: the reports are applied later
+                    log.exception("report.error", count=len(batch))
+                    for each in batch:
+                        each.done(error)
         finally:
             self._applying = None
 
@@ -170,7 +177,7 @@ class BrokerReports:
                 return
         for each, (run, finished) in together:
             if run.id in written:
-                self._runs.on_completed(finished, run)
+                self._runs.announce(finished, run)
                 each.done(ReportResult(True))
                 continue
             await self._apply_alone(each)  # the run has changed meanwhile, or it cannot be written
@@ -196,7 +203,7 @@ class BrokerReports:
         if finished is None:
             run = await self._store.run(report.run_id) or run
             return self._refuse(kind, report, _over(run, report.attempt), run)
-        self._runs.on_completed(finished, run)
+        self._runs.announce(finished, run)
         return ReportResult(True)
 
     async def _progress(self, kind: str, report: Report, run: RunView, job: JobOfRun) -> ReportResult:
@@ -223,19 +230,28 @@ def _refusal(kind: str, report: Report, run: RunView, job: JobOfRun) -> str | No
     """Return why a report is refused; None if it is not. Raises Unavailable if that is not certain yet."""
     if report.workspace not in (None, run.workspace):
         return _NO_RUN
-    if job.work.broker != kind and not _target_changed(run, job):
-        return f"the target of its job is not of kind '{kind}'"
     if run.state == "retrying" and run.reason == TAKEN_OVER and run.attempt == report.attempt:
         raise Unavailable(f"run '{run.id}' is about to be launched again in this attempt")
     if run.state != "running" or run.attempt != report.attempt or run.verifying:
         return _over(run, report.attempt)
+    if _broker_of(run, job) != kind:
+        return f"the target of its job is not of kind '{kind}'"
     return None
 
 
-def _target_changed(run: RunView, job: JobOfRun) -> bool:
-    """Whether the run may have been sent to another target than its job has now."""
-    changed = job.row is not None and job.row.updated_ms > (run.started_ms or 0)
-    return run.awaiting_callback and changed
+def _broker_of(run: RunView, job: JobOfRun) -> str | None:
+    """Return the kind of broker that the running attempt was sent to; None: to none.
+
+    Its job decides, unless it was edited since. Then the run shows it: a webhook has responded, a function
+    and a Celery task require a process that has it. Raises Unavailable until the launch is recorded.
+    """
+    if job.row is None or job.row.updated_ms <= (run.started_ms or 0):
+        return job.work.broker
+    if not run.awaiting_callback and not run.is_pull:
+        raise Unavailable(f"the job of run '{run.id}' was edited, and its launch is not recorded yet")
+    if run.response_code is not None or run.is_pull:
+        return None
+    return {"": "queue", CELERY: "celery"}.get(run.requires)
 
 
 def _over(run: RunView, attempt: int) -> str:

@@ -117,7 +117,7 @@ class ReportBatches:
                     no_run(outcome.run_id) if now is None else not_completable(now, report.attempt)
                 )
                 continue
-            self._runs.on_completed(outcome, runs[outcome.run_id])
+            self._runs.announce(outcome, runs[outcome.run_id])
             results[index] = outcome.state
         return results
 

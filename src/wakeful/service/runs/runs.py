@@ -61,9 +61,9 @@ class RunService:
         self._store = store
         self._accounts = accounts
         self._budgets = budgets
-        #: called with each outcome that was reported from outside, and with the run before it
         #: called with each run that a request has created
         self.on_triggered: Callable[[RunView], None] = lambda run: None
+        #: called with each outcome that was reported from outside, and with the run before it
         self.on_completed: Callable[[Finished, RunView], None] = lambda finished, run: None
 
     @property
@@ -248,8 +248,15 @@ class RunService:
         )
         if finished is None:
             raise not_completable(await self.get(principal, workspace, run_id), run.attempt)
-        self.on_completed(finished, run)
+        self.announce(finished, run)
         return await self.get(principal, workspace, run_id)
+
+    def announce(self, finished: Finished, run: RunView) -> None:
+        """Call `on_completed` for an outcome that is stored. Its errors are logged and change nothing."""
+        try:
+            self.on_completed(finished, run)
+        except Exception:
+            log.exception("report.error", **run.log_fields)
 
     async def verify(
         self,
@@ -285,7 +292,7 @@ class RunService:
         rule = LoggedConsequences(consequences)
         if not await self._store.finish_verification(finished, rule, entries=[entry]):
             raise _not_verifying(await self.get(principal, workspace, run_id), run.attempt)
-        self.on_completed(finished, run)
+        self.announce(finished, run)
         log_outcome(log, finished, run.log_fields, principal.actor)
         rule.log(log)
         return await self.get(principal, workspace, run_id)
