@@ -85,8 +85,9 @@ class HttpClient:
                 try:
                     response = await connection.exchange(request, limit)
                 except ConnectionClosed as error:
-                    # It was closed while it was unused. A post is sent again only if it did not arrive.
-                    if reused and (error.unread or (error.silent and method == "GET")):
+                    # It may have been closed while it was unused. A post is never sent again: that it did
+                    # not arrive cannot be known. Bytes that were not acknowledged may have been read.
+                    if reused and error.silent and method == "GET":
                         continue
                     raise
                 if connection.reusable:
@@ -125,6 +126,7 @@ class HttpClient:
         except asyncio.CancelledError:
             if turn.cancelled():
                 host.waiting.remove(turn)
+                self._start_next()  # a request that came since then waits behind it
                 self._forget(host)
             else:  # its turn came at the same time
                 self._leave(host)
@@ -172,7 +174,7 @@ class HttpClient:
         while host.idle:
             connection, since = host.idle.popitem()
             self._idle -= 1
-            if connection.reusable and since > oldest:
+            if connection.reusable and since > oldest and connection.is_quiet():
                 return connection
             connection.abort()
         return None

@@ -7,7 +7,7 @@ one, and the caller sets the one of the body: more of it is not read, and the co
 from __future__ import annotations
 
 import asyncio
-import sys
+import select
 from typing import Final, cast
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         assert self._waiter is None, "one request at a time"
         if transport is None or transport.is_closing():
-            raise ConnectionClosed(silent=True, unread=True)
+            raise ConnectionClosed(silent=True)
         self._start()
         self._limit = limit
         waiter: asyncio.Future[Response] = self._loop.create_future()
@@ -89,6 +89,13 @@ class Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Whether another request can be sent."""
         return self._keep_alive and self._transport is not None and not self._transport.is_closing()
+
+    def is_quiet(self) -> bool:
+        """Return whether nothing has arrived that the event loop has not read yet.
+
+        On an unused connection, anything that arrives is its end, or a response to no request.
+        """
+        return self._transport is not None and not _is_readable(self._transport)
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -153,9 +160,7 @@ class Connection(asyncio.Protocol):
             else:
                 self._fail(ResponseCutOff())
         else:
-            silent = self._received == 0
-            unread = silent and _unacknowledged(self._transport) > 0
-            self._fail(ConnectionClosed(error, silent=silent, unread=unread))
+            self._fail(ConnectionClosed(error, silent=self._received == 0))
 
     def _finish(self) -> None:
         assert self._waiter is not None
@@ -235,16 +240,13 @@ def _lasts_until_end(fields: list[tuple[bytes, bytes]]) -> bool:
     return True
 
 
-def _unacknowledged(transport: asyncio.Transport | None) -> int:
-    """Return how many sent bytes the other side has not acknowledged; 0 if that is not known."""
-    if sys.platform != "linux" or transport is None:
-        return 0
-    from fcntl import ioctl
-    from termios import TIOCOUTQ
-
-    number = bytearray(4)
-    try:
-        ioctl(transport.get_extra_info("socket").fileno(), TIOCOUTQ, number)
-    except (OSError, ValueError, AttributeError):
-        return 0
-    return int.from_bytes(number, sys.byteorder)
+def _is_readable(transport: asyncio.Transport) -> bool:
+    """Return whether the socket has bytes to read, or its end."""
+    number = transport.get_extra_info("socket").fileno()
+    if number < 0:
+        return True
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([number], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return bool(poll.poll(0))

@@ -23,14 +23,12 @@ class InvalidTarget(HttpError):
 class ConnectionClosed(HttpError):
     """The connection ended before a response arrived."""
 
-    def __init__(self, error: Exception | None = None, *, silent: bool, unread: bool) -> None:
+    def __init__(self, error: Exception | None = None, *, silent: bool) -> None:
         # The name of the class is that of earlier versions: the text is the cause of an incident.
         text = f"ClientOSError: {error}" if isinstance(error, OSError) else None
         super().__init__(text or "the connection was closed before a response arrived")
         #: whether not even a part of a response arrived
         self.silent = silent
-        #: whether the receiver did not get the request
-        self.unread = unread
 
 
 class ResponseCutOff(HttpError):

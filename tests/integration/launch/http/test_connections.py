@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -22,7 +21,7 @@ from wakeful.launch.address_guard import AddressGuard, AddressInfo, AddressRefus
 from wakeful.launch.http import client as client_module
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.errors import HttpError
-from wakeful.launch.http.messages import Response
+from wakeful.launch.http.messages import Origin, Response
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
@@ -89,8 +88,7 @@ def threaded_server(reads_after_the_first: bool) -> Iterator[tuple[str, threadin
         thread.join(PATIENCE)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="needs to know what the other side acknowledged")
-async def test_a_request_that_met_a_closed_connection_is_sent_again():
+async def test_a_connection_that_was_closed_while_it_was_unused_is_not_used():
     async with new_client() as client:
         with threaded_server(reads_after_the_first=False) as (url, closed, requests):
             await send(client, url)
@@ -202,6 +200,19 @@ async def test_at_most_so_many_requests_are_active(connections: int, per_host: i
         assert client._active == 0
         assert client._queues == {}
     assert most <= 3  # the server may still count the cancelled one
+
+
+async def test_a_request_behind_a_cancelled_one_gets_its_turn():
+    origin = Origin(False, "127.0.0.1", 80)
+    async with new_client(connections=1) as client:
+        host = await client._enter(origin)
+        waiting = asyncio.create_task(client._enter(origin))
+        await asyncio.sleep(0)
+        waiting.cancel()  # it still is in the queue
+        client._leave(host)
+        async with asyncio.timeout(PATIENCE):
+            client._leave(await client._enter(origin))
+        assert client._hosts == {}
 
 
 async def test_a_slow_response_is_cancelled_by_a_timeout_which_closes_the_connection():
