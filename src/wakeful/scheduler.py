@@ -36,6 +36,7 @@ from wakeful.model import (
     MessageReceipt,
     OverlapPolicy,
     Page,
+    ReleaseResult,
     Revision,
     Run,
     SessionInfo,
@@ -375,6 +376,15 @@ class RunsApi(Protocol):
         """Renew the leases of claimed runs. Stop working on those that are `lost`."""
         ...
 
+    async def release(
+        self, worker: str, runs: Iterable[Run] = (), *, claim_id: str | None = None
+    ) -> ReleaseResult:
+        """Return claimed runs without executing them; the attempts do not count.
+
+        With `claim_id` also all runs of that claim, for one whose response was lost.
+        """
+        ...
+
     async def claim(
         self,
         worker: str,
@@ -383,10 +393,12 @@ class RunsApi(Protocol):
         lanes: Iterable[str] = (),
         limit: int = 1,
         wait_ms: int = 0,
+        claim_id: str | None = None,
     ) -> builtins.list[Run]:
         """Claim runs that wait for an executor; with `wait_ms`, wait so long for the first one.
 
-        Each has its `target`, and a lease of 30 seconds that a heartbeat renews.
+        Each has its `target`, and a lease of 30 seconds that a heartbeat renews. `claim_id` is a new name for
+        `release`.
         """
         ...
 

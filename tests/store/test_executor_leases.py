@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.store.test_audit import actions, entry
 from tests.support.factories import NOW, SECOND, alone, asked, ended, held, jobless, look
+from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, ME, YOU, claim, new_job, pulled, refuse, retry_later
-from wakeful.store.port import Store
+from wakeful.store.port import Store, claim_topic
 from wakeful.store.rows import AttemptView, JobChange, Move, UnfinishedRun
 from wakeful.store.workflows import WorkflowRow
 
@@ -140,3 +141,59 @@ async def test_workflow_versions_are_read_in_bulk(store: Store) -> None:
         await store.put_workflow(row)
     wanted = [("etl", 2), ("etl", 1), ("etl", 3), ("nothing", 1)]
     assert sorted(await store.workflows("default", wanted)) == rows
+
+
+async def release(
+    store: Store,
+    *named: tuple[str, int],
+    worker: str = ME,
+    claim_id: str | None = None,
+    agent: str | None = None,
+) -> set[str]:
+    return set(await store.release_claims(NOW + SECOND, "default", worker, named, claim_id, agent))
+
+
+async def test_an_executor_returns_the_attempts_that_it_names_and_no_others(store: Store) -> None:
+    digest = await new_job(store)
+    mine, second, other, worked = pulled(digest), pulled(digest), pulled(digest, agent="ada"), pulled(digest)
+    await store.add_runs([mine, second, other])
+    await claim(store)
+    await store.add_runs([held(worked._replace(claim_timeout_ms=None))])
+    named = [(run.id, 1) for run in (mine, other, worked, jobless())]
+    assert await release(store, *named, worker=YOU) == set()
+    assert await release(store, (mine.id, 2), (second.id, 0), ("nothing", 1)) == set()
+    assert await release(store, *named, agent="ada") == {other.id}
+    assert await release(store, *named) == {mine.id}
+    assert await release(store, *named) == set()
+    view = await look(store, mine)
+    assert (view.state, view.worker, view.due_ms, view.error) == ("retrying", None, NOW + SECOND, "released")
+    assert view.claim_deadline_ms == NOW + SECOND + HOUR
+    assert await store.attempts(mine.id) == [AttemptView(1, ME, NOW, NOW + SECOND, "released")]
+    assert {run.id: run.attempt for run in await claim(store, YOU, NOW + SECOND)} == {mine.id: 2, other.id: 2}
+    assert (await look(store, mine)).failed_attempts == 0
+
+
+async def test_an_executor_returns_all_that_a_claim_gave_it(store: Store) -> None:
+    digest = await new_job(store)
+    first, second, again = pulled(digest), pulled(digest), pulled(digest)
+    await store.add_runs([first, second])
+    await store.claim(NOW, ME, "default", None, None, 10, "a")
+    await store.add_runs([again])
+    await store.claim(NOW, ME, "default", None, None, 10, "b")
+    await store.finish(ME, [ended(second)], alone)
+    assert await release(store, claim_id="a", worker=YOU) == set()
+    assert await release(store, claim_id="a", agent="ada") == set()
+    assert await release(store, (first.id, 1), claim_id="a") == {first.id}
+    assert await release(store, claim_id="a") == set()
+    await store.claim(NOW + SECOND, ME, "default", None, None, 10, "c")
+    assert await release(store, claim_id="a") == set(), "another claim has it"
+    assert (await look(store, again)).state == "running"
+
+
+async def test_a_returned_claim_is_published(store: Store, recorder: NotificationRecorder) -> None:
+    run = pulled(await new_job(store))
+    await store.add_runs([run])
+    await store.claim(NOW, ME, "default", None, None, 10, "a")
+    assert await release(store, claim_id="a") == {run.id}
+    over = claim_topic("default", ME, "a")
+    assert {"runs", over} <= await recorder.next_event("runs", over)

@@ -97,6 +97,8 @@ async def test_postgres_visits_few_rows() -> None:
         "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["cron"], 20, [MINE, "agent-7"]],
         "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
         "RENEW": [NOW, [run_id], [1], "ws-1", None, None],
+        "RETURNABLE": ["w1", "ws-1", None, [run_id], [1]],
+        "RETURNABLE_OF_CLAIM": ["w1", "ws-1", None, "a"],
         "TAKEN_RUNS": [[run_id]],
         "WORKFLOWS": ["ws-0", ["flow"], [7]],
         "RESTART_WAIT": [NOW + HOUR, NOW + HOUR + 500, 100],

@@ -8,7 +8,7 @@ from typing import Literal
 
 from wakeful.document.values import compact, json_value
 from wakeful.evidence import write_evidence
-from wakeful.model import Attempt, HeartbeatResult, Page, Run, Trigger
+from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.from_json import run_from_json
 from wakeful.model.job_fields import JsonLike
 from wakeful.run import TriggerName
@@ -145,6 +145,13 @@ class Runs(RunsApi):
         renewed, lost = await self._services.pull.heartbeats(LOCAL, self._workspace, held, worker)
         return HeartbeatResult(tuple(renewed), tuple(lost))
 
+    async def release(
+        self, worker: str, runs: Iterable[Run] = (), *, claim_id: str | None = None
+    ) -> ReleaseResult:
+        held = [(run.id, run.attempt) for run in runs]
+        released, lost = await self._services.pull.release(LOCAL, self._workspace, worker, held, claim_id)
+        return ReleaseResult(tuple(released), tuple(lost))
+
     async def claim(
         self,
         worker: str,
@@ -153,6 +160,7 @@ class Runs(RunsApi):
         lanes: Iterable[str] = (),
         limit: int = 1,
         wait_ms: int = 0,
+        claim_id: str | None = None,
     ) -> builtins.list[Run]:
         claimed = await self._services.pull.claim(
             LOCAL,
@@ -162,6 +170,7 @@ class Runs(RunsApi):
             lanes=[*lanes] or None,
             limit=limit,
             wait_ms=wait_ms,
+            claim_id=claim_id,
         )
         return [run_from_json(run) for run in claimed]
 

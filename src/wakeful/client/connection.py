@@ -223,10 +223,21 @@ def path(*parts: str) -> str:
 
 def read_page(reply: Json, name: str) -> Page[T]:
     """Return the list of that name in a reply, with the cursor of the next page."""
-    found = reply.get(name) if isinstance(reply, dict) else None
-    if not isinstance(reply, dict) or not isinstance(found, list):
-        raise Unavailable(f"the server responded, but not as Wakeful does: there is no list '{name}'")
+    found = read_list(reply, name)
+    assert isinstance(reply, dict)
     return Page(cast(list[T], found), cast(str | None, reply.get("cursor")))
+
+
+def read_list(reply: Json, name: str, kind: type = object) -> list[Json]:
+    """Return the list of that name in a reply; Unavailable if there is none, or an item is of another kind.
+
+    >>> read_list({"runs": []}, "runs")
+    []
+    """
+    found = reply.get(name) if isinstance(reply, dict) else None
+    if not isinstance(found, list) or not all(isinstance(each, kind) for each in found):
+        raise Unavailable(f"the server responded, but not as Wakeful does: there is no list '{name}'")
+    return found
 
 
 def error_of_code(code: str) -> type[WakefulError]:

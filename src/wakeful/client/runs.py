@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from wakeful.client.fields import document
 from wakeful.client.rest.runs import RestRuns
-from wakeful.model import Attempt, HeartbeatResult, Page, Run, Trigger
-from wakeful.model.from_json import heartbeats_from_json, run_from_json
+from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
+from wakeful.model.from_json import heartbeats_from_json, release_from_json, run_from_json
 from wakeful.run import TriggerName
 from wakeful.scheduler import RunsApi, id_and_attempt, poll_until
 
@@ -128,6 +128,12 @@ class Runs(RunsApi):
         held = [(run.id, run.attempt) for run in runs]
         return heartbeats_from_json(await self._rest.heartbeat_many(held, worker=worker))
 
+    async def release(
+        self, worker: str, runs: Iterable[Run] = (), *, claim_id: str | None = None
+    ) -> ReleaseResult:
+        held = [(run.id, run.attempt) for run in runs]
+        return release_from_json(await self._rest.release(worker, held, claim_id=claim_id))
+
     async def claim(
         self,
         worker: str,
@@ -136,8 +142,11 @@ class Runs(RunsApi):
         lanes: Iterable[str] = (),
         limit: int = 1,
         wait_ms: int = 0,
+        claim_id: str | None = None,
     ) -> builtins.list[Run]:
-        request = document({"worker": worker, "agents": [*agents], "lanes": [*lanes], "limit": limit})
+        request = document(
+            {"worker": worker, "agents": [*agents], "lanes": [*lanes], "limit": limit, "claimId": claim_id}
+        )
         return [run_from_json(run) for run in await self._rest.claim(request, wait_ms=wait_ms)]
 
     async def wake(self, payload: JsonLike = None) -> Run:

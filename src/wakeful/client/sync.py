@@ -107,6 +107,7 @@ class Runs(_Part[runs.Runs]):
     verify = blocking(runs.Runs.verify)
     heartbeat = blocking(runs.Runs.heartbeat)
     heartbeat_many = blocking(runs.Runs.heartbeat_many)
+    release = blocking(runs.Runs.release)
     claim = blocking(runs.Runs.claim)
     wake = blocking(runs.Runs.wake)
 

@@ -364,6 +364,14 @@ class HeartbeatsShape(TypedDict):
     lost: list[str]
 
 
+class ReleasedShape(TypedDict):
+    """The result of returning claimed runs, by their ids."""
+
+    released: list[str]
+    #: not claimed by the caller in that attempt
+    lost: list[str]
+
+
 class ReportShape(TypedDict):
     """The result of the report of one run among several."""
 

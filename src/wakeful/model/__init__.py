@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
     from wakeful.model.page import Page
     from wakeful.model.revision import FieldChange, Revision
-    from wakeful.model.run import Attempt, HeartbeatResult, Run
+    from wakeful.model.run import Attempt, HeartbeatResult, ReleaseResult, Run
     from wakeful.model.suggestion import Suggestion
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "OverlapPolicy",
     "Page",
     "Quota",
+    "ReleaseResult",
     "Revision",
     "Run",
     "RunState",
@@ -87,7 +88,7 @@ if not TYPE_CHECKING:
             "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
             "wakeful.model.page": ["Page"],
             "wakeful.model.revision": ["FieldChange", "Revision"],
-            "wakeful.model.run": ["Attempt", "HeartbeatResult", "Run"],
+            "wakeful.model.run": ["Attempt", "HeartbeatResult", "ReleaseResult", "Run"],
             "wakeful.model.suggestion": ["Suggestion"],
         },
     )

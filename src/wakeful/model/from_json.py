@@ -28,7 +28,7 @@ from wakeful.model.incident import Incident
 from wakeful.model.instance import InstanceInfo
 from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.revision import FieldChange, Revision
-from wakeful.model.run import Attempt, HeartbeatResult, Run
+from wakeful.model.run import Attempt, HeartbeatResult, ReleaseResult, Run
 from wakeful.model.suggestion import Suggestion
 from wakeful.policy import Backoff
 from wakeful.schedule import schedule_from_json
@@ -172,6 +172,7 @@ bulk_result_from_json: Final = _Parser(
     BulkResult, convert={"jobs": _all(_job_ref), "errors": _all(_Parser(JobFailure, _AGENT))}
 )
 heartbeats_from_json: Final = _Parser(HeartbeatResult, convert={"renewed": tuple, "lost": tuple})
+release_from_json: Final = _Parser(ReleaseResult, convert={"released": tuple, "lost": tuple})
 agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple, "warnings": tuple})
 receipt_from_json: Final = _Parser(MessageReceipt, convert={**_TIMES, "stopped": tuple})
 _history_entry_from_json: Final = _Parser(HistoryEntry, convert=_TIMES)

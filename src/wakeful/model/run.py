@@ -123,6 +123,16 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseResult:
+    """The result of returning claimed runs, by their ids."""
+
+    #: others can claim them
+    released: tuple[str, ...]
+    #: not claimed by the caller in that attempt, and not changed
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HeartbeatResult:
     """The result of a heartbeat, by the ids of the runs."""
 

@@ -246,6 +246,7 @@ class Services:
         await self.calendar.close()
         await self.web_sessions.close()
         await self.keys.close()
+        await self.pull.close()
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

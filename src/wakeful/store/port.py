@@ -55,9 +55,10 @@ reason: PostgreSQL finds them by that.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from wakeful.capabilities import NO_CAPABILITIES, Capabilities
 from wakeful.clock import Clock
@@ -105,6 +106,18 @@ NO_SLOTS: Mapping[str, int] = MappingProxyType({})
 TURN_MS = 60_000
 #: After how many decisions of a planning pass other work of the process continues.
 DECISIONS_AT_ONCE = 50
+#: The topic that says that a claim is over begins so.
+CLAIM_OVER: Final = "claim:"
+
+
+def claim_topic(workspace: str, worker: str, claim_id: str) -> str:
+    """Return the topic that says that a claim is over: its executor does not wait for it any more.
+
+    >>> claim_topic("default", "laptop-1", "7")
+    'claim:442ac55280a11c617d5c423f93733a2c'
+    """
+    names = "\n".join((workspace, worker, claim_id))
+    return CLAIM_OVER + hashlib.sha256(names.encode()).hexdigest()[:32]
 
 
 class Planned(NamedTuple):
@@ -193,8 +206,9 @@ class Store(
         Topics: `jobs` (the wake of a job may be earlier), `runs` (a run may be taken), `budget_blocks` (they
         changed), `incidents` (an alert may be due), `sessions` (a turn may begin), `deliveries` (one may be
         due), `verifications` (one may be due), `instances` (a signal added one), `stop:<run id>` (the run was
-        cancelled), `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside), and
-        `hibernate:<instance id>` (processes unload the instance). With SQLite, changes by other processes are
+        cancelled), `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside),
+        `hibernate:<instance id>` (processes unload the instance), and `claim_topic` (nobody waits for the
+        claim). With SQLite, changes by other processes are
         not published (`notifies_other_processes`); the engine's longest sleep bounds how late they are seen.
         """
         ...
@@ -337,13 +351,32 @@ class Store(
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
+        claim_id: str | None = None,
     ) -> list[tuple[TakenRun, RunView]]:
         """Mark pull runs of this workspace as running under an executor, longest due first.
 
         As `take`, for pull runs; returns what a launch needs of each, and all its fields. `agents` and
         `lanes` filter; None does not. `worker` is only a label: two executors may have the same, and a worker
         of a replica too. The lease of each run begins at `now_ms`; `renew` renews it, and `rescue` ends the
-        attempt when it has expired.
+        attempt when it has expired. `claim_id` names the claim for `release_claims`.
+        """
+        ...
+
+    async def release_claims(
+        self,
+        now_ms: int,
+        workspace: str,
+        worker: str,
+        runs: Sequence[tuple[str, int]] = (),
+        claim_id: str | None = None,
+        agent: str | None = None,
+    ) -> list[str]:
+        """Retry at once claimed runs of this executor that it does not execute. The attempts do not count.
+
+        These attempts (id, attempt), and all runs that the claim of this name gave it. With `agent` only runs
+        of that agent. Runs that it does not hold in that attempt are not changed. Returns the ids of those
+        that were released. The attempts go into `attempts` with the error `released`. Topics: `runs`, and
+        `claim_topic` of the claim.
         """
         ...
 

@@ -150,6 +150,11 @@ async def test_runs_are_claimed_and_completed_through_both(pair: Pair):
         assert (await scheduler.runs.heartbeat(claimed)).state == "running"
         beat = await scheduler.runs.heartbeat_many([claimed])
         assert (beat.renewed, beat.lost) == ((claimed.id,), ())
+        assert (await scheduler.runs.release("other", [claimed])).lost == (claimed.id,)
+        assert (await scheduler.runs.release("laptop", [claimed])).released == (claimed.id,)
+        (claimed,) = await scheduler.runs.claim("laptop", wait_ms=1_000, claim_id=begun.id)
+        assert (await scheduler.runs.release("laptop", claim_id=begun.id)).released == (claimed.id,)
+        (claimed,) = await scheduler.runs.claim("laptop", wait_ms=1_000)
         done = await scheduler.runs.complete(claimed, "succeeded", output={"a": 1}, usage={"tokens": 5})
         assert (done.output, done.usage) == ('{"a":1}', {"tokens": 5})
         woken = await scheduler.runs.wake({"a": 1})

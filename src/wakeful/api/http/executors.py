@@ -1,14 +1,15 @@
-"""Executors over HTTP: claim runs, renew their leases, complete them."""
+"""Executors over HTTP: claim runs, renew their leases, complete or return them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Callable, Coroutine
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.declared import refuse_unknown
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, OptionalDocument, ServicesDep
@@ -16,6 +17,7 @@ from wakeful.api.http.responses import BODY, JsonResponse, request_body, respons
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.evidence import write_evidence
+from wakeful.ids import new_id
 from wakeful.json_value import Json
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
 from wakeful.service.runs.report_batches import ReportResult
@@ -27,6 +29,8 @@ router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dep
 
 T = TypeVar("T")
 _MANY_NAMES: Final = 1_000
+#: How many rounds of the event loop it takes until it notices that a client has disconnected.
+_UNTIL_NOTICED: Final = 4
 _MAX_USAGE: Final = 65_536
 _OF_REPORT: Final = ("attempt", "status", "output", "error", "usage", "evidence", "permanent")
 
@@ -45,18 +49,58 @@ async def claim_runs(
     """Claim runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
 
     Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease expires is retried as a
-    new attempt. A claim is never replayed: `Idempotency-Key` has no effect here.
+    new attempt. A claim is never replayed: `Idempotency-Key` has no effect here. If the client disconnects,
+    or the response cannot be sent, the runs are returned; `claimId` lets the client return them itself.
     """
+    worker = _text(body, "worker")
+    claim_id = _claim_id(body) or new_id(services.now_ms())
     claiming = services.pull.claim(
         principal,
         workspace,
-        _text(body, "worker"),
+        worker,
         agents=_names(body, "agents"),
         lanes=_names(body, "lanes"),
         limit=_whole(body, "limit", 1),
         wait_ms=_whole(body, "waitMs", 0),
+        claim_id=claim_id,
     )
-    return JsonResponse({"runs": list(await _while_connected(request, claiming))})
+
+    def abandon() -> None:
+        services.pull.abandon(workspace, worker, claim_id)
+
+    runs = await _while_connected(request, claiming, abandon)
+    return ClaimResponse({"runs": list(runs)}, abandon) if runs else JsonResponse({"runs": []})
+
+
+@router.post(
+    "/release",
+    summary="Return claimed runs without executing them",
+    responses=responses({200: "Released"}, *BODY),
+    openapi_extra=request_body(
+        "Release",
+        {
+            "worker": "laptop-1",
+            "claimId": "6f1c2f1e-6b0e-4c38-9d53-0d2f6a7f2a11",
+            "runs": [{"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1}],
+        },
+    ),
+)
+async def release_runs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """Return `runs`, each named with its attempt, or all runs of the claim `claimId`, or both.
+
+    For a worker that stops, and for a claim whose response was lost: it also ends a claim that still waits.
+    The runs are due at once, and the attempts do not count. Runs that `worker` does not hold in that attempt
+    are `lost`, and not changed.
+    """
+    refuse_unknown(body, ("worker", "claimId", "runs"), "field")
+    claim_id = _claim_id(body)
+    if claim_id is None and body.get("runs") is None:
+        raise InvalidArgument("runs: it is missing; name the runs to return, or the claim in claimId")
+    held = [] if body.get("runs") is None else _held(body)
+    released, lost = await services.pull.release(principal, workspace, _text(body, "worker"), held, claim_id)
+    return JsonResponse({"released": list(released), "lost": list(lost)})
 
 
 @router.post(
@@ -184,27 +228,63 @@ async def verify_run(
     return JsonResponse(serialize_run(run))
 
 
-async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
-    """Cancel the wait when the client disconnects, so that no run is claimed for it."""
+class ClaimResponse(JsonResponse):
+    """The response to a claim. `abandon` is called if the client did not get it."""
+
+    def __init__(self, content: Json, abandon: Callable[[], None]) -> None:
+        super().__init__(content)
+        self._abandon = abandon
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, and look before its end whether the client is still connected."""
+        gone = asyncio.ensure_future(_disconnected(receive))
+        sent = False
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": True})  # after the buffers
+            for _ in range(_UNTIL_NOTICED):
+                await asyncio.sleep(0)
+            sent = not gone.done()
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+            if not sent:
+                self._abandon()
+
+
+async def _while_connected(
+    request: Request, doing: Coroutine[object, object, T], abandon: Callable[[], None]
+) -> T:
+    """Return the result; cancel the wait when the client disconnects. `abandon` a result that it misses."""
     task = asyncio.ensure_future(doing)
-    gone = asyncio.ensure_future(_disconnected(request))
+    gone = asyncio.ensure_future(_disconnected(request.receive))
+    returned = False
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        if gone.done():
             task.cancel()
             await asyncio.wait({task})
             raise ClientDisconnect
-        return await task
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
+        returned = True
+        return task.result()
     finally:
         gone.cancel()
+        if not returned:
+            if task.done() and not task.cancelled() and task.exception() is None:
+                abandon()
+            task.cancel()
 
 
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
+
+
+def _claim_id(body: dict[str, object]) -> str | None:
+    return None if body.get("claimId") is None else _text(body, "claimId")
 
 
 def _text(body: dict[str, object], field: str) -> str:

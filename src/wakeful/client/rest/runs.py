@@ -6,10 +6,10 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.connection import Connection, Query, path, read_list, read_page
 from wakeful.client.operation_types import DeadLetterGroupsShape
-from wakeful.client.types import HeartbeatsShape, ReportShape, RunShape
-from wakeful.errors import FailedPrecondition
+from wakeful.client.types import HeartbeatsShape, ReleasedShape, ReportShape, RunShape
+from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -119,7 +119,7 @@ class RestRuns:
         body: Json = {"all": True} if run_ids is None else {"ids": builtins.list[Json](run_ids)}
         where = path(self._workspace, "dead-letters", action)
         reply = await self._connection.request("POST", where, body=body)
-        return cast(builtins.list[str], cast(dict[str, Json], reply)[key])
+        return cast(builtins.list[str], read_list(reply, key, str))
 
     async def complete(self, run_id: str, report: Mapping[str, Json]) -> RunShape:
         """Report the end of a run."""
@@ -127,9 +127,13 @@ class RestRuns:
 
     async def complete_many(self, reports: Iterable[Mapping[str, Json]]) -> builtins.list[ReportShape]:
         """Report the end of several runs, each with its `id`; return the result of each, in their order."""
-        body: Json = {"runs": [dict(report) for report in reports]}
+        sent = [dict(report) for report in reports]
+        body: Json = {"runs": builtins.list[Json](sent)}
         reply = await self._connection.request("POST", path(self._workspace, "runs", "complete"), body=body)
-        return cast(builtins.list[ReportShape], cast(dict[str, Json], reply)["runs"])
+        results = cast(builtins.list[ReportShape], read_list(reply, "runs", dict))
+        if [each.get("id") for each in results] != [each.get("id") for each in sent]:
+            raise Unavailable("the server responded, but not as Wakeful does: the results are of other runs")
+        return results
 
     async def verify(
         self, run_id: str, verified: bool, *, reason: str | None = None, attempt: int | None = None
@@ -148,15 +152,26 @@ class RestRuns:
         """Renew the leases of claimed runs, each given by its id and attempt."""
         runs: Json = [{"id": run_id, "attempt": attempt} for run_id, attempt in held]
         body: Json = {"runs": runs} if worker is None else {"runs": runs, "worker": worker}
-        where = path(self._workspace, "runs", "heartbeat")
-        return cast(HeartbeatsShape, await self._connection.request("POST", where, body=body))
+        reply = await self._connection.request("POST", path(self._workspace, "runs", "heartbeat"), body=body)
+        renewed, lost = read_list(reply, "renewed", str), read_list(reply, "lost", str)
+        return HeartbeatsShape(renewed=cast(builtins.list[str], renewed), lost=cast(builtins.list[str], lost))
+
+    async def release(
+        self, worker: str, held: Iterable[tuple[str, int]] = (), *, claim_id: str | None = None
+    ) -> ReleasedShape:
+        """Return claimed runs, each given by its id and attempt, and all runs of a claim."""
+        runs: Json = [{"id": run_id, "attempt": attempt} for run_id, attempt in held]
+        body: Json = {"worker": worker, "runs": runs, "claimId": claim_id}
+        reply = await self._connection.request("POST", path(self._workspace, "runs", "release"), body=body)
+        released, lost = read_list(reply, "released", str), read_list(reply, "lost", str)
+        return ReleasedShape(released=cast(builtins.list[str], released), lost=cast(builtins.list[str], lost))
 
     async def claim(self, request: Mapping[str, Json], *, wait_ms: int = 0) -> builtins.list[RunShape]:
         """Claim runs; the server waits up to `wait_ms` for the first one."""
         body: Json = {**request, "waitMs": wait_ms}
         where = path(self._workspace, "runs", "claim")
         reply = await self._connection.request("POST", where, body=body, extra_timeout=wait_ms / 1000)
-        return cast(builtins.list[RunShape], cast(dict[str, Json], reply)["runs"])
+        return cast(builtins.list[RunShape], read_list(reply, "runs", dict))
 
     async def wake(self, payload: Json = None) -> RunShape:
         """Wake the agent without a job."""

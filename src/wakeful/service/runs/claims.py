@@ -3,8 +3,8 @@
 The runs are already marked as running. One that cannot be executed is ended; the others are returned. A claim
 costs a fixed number of statements, whatever its number of runs.
 
-Runs of jobs with a precheck are checked here, all of a claim at once. Meanwhile their leases are renewed. If
-the executor disconnects, they are due again at once, and the attempt does not count.
+Runs of jobs with a precheck are checked here, all of a claim at once. Meanwhile their leases are renewed.
+`PullService` returns the runs if this is cancelled or fails.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from wakeful.engine.check_records import recorder
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.engine.tracing import Tracing
-from wakeful.errors import InvalidArgument, NotFound, WakefulError
+from wakeful.errors import DatabaseFault, InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.precheck import PRECHECK_FAILED, RecordCheck, check_run, needs_precheck
+from wakeful.launch.precheck import RecordCheck, check_run, needs_precheck
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
@@ -84,9 +84,6 @@ class Claims:
         renewing = asyncio.create_task(self._renew(workspace, worker, runs), name="wakeful-claim")
         try:
             return await asyncio.gather(*(self._prepare_or_fail(*each, claim) for each in claimed))
-        except asyncio.CancelledError:
-            await self._end(worker, [self._finished(run, _disconnected(run)) for run in runs])
-            raise
         finally:
             renewing.cancel()
 
@@ -94,8 +91,10 @@ class Claims:
         held = [(run.id, run.attempt) for run in runs]
         while True:
             await asyncio.sleep(self.renew_s)
-            with contextlib.suppress(WakefulError):  # the next renewal may succeed
+            try:
                 await self._store.renew(self._store.clock.now_ms(), workspace, held, worker=worker)
+            except Exception as error:  # the next renewal may succeed
+                log.warning("claim.not_renewed", worker=worker, error=str(error))
 
     async def _end(self, worker: str, ended: Sequence[Finished]) -> None:
         """Write the outcomes of runs that do not go to the executor."""
@@ -109,6 +108,8 @@ class Claims:
                     log_outcome(log, each, {"run_id": each.run_id, "job_id": each.job_id}, worker)
             rule.log(log)
         except WakefulError as error:  # their leases end, and they are claimed again
+            if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
+                raise  # so that all are returned
             log.warning(
                 "claim.unfinished",
                 run_ids=[each.run_id for each in ended],
@@ -175,13 +176,6 @@ class Claims:
             failed_attempts=run.failed_attempts,
             checked=None if launch is None or launch.watch is None else launch.watch.checked,
         )  # fmt: skip
-
-
-def _disconnected(run: TakenRun) -> Failed:
-    """Return the outcome of a run whose claim was not answered. A forced run stays one without a precheck."""
-    checked = needs_precheck(run.trigger, run.reason)
-    error = "its executor disconnected during the claim"
-    return Failed(error, reason=PRECHECK_FAILED if checked else "disconnected", counted=False)
 
 
 class _Claim(NamedTuple):

@@ -1,13 +1,17 @@
-"""Runs for external executors: claim and heartbeat; `RunService` completes them.
+"""Runs for external executors: claim, heartbeat and release; `RunService` completes them.
 
 Each claimed run has its own lease. Run and attempt are the fence: a heartbeat renews only the leases of the
 attempts that it names. The name of an executor is a label.
+
+A claim has an id, which its runs keep. What a claim took and nobody gets (it was cancelled, it failed, its
+executor disconnected, its response was lost) is returned by this id, and the attempts do not count.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -15,6 +19,8 @@ from wakeful.consequences import consequences
 from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.ids import new_id
+from wakeful.logs import get_logger
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.service.admin.budgets import Budgets
@@ -25,18 +31,28 @@ from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import RunService
 from wakeful.service.serializers import JsonObject
-from wakeful.store.port import Store
-from wakeful.store.rows import VERIFYING, RunView
+from wakeful.store.port import CLAIM_OVER, Store, claim_topic
+from wakeful.store.rows import VERIFYING, RunView, TakenRun
+from wakeful.stored_text import is_storable
 
 #: Limits of one claim.
 MAX_CLAIM: Final = 100
 MAX_WAIT_MS: Final = 60_000
-#: The most runs of one heartbeat.
+#: The most runs of one heartbeat or release.
 MAX_HEARTBEATS: Final = 1_000
 #: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
 _POLL_S: Final = 1.0
 #: Seconds after which a claim that waits for nothing ends, although other runs may pass their prechecks.
 _CHECKS_S: Final = 20.0
+#: Seconds between two tries to return the runs of a claim, and until their leases have ended by themselves.
+_RETURN_EVERY_S: Final = 1.0
+_RETURN_FOR_S: Final = 30.0
+#: Seconds in which a claim whose statement failed may still be committed.
+_IN_DOUBT_S: Final = 5.0
+#: Seconds for which a process knows that a claim is over: longer than one waits.
+_OVER_S: Final = 2 * MAX_WAIT_MS / 1000
+
+log = get_logger("wakeful.service")
 
 
 class HeartbeatResult(NamedTuple):
@@ -44,6 +60,13 @@ class HeartbeatResult(NamedTuple):
 
     renewed: list[str]
     #: no longer claimed in that attempt, or timed out: the executor must stop working on them
+    lost: list[str]
+
+
+class ReleaseResult(NamedTuple):
+    """The ids of the runs of a release: those that others can claim now, and those that were not held."""
+
+    released: list[str]
     lost: list[str]
 
 
@@ -73,10 +96,18 @@ class PullService:
         self.claims = Claims(store, budgets, launchers)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
+        #: the claims that are over, by their topics, with the time until which this matters
+        self._over: dict[str, float] = {}
+        self._returning: set[asyncio.Task[None]] = set()
+        self._closing = asyncio.Event()
         store.listen(self._on_notification)
 
     def _on_notification(self, topic: str) -> None:
-        if topic == "runs":
+        if topic.startswith(CLAIM_OVER):
+            now = asyncio.get_running_loop().time()
+            self._over = {each: until for each, until in self._over.items() if until > now}
+            self._over[topic] = now + _OVER_S
+        if topic == "runs" or topic.startswith(CLAIM_OVER):
             self._runs_changed.set()
             self._runs_changed = asyncio.Event()
 
@@ -85,6 +116,12 @@ class PullService:
         self._stopping.set()
         self._stopping = asyncio.Event()
         self._on_notification("runs")
+
+    async def close(self) -> None:
+        """Return the runs of claims that nobody waits for. The store is closed after it."""
+        self._closing.set()
+        if self._returning:
+            await asyncio.wait(self._returning, timeout=_IN_DOUBT_S)
 
     async def claim(
         self,
@@ -96,11 +133,13 @@ class PullService:
         lanes: Sequence[str] | None = None,
         limit: int = 1,
         wait_ms: int = 0,
+        claim_id: str | None = None,
     ) -> list[JsonObject]:
         """Claim up to `limit` due runs for this executor; with `wait_ms`, wait until there is one.
 
         Returns the JSON of each run with the `target` of its job, its whole `payload`, its `timeoutMs`
-        and the W3C `traceparent` of its attempt.
+        and the W3C `traceparent` of its attempt. `claim_id` is a name for `release`, not used before. A claim
+        that is cancelled or fails gives its runs back.
         """
         await self._accounts.authorize(principal, "work", workspace)
         own = visible_agent(principal, None)
@@ -113,6 +152,10 @@ class PullService:
         if not 0 <= wait_ms <= MAX_WAIT_MS:
             raise InvalidArgument(f"waitMs: write a whole number from 0 to {MAX_WAIT_MS}")
         check_executor_name(worker)
+        if claim_id is not None:
+            _check_claim_id(claim_id)
+        claim_id = claim_id or new_id(self._store.clock.now_ms())
+        over = claim_topic(workspace, worker, claim_id)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         checks_until = max(deadline, loop.time() + _CHECKS_S)
@@ -120,9 +163,22 @@ class PullService:
         while True:
             runs_changed = self._runs_changed
             now_ms = self._store.clock.now_ms()
+            if over in self._over:
+                return []
             self._executors.asked(workspace, agents, lanes)
-            taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
-            runs = await self.claims.prepare(workspace, worker, taken) if taken else []
+            claiming = asyncio.create_task(
+                self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
+            )
+            try:
+                # Not cancelled: the statement may be committed, and then its runs are known here.
+                taken = await asyncio.shield(claiming)
+                runs = await self.claims.prepare(workspace, worker, taken) if taken else []
+            except BaseException:
+                self.abandon(workspace, worker, claim_id, claiming)
+                raise
+            if runs and over in self._over:  # it was released before its runs were claimed
+                self.abandon(workspace, worker, claim_id)
+                return []
             remaining_s = deadline - loop.time()
             if taken and not runs and not stopping.is_set() and loop.time() < checks_until:
                 continue  # none of them has anything to do: go on to others
@@ -136,6 +192,81 @@ class PullService:
                     await runs_changed.wait()
             if stopping.is_set():
                 return []
+
+    def abandon(
+        self,
+        workspace: str,
+        worker: str,
+        claim_id: str,
+        claiming: asyncio.Task[list[tuple[TakenRun, RunView]]] | None = None,
+    ) -> None:
+        """Return what a claim took, in the background: nobody gets it. `claiming` may still be under way."""
+        task = asyncio.create_task(
+            self._return(workspace, worker, claim_id, claiming), name="wakeful-return-claim"
+        )
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _return(
+        self,
+        workspace: str,
+        worker: str,
+        claim_id: str,
+        claiming: asyncio.Task[list[tuple[TakenRun, RunView]]] | None,
+    ) -> None:
+        in_doubt = False
+        if claiming is not None:
+            await asyncio.wait({claiming})
+            in_doubt = claiming.cancelled() or claiming.exception() is not None
+            if not in_doubt and not claiming.result():
+                return
+        until = asyncio.get_running_loop().time() + _RETURN_FOR_S
+        for tried in itertools.count(1):
+            try:
+                now_ms = self._store.clock.now_ms()
+                released = await self._store.release_claims(now_ms, workspace, worker, (), claim_id)
+            except Exception as error:
+                log.warning("claim.unreturned", worker=worker, tried=tried, error=str(error))
+                if self._closing.is_set() or asyncio.get_running_loop().time() > until:
+                    return  # their leases end
+                await self._pause(_RETURN_EVERY_S)
+                continue
+            if released:
+                log.info("claim.returned", run_ids=released, worker=worker)
+            if not in_doubt or released or self._closing.is_set():
+                return
+            in_doubt = False  # the database may commit it after its connection was lost
+            await self._pause(_IN_DOUBT_S)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    async def release(
+        self,
+        principal: Principal,
+        workspace: str,
+        worker: str,
+        runs: Sequence[tuple[str, int]] = (),
+        claim_id: str | None = None,
+    ) -> ReleaseResult:
+        """Return runs that an executor has claimed and does not execute, each named by its id and attempt.
+
+        With `claim_id` also whatever that claim gave it, or still gives: its response may be lost. Others can
+        claim the runs at once, and the attempts do not count. Runs that the executor does not hold in that
+        attempt, or that the caller may not see, are reported as lost and not changed.
+        """
+        await self._accounts.authorize(principal, "work", workspace)
+        check_executor_name(worker)
+        if claim_id is not None:
+            _check_claim_id(claim_id)
+        _check_held(runs)
+        released = await self._store.release_claims(
+            self._store.clock.now_ms(), workspace, worker, runs, claim_id, visible_agent(principal, None)
+        )
+        returned = set(released)
+        return ReleaseResult(released, [run_id for run_id, _ in runs if run_id not in returned])
 
     async def heartbeat(
         self,
@@ -174,11 +305,8 @@ class PullService:
 
         Runs that the caller may not see are reported as lost.
         """
-        if len(held) > MAX_HEARTBEATS:
-            raise InvalidArgument(f"runs: at most {MAX_HEARTBEATS} at once, not {len(held)}")
+        _check_held(held)
         ids = [run_id for run_id, _ in held]
-        if len(set(ids)) < len(ids):
-            raise InvalidArgument("runs: name each run once, with the attempt that you hold")
         kept = (await self._renew(principal, workspace, held, worker)).kept
         return HeartbeatResult(
             [each for each in ids if each in kept], [each for each in ids if each not in kept]
@@ -222,6 +350,18 @@ def _policy(text: str) -> Policy:
         return policy_from_text(text)
     except InvalidArgument:
         return DEFAULT_POLICY
+
+
+def _check_held(held: Sequence[tuple[str, int]]) -> None:
+    if len(held) > MAX_HEARTBEATS:
+        raise InvalidArgument(f"runs: at most {MAX_HEARTBEATS} at once, not {len(held)}")
+    if len({run_id for run_id, _ in held}) < len(held):
+        raise InvalidArgument("runs: name each run once, with the attempt that you hold")
+
+
+def _check_claim_id(claim_id: str) -> None:
+    if not 0 < len(claim_id) <= 200 or not claim_id.isprintable() or not is_storable(claim_id):
+        raise InvalidArgument("claimId: write 1 to 200 printable characters, such as a new UUID")
 
 
 def check_executor_name(worker: str) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.ids import is_id
+from wakeful.store.port import claim_topic
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.runs import runs_by_ids
+from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.workflows import WorkflowRow
 
@@ -25,6 +27,7 @@ async def claim(
     agents: Sequence[str] | None,
     lanes: Sequence[str] | None,
     limit: int,
+    claim_id: str | None,
 ) -> list[tuple[TakenRun, RunView]]:
     """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     if agents is None:
@@ -32,7 +35,7 @@ async def claim(
     else:
         names = sorted(set(agents))
         picked = await db.fetch(sql.CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, names)
-    taken = await start(db, events, now_ms, worker, picked, beat_ms=now_ms)
+    taken = await start(db, events, now_ms, worker, picked, now_ms, claim_id)
     if not taken:
         return []
     views = {view.id: view for view in await runs_by_ids(db, [run.id for run in taken])}
@@ -60,6 +63,31 @@ async def renew(
     ids, attempts = zip(*known, strict=True)  # lock runs in the order of their ids
     rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker)
     return [UnfinishedRun(*row) for row in rows]
+
+
+async def release_claims(
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    workspace: str,
+    worker: str,
+    runs: Sequence[tuple[str, int]],
+    claim_id: str | None,
+    agent: str | None,
+) -> list[str]:
+    """Retry claimed runs immediately. See `Store.release_claims`."""
+    whose = worker, workspace, agent
+    held: list[str] = []
+    named = sorted(each for each in runs if is_id(each[0]))
+    if named:
+        ids, attempts = map(list, zip(*named, strict=True))
+        held += [run_id for (run_id,) in await db.fetch(sql.RETURNABLE, *whose, ids, attempts)]
+    if claim_id is not None:
+        found = await db.fetch(sql.RETURNABLE_OF_CLAIM, *whose, claim_id)
+        held += [run_id for (run_id,) in found if run_id not in held]
+        events.publish(claim_topic(workspace, worker, claim_id))
+    await release_runs(db, events, now_ms, held)
+    return held
 
 
 async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:

@@ -82,14 +82,15 @@ async def start(
     worker: str,
     picked: Sequence[Record | tuple[str, str | None, bool]],
     beat_ms: int | None = None,
+    claim_id: str | None = None,
     *,
     signals: bool = False,
     later: Sequence[str] = (),
 ) -> list[TakenRun]:
     """Mark these (run, job, serial) as running under this worker, if they still have their turn.
 
-    With `beat_ms` each has its own lease, which begins at that time. `signals`: some are signal runs. Those
-    named in `later` are prefetched.
+    With `beat_ms` each has its own lease, which begins at that time, by the claim of this id. `signals`: some
+    are signal runs. Those named in `later` are prefetched.
     """
     if not picked:
         return []
@@ -97,7 +98,7 @@ async def start(
     locked = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
     statement = sql.START_SIGNALS if signals else sql.START
     ids = [run_id for run_id, _, _ in picked]
-    rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later)
+    rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later, claim_id)
     events.started([row[0] for row in rows])
     prefetched = frozenset(later)
     return [(_prefetched if row[0] in prefetched else TakenRun)(*row) for row in rows]

@@ -40,6 +40,19 @@ RENEW: Final = """
     RETURNING r.id::text, r.job_id::text, r.attempt,
         coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{}'), r.started_at, r.worker,
         r.failed_attempts, NULL::integer, r.is_pull, r.awaiting_callback"""
+_RETURNABLE: Final = """
+    r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $2
+    AND ($3::text IS NULL OR r.agent = $3) AND r.worker = $1"""
+#: the primary key of runs, once for each
+RETURNABLE: Final = f"""
+    SELECT r.id::text FROM unnest($4::uuid[], $5::integer[]) h (id, attempt) JOIN runs r ON r.id = h.id
+    WHERE CASE WHEN r.attempt = h.attempt THEN {_RETURNABLE} END ORDER BY r.id FOR UPDATE OF r"""
+#: live_runs_held; the runs' primary key for what is found
+RETURNABLE_OF_CLAIM: Final = f"""
+    SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
+    WHERE coalesce(l.state, '') = 'running' AND l.worker = $1 AND l.is_pull
+        AND CASE WHEN l.state = r.state THEN r.claim_id = $4 AND {_RETURNABLE} END
+    ORDER BY r.id FOR UPDATE OF r"""
 #: the primary key of workflows, once for each
 WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at

@@ -173,7 +173,7 @@ def taken_runs(policy: str, more: str, joined: str) -> str:
 def _start(policy: str, more: str, joined: str) -> str:
     return f"""
     WITH started AS (
-        UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = $5,
+        UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = $5, claim_id = $7,
             started_at = CASE WHEN r.id = ANY($6::uuid[]) THEN NULL ELSE $1 END,
             attempt = r.attempt
                 + (r.state = 'retrying' AND r.reason IS DISTINCT FROM '{TAKEN_OVER}')::integer
@@ -448,7 +448,9 @@ RELEASE: Final = f"""
     released AS (
         UPDATE runs r SET state = 'retrying', worker = NULL, due_at = greatest($2, r.fire_at),
             error = 'released', reason = nullif(r.reason, '{TAKEN_OVER}'),
-            started_at = CASE WHEN r.fire_at <= $2 THEN r.started_at END
+            started_at = CASE WHEN r.fire_at <= $2 THEN r.started_at END,
+            claim_deadline = coalesce(
+                greatest($2, r.fire_at) + r.claim_timeout_ms * interval '1 ms', r.claim_deadline)
         FROM held h WHERE r.id = h.id RETURNING r.id, r.attempt, h.worker, r.started_at)
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
     SELECT id, attempt, worker, started_at, $2, 'released' FROM released"""

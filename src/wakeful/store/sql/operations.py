@@ -160,7 +160,20 @@ class Executors(Protocol[C]):
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
+        claim_id: str | None,
     ) -> list[tuple[TakenRun, RunView]]: ...
+
+    async def release_claims(
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        workspace: str,
+        worker: str,
+        runs: Sequence[tuple[str, int]],
+        claim_id: str | None,
+        agent: str | None,
+    ) -> list[str]: ...
 
     async def taken_runs(self, db: C, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]: ...
 

@@ -216,9 +216,22 @@ class SqlStore(
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
+        claim_id: str | None = None,
     ) -> list[tuple[TakenRun, RunView]]:
         claim = self._operations.executors.claim
-        return await self._driver.write(claim, now_ms, worker, workspace, agents, lanes, limit)
+        return await self._driver.write(claim, now_ms, worker, workspace, agents, lanes, limit, claim_id)
+
+    async def release_claims(
+        self,
+        now_ms: int,
+        workspace: str,
+        worker: str,
+        runs: Sequence[tuple[str, int]] = (),
+        claim_id: str | None = None,
+        agent: str | None = None,
+    ) -> list[str]:
+        release = self._operations.executors.release_claims
+        return await self._driver.write(release, now_ms, workspace, worker, runs, claim_id, agent)
 
     async def renew(
         self,

@@ -6,10 +6,12 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
+from wakeful.store.port import claim_topic
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
+from wakeful.store.sqlite.waiting_runs import release_runs
 from wakeful.store.workflows import WorkflowRow
 
 
@@ -22,6 +24,7 @@ async def claim(
     agents: Sequence[str] | None,
     lanes: Sequence[str] | None,
     limit: int,
+    claim_id: str | None,
 ) -> list[tuple[TakenRun, RunView]]:
     """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     parameters = (workspace, now_ms, _lanes(lanes), limit)
@@ -34,7 +37,7 @@ async def claim(
         due = sorted(due, key=lambda row: row[-2:])[:limit]
     if not due:
         return []
-    db.executemany(sql.MARK_CLAIMED, [(worker, now_ms, row[8], row[-1]) for row in due])
+    db.executemany(sql.MARK_CLAIMED, [(worker, now_ms, row[8], row[-1], claim_id) for row in due])
     ids = [row[0] for row in due]
     events.started(ids)
     views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(ids),))}
@@ -61,6 +64,26 @@ async def renew(
     if claimed:
         db.execute(sql.RENEW, (now_ms, json.dumps([row[-1] for row in claimed])))
     return [UnfinishedRun(*row[:-1]) for row in claimed]
+
+
+async def release_claims(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    workspace: str,
+    worker: str,
+    runs: Sequence[tuple[str, int]],
+    claim_id: str | None,
+    agent: str | None,
+) -> list[str]:
+    """Retry claimed runs immediately. See `Store.release_claims`."""
+    whose = workspace, agent, worker, now_ms
+    held = set(db.execute(sql.RETURNABLE, (json.dumps(list(runs)), *whose)))
+    if claim_id is not None:
+        held |= set(db.execute(sql.RETURNABLE_OF_CLAIM, (claim_id, *whose)))
+        events.publish(claim_topic(workspace, worker, claim_id))
+    release_runs(db, events, now_ms, sorted(held))
+    return [row[0] for row in held]
 
 
 async def workflows(

@@ -31,7 +31,7 @@ TAKEN_RUNS: Final = f"""
 #: by rowid
 MARK_CLAIMED: Final = """
     UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
-        due_at = NULL
+        due_at = NULL, claim_id = ?5
     WHERE rowid = ?4"""
 #: the primary keys of runs and jobs, once for each. With the rowid last. One that is being verified is over
 #: for its executor
@@ -45,6 +45,18 @@ CLAIMED: Final = """
         AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
 #: by rowid
 RENEW: Final = "UPDATE runs SET beat_at = ?1 WHERE rowid IN (SELECT value FROM json_each(?2))"
+_RETURNABLE: Final = """
+    r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
+    AND (?3 IS NULL OR r.agent = ?3) AND r.worker = ?4"""
+_RETURNED: Final = "r.id, r.attempt, r.worker, iif(r.fire_at <= ?5, r.started_at, NULL)"
+#: the primary key of runs, once for each. What is released of each run
+RETURNABLE: Final = f"""
+    SELECT {_RETURNED} FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
+    WHERE r.attempt = json_extract(h.value, '$[1]') AND {_RETURNABLE}"""
+#: runs_running, all of it: as `statements.HELD_BY`
+RETURNABLE_OF_CLAIM: Final = f"""
+    SELECT {_RETURNED} FROM runs r INDEXED BY runs_running
+    WHERE r.claim_id = ?1 AND {_RETURNABLE}"""
 #: the primary key of workflows, once for each
 WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at FROM json_each(?2) k

@@ -330,7 +330,8 @@ HELD_BY: Final = """
 #: the primary key
 RELEASE: Final = f"""
     UPDATE runs SET state = 'retrying', worker = NULL, reason = nullif(reason, '{TAKEN_OVER}'),
-        due_at = max(?1, fire_at), error = 'released', started_at = iif(fire_at <= ?1, started_at, NULL)
+        due_at = max(?1, fire_at), error = 'released', started_at = iif(fire_at <= ?1, started_at, NULL),
+        claim_deadline = coalesce(claim_timeout_ms + max(?1, fire_at), claim_deadline)
     WHERE id = ?2"""
 #: runs_finished: a range of it, in its order
 PRUNABLE: Final = """

@@ -125,6 +125,7 @@ TABLE = [
     Row("POST", f"{HOME}/runs/{{run}}/verify", {"verified": True}, _PEOPLE),
     Row("POST", f"{HOME}/runs/{{run}}/heartbeat", {"attempt": 1}, _all()),
     Row("POST", f"{HOME}/runs/heartbeat", {"runs": []}, _all(_OK)),
+    Row("POST", f"{HOME}/runs/release", {"worker": "w1", "runs": []}, _all(_OK)),
     Row("POST", f"{HOME}/runs/complete", {"runs": []}, _all(_OK)),
     Row("POST", f"{HOME}/runs/{{run}}/replay", None, _admins()),
     Row("POST", f"{HOME}/runs/claim", {"worker": "w", "agents": ["writer"]}, _all()),

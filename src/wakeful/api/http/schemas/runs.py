@@ -169,8 +169,23 @@ SCHEMAS: Final[dict[str, Schema]] = {
                 **or_null(whole(0, MAX_WAIT_MS)),
                 "description": "How long to wait for a run.",
             },
+            "claimId": {**or_null(text(200, 1)), "description": "A new name for this claim, to return it."},
         },
         "worker",
+    ),
+    "Release": request(
+        {
+            "worker": {**text(200, 1), "description": "The worker that claimed the runs."},
+            "claimId": {**or_null(text(200, 1)), "description": "Return all runs of this claim."},
+            "runs": or_null(
+                list_of(request({"id": TEXT, "attempt": _ATTEMPT_OF_CLAIM}, "id", "attempt"), 1_000)
+            ),
+        },
+        "worker",
+    ),
+    "Released": response(
+        {"released": list_of(ID), "lost": list_of(TEXT)},
+        about="The ids of the runs that can be claimed again, and of those that the worker did not hold.",
     ),
     "Heartbeat": request({"attempt": _ATTEMPT_OF_CLAIM, "worker": _CLAIMED_BY}, "attempt"),
     "HeartbeatMany": request(

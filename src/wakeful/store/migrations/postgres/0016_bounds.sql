@@ -8,3 +8,7 @@ ALTER TABLE jobs ADD COLUMN decided_at timestamptz;
 
 -- How often the run was lost together with other runs of the same worker, in a row.
 ALTER TABLE runs ADD COLUMN losses integer NOT NULL DEFAULT 0;
+
+-- The claim that gave the run to its executor, as the executor or the server named it. A claim whose response
+-- is lost is returned by this name.
+ALTER TABLE runs ADD COLUMN claim_id text;
