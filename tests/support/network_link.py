@@ -1,10 +1,10 @@
-"""A network link to a server that a test can cut and restore."""
+"""A network link to a server that a test can cut, restore, suspend and garble."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 
@@ -20,6 +20,10 @@ class NetworkLink:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._copies: set[asyncio.Task[None]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        #: changes what the server sends
+        self.change: Callable[[bytes], bytes] = lambda data: data
 
     @property
     def url(self) -> str:
@@ -41,6 +45,14 @@ class NetworkLink:
             copy.cancel()
         await asyncio.gather(*self._copies, return_exceptions=True)
 
+    def hang(self) -> None:
+        """Accept connections and data, and forward nothing until `resume`."""
+        self._flowing.clear()
+
+    def resume(self) -> None:
+        """Forward what has arrived, and all that follows."""
+        self._flowing.set()
+
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             far_reader, far_writer = await asyncio.open_connection(self._host, self._far_port)
@@ -49,14 +61,17 @@ class NetworkLink:
             return
         self._writers |= {writer, far_writer}
         for source, sink in ((reader, far_writer), (far_reader, writer)):
-            copy = asyncio.create_task(self._copy(source, sink))
+            copy = asyncio.create_task(self._copy(source, sink, from_server=source is far_reader))
             self._copies.add(copy)
             copy.add_done_callback(self._copies.discard)
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, from_server: bool
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65_536):
-                writer.write(data)
+                await self._flowing.wait()
+                writer.write(self.change(data) if from_server else data)
                 await writer.drain()
         writer.close()
         self._writers.discard(writer)

@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import random
 import ssl
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.launch.queue.credentials import read_credentials
@@ -24,9 +25,13 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
+_T = TypeVar("_T")
+
 #: Seconds for one attempt to connect, and between two pings: two without an answer end a connection.
 _CONNECT_S: Final = 5
 _PING_S: Final = 10
+#: Seconds between two checks of whether a connection has ended without notice.
+_CHECK_S: Final = 1.0
 #: Seconds to close a connection.
 _CLOSE_S: Final = 1.0
 _BACKOFF: Final = Backoff(base_ms=200, max_ms=5_000)
@@ -133,7 +138,7 @@ class NatsConnection:
         tries = 0
         while True:
             try:
-                client = await self._connect()
+                client = await uncancelled(self._connect())
             except Exception as error:
                 tries += 1
                 message = _cause(error)
@@ -147,13 +152,21 @@ class NatsConnection:
             self._connected.set()
             log.info("nats.connected", server=self.server)
             try:
-                await self._closed.wait()
+                await self._wait_closed(client)
                 self.error = _cause(client.last_error or ConnectionError("the connection ended"))
                 log.warning("nats.disconnected", error=self.error)
             finally:
                 self._client = None
                 self._connected.clear()
                 await _close(client)
+
+    async def _wait_closed(self, client: Client) -> None:
+        """Wait until a connection has ended. The client does not say so if it fails while it closes."""
+        while not client.is_closed:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_S):
+                    await self._closed.wait()
+                    return
 
     async def _connect(self) -> Client:
         """Connect to one of the servers, in random order. Raises the error of the last one."""
@@ -197,11 +210,27 @@ class NatsConnection:
         raise failure
 
 
+async def uncancelled(call: Awaitable[_T]) -> _T:
+    """Await a call of the client. Raises Unavailable if the client cancels it, as it does when it closes.
+
+    Otherwise the task that awaits it would end as if it had been cancelled itself.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise Unavailable("the connection to NATS ended") from None
+
+
 async def _close(client: Client) -> None:
     """Close a client. After a failed TLS handshake this never ends, so it has a limit."""
+    if client.is_closed:
+        client._status = client.DISCONNECTED  # it may have failed while it closed: its tasks still run
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_S):
-            await client.close()
+            await uncancelled(client.close())
 
 
 async def _ignore(error: Exception) -> None:

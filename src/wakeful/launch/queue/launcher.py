@@ -2,7 +2,7 @@
 
 A launch ends when a stream has the message: the run then awaits the report of a worker. Until NATS confirms
 it, the same message is published again with the same id, which NATS stores once. If NATS is not reachable,
-the attempt fails and is retried by the job's policy.
+the attempt fails and is retried. It counts as an attempt only if NATS may have the message.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from wakeful.launch.broker import (
     not_recorded,
 )
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.queue.connection import NatsConnection, nats_options
+from wakeful.launch.queue.connection import NatsConnection, nats_options, uncancelled
 from wakeful.launch.queue.message import message_of, subject_of
 from wakeful.launch.queue.results import ResultConsumer
-from wakeful.launch.queue.streams import create_stream
+from wakeful.launch.queue.streams import TOO_LARGE, create_stream
 from wakeful.launch.queue.target import QueueTarget, read_queue, stream_of
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome
@@ -136,42 +136,42 @@ class QueueLauncher:
         body, headers = message_of(run, target)
         loop = asyncio.get_running_loop()
         until = loop.time() + _TOTAL_S
-        sent, created = False, False
+        ambiguous, created = False, False
         while True:
+            sending = False
             try:
                 js = await self.connection.jetstream(_CONNECT_S)
-                sent = True
-                return await js.publish(
+                publishing = js.publish(
                     subject, body, timeout=_CONFIRM_S, stream=target.stream, headers=headers
                 )
+                sending = True
+                return await uncancelled(publishing)
             except NoStreamResponseError:
-                sent = False
+                ambiguous = False
                 failed = await self._no_stream(target, subject, created)
                 if failed is not None:
                     return failed
                 created = True
             except nats.errors.MaxPayloadError:
-                return Failed(
-                    f"the message has {len(body)} bytes, more than the NATS server accepts",
-                    permanent=True,
-                    reason="too_large",
-                )
+                return _too_large(body)
             except APIError as error:
-                return Failed(truncate(f"NATS refused the message: {error.description}"), reason="broker")
+                if error.err_code == TOO_LARGE:
+                    return _too_large(body)
+                if error.code is None or error.code < 500:
+                    return Failed(truncate(f"NATS refused the message: {error.description}"), reason="broker")
+                await asyncio.sleep(_PAUSE_S)  # it starts, or elects a leader
             except Unavailable as error:
-                if not sent:
-                    return Failed(truncate(error.message), reason="broker_unavailable")
-            except (nats.errors.Error, TimeoutError, OSError):
+                ambiguous = ambiguous or sending
+                if not ambiguous:
+                    return _unavailable(error.message, sent=False)
+            except Exception:  # no confirmation, or one that cannot be read
+                ambiguous = True
                 await asyncio.sleep(_PAUSE_S)  # it may be stored: publish it again with the same id
             if loop.time() >= until:
-                return Failed(
-                    f"NATS did not confirm the message within {_TOTAL_S:.0f} s", reason="broker_unavailable"
-                )
+                return _unavailable(f"NATS did not confirm the message within {_TOTAL_S:.0f} s", ambiguous)
 
     async def _no_stream(self, target: QueueTarget, subject: str, created: bool) -> Failed | None:
         """Create the stream of a target. Returns why there is none."""
-        import nats.errors
-
         if created or not self._create_streams:
             return Failed(
                 f"no NATS stream has the subject '{subject}'; create one, or correct the target",
@@ -179,12 +179,12 @@ class QueueLauncher:
             )
         try:
             js = await self.connection.jetstream()
-            await create_stream(js, *stream_of(target), self._replicas)
+            await uncancelled(create_stream(js, *stream_of(target), self._replicas))
         except FailedPrecondition as error:
             return Failed(truncate(error.message), reason="no_stream")
         except WakefulError as error:
-            return Failed(truncate(error.message), reason="broker_unavailable")
-        except (nats.errors.Error, TimeoutError, OSError) as error:
+            return _unavailable(error.message, sent=False)
+        except Exception as error:  # of the client, or a response that cannot be read
             return Failed(
                 truncate(f"the NATS stream of '{subject}' cannot be created: {error}"), reason="no_stream"
             )
@@ -210,6 +210,19 @@ class QueueLauncher:
             await js.delete_msg(sent.stream, sent.sequence)
         except Exception as error:  # a worker has taken it already, or its report is refused later
             log.debug("queue.not_deleted", stream=sent.stream, sequence=sent.sequence, error=str(error))
+
+
+def _unavailable(why: str, sent: bool) -> Failed:
+    """Return the failure of an attempt that NATS did not confirm. It counts if the message may be stored."""
+    return Failed(truncate(why), reason="broker_unavailable", counted=sent)
+
+
+def _too_large(body: bytes) -> Failed:
+    return Failed(
+        f"the message has {len(body)} bytes, more than the NATS server or the stream accepts",
+        permanent=True,
+        reason="too_large",
+    )
 
 
 def queue_launcher(settings: Settings, record: RecordMessage = not_recorded) -> QueueLauncher:

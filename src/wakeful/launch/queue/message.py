@@ -84,18 +84,21 @@ def launch_of(body: bytes, headers: Mapping[str, str] | None) -> Launch:
         raise InvalidArgument(f"{_PREFIX}run-id: '{run_id[:64]}' is not the id of a run")
     try:
         attempt, timeout_ms = int(header("attempt")), int(header("timeout-ms"))
+        missed = int(given.get(f"{_PREFIX}missed", "0"))
         scheduled_ms = round(datetime.fromisoformat(header("scheduled-at")).timestamp() * 1000)
         content = json.loads(body)
-        job, payload = content["job"], content["payload"]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        job, payload = content["job"], payload_to_text(content["payload"])
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise InvalidArgument(f"the message cannot be read: {type(error).__name__}: {error}") from error
+    if not 1 <= attempt < 2**31 or not 1 <= timeout_ms < 2**53 or not isinstance(job, str | None):
+        raise InvalidArgument("the message cannot be read: its attempt, timeout or job is not valid")
     launch = Launch(
         run_id,
         job,
         None,
         header("workspace"),
         header("agent"),
-        payload_to_text(payload),
+        payload,
         scheduled_ms,
         scheduled_ms,
         attempt,
@@ -103,7 +106,7 @@ def launch_of(body: bytes, headers: Mapping[str, str] | None) -> Launch:
         header("key"),
         {"kind": "function", "name": given.get(f"{_PREFIX}function", "")},
         timeout_ms,
-        missed=int(given.get(f"{_PREFIX}missed", "0")),
+        missed=missed,
     )
     launch.traceparent = given.get("traceparent")
     return launch

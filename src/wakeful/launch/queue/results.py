@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.launch.broker import Report, ReportResult, read_report
-from wakeful.launch.queue.connection import NatsConnection
+from wakeful.launch.queue.connection import NatsConnection, uncancelled
 from wakeful.launch.queue.message import REPLY, workspace_of
 from wakeful.launch.queue.streams import consumer_config, create_stream
 from wakeful.launch.queue.target import RESULT_STREAM, RESULT_SUBJECT
@@ -76,7 +76,7 @@ class ResultConsumer:
         while True:
             try:
                 js = await self._connection.jetstream(_FETCH_S)
-                await self._consume(js)
+                await uncancelled(self._consume(js))
             except Exception as error:
                 cause = error.message if isinstance(error, WakefulError) else f"{error}"
                 if self._connection.connected and cause != self.error:
@@ -117,8 +117,10 @@ class ResultConsumer:
         """Apply a report and acknowledge it. If the acknowledgement is lost, its repetition is refused."""
         try:
             report = read_report(message.data)._replace(workspace=workspace_of(message.subject))
-        except InvalidArgument as error:
-            log.warning("queue.report_invalid", subject=message.subject, error=error.message)
+        except Exception as error:
+            if not isinstance(error, InvalidArgument):
+                log.exception("queue.report_error", subject=message.subject)
+            log.warning("queue.report_invalid", subject=message.subject, error=str(error))
             await self._settle(message.term())
             return
         try:
@@ -144,13 +146,13 @@ class ResultConsumer:
             content = {"applied": result.applied, **({"why": result.why} if result.why else {})}
             with contextlib.suppress(Exception):
                 client = await self._connection.client()
-                await client.publish(reply, json.dumps(content).encode())
+                await uncancelled(client.publish(reply, json.dumps(content).encode()))
 
     @staticmethod
     async def _settle(call: Awaitable[object]) -> None:
         """Acknowledge. If the connection ended, the report is delivered again, and refused."""
         with contextlib.suppress(Exception):
-            await call
+            await uncancelled(call)
 
 
 def _deliveries(message: Msg) -> int:

@@ -16,6 +16,8 @@ DUPLICATE_WINDOW_S: Final = 600.0
 MAX_AGE_S: Final = 7 * 86_400.0
 #: Seconds after which a message is delivered again if its worker is silent.
 ACK_WAIT_S: Final = 30.0
+#: The error of JetStream for a message that is larger than its stream accepts.
+TOO_LARGE: Final = 10054
 _NAME_TAKEN: Final = 10058
 _SUBJECTS_OVERLAP: Final = 10065
 

@@ -14,10 +14,10 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.launch.broker import Report, ReportResult
+from wakeful.launch.broker import Report, ReportResult, read_report
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
-from wakeful.launch.queue.connection import NatsConnection
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
+from wakeful.launch.queue.connection import NatsConnection, uncancelled
 from wakeful.launch.queue.message import (
     MESSAGE_ID,
     REPLY,
@@ -26,7 +26,7 @@ from wakeful.launch.queue.message import (
     result_id,
     result_subject,
 )
-from wakeful.launch.queue.streams import ACK_WAIT_S, consumer_config, create_stream
+from wakeful.launch.queue.streams import ACK_WAIT_S, TOO_LARGE, consumer_config, create_stream
 from wakeful.launch.queue.target import WORK_STREAM, WORK_SUBJECT, name_of
 from wakeful.logs import get_logger
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
@@ -64,6 +64,10 @@ class WorkerOptions(NamedTuple):
     ack_wait_s: float = ACK_WAIT_S
 
 
+class _TooLarge(Exception):
+    """NATS accepts no message of this size."""
+
+
 class _Refused(Exception):
     """A replica refused a report: the run has ended, or is at another attempt."""
 
@@ -79,6 +83,8 @@ class QueueWorker:
         self._options = options
         self._heartbeat_s = options.ack_wait_s / 3
         self._running: set[asyncio.Task[None]] = set()
+        #: the runs and attempts that it executes
+        self._executing: set[tuple[str, int]] = set()
         self._stopping = asyncio.Event()
         #: whether it takes messages
         self.ready = False
@@ -121,7 +127,7 @@ class QueueWorker:
         shown = ""
         while True:
             try:
-                await self._consume(await self._connection.jetstream(_FETCH_S))
+                await uncancelled(self._consume(await self._connection.jetstream(_FETCH_S)))
             except Exception as error:
                 cause = error.message if isinstance(error, WakefulError) else f"{error}"
                 if self._connection.connected and cause != shown:
@@ -166,8 +172,10 @@ class QueueWorker:
     async def _handle(self, message: Msg) -> None:
         try:
             run = launch_of(message.data, message.headers)
-        except InvalidArgument as error:
-            log.warning("queue.message_invalid", subject=message.subject, error=error.message)
+        except Exception as error:
+            if not isinstance(error, InvalidArgument):
+                log.exception("queue.error", subject=message.subject)
+            log.warning("queue.message_invalid", subject=message.subject, error=str(error))
             await self._reply(message, b"+TERM")
             return
         if run.target.get("name") not in self._functions:
@@ -179,6 +187,11 @@ class QueueWorker:
             )
             await self._put_back(message, _UNKNOWN_S)
             return
+        if (run.id, run.attempt) in self._executing:  # heartbeats were lost; its outcome ends the message too
+            log.info("queue.repeated", **run.log_fields)
+            await self._put_back(message, self._heartbeat_s)
+            return
+        self._executing.add((run.id, run.attempt))
         try:
             await self._execute(run, message)
         except _Refused as refused:
@@ -193,26 +206,36 @@ class QueueWorker:
         except Exception:  # an error in this program: another worker tries it
             log.exception("queue.error", **run.log_fields)
             await self._put_back(message, _UNKNOWN_S)
+        finally:
+            self._executing.discard((run.id, run.attempt))
 
     async def _execute(self, run: Launch, message: Msg) -> None:
         """Report the start, call the function, report the outcome, acknowledge the message."""
         answer = await self._report(Report(run.id, run.attempt, "running"), run.workspace, wait=True)
         if answer is not None and not answer.applied:
             raise _Refused(answer.why)
-        call = asyncio.create_task(self._call(run), name=f"wakeful-run-{run.id}")
+        call = asyncio.create_task(self._call_and_report(run), name=f"wakeful-run-{run.id}")
         beating = asyncio.create_task(self._beat(run, message), name="wakeful-progress")
         try:
             await asyncio.wait({call, beating}, return_when=asyncio.FIRST_COMPLETED)
-            if not call.done():  # only a refusal ends the heartbeats
-                await beating
-            outcome = await call
-            if not isinstance(outcome, AwaitingCallback):
-                await self._deliver(report_of(run, outcome), run.workspace)
+            await (call if call.done() else beating)  # only a refusal ends the heartbeats
             await self._reply(message, b"+ACK")
         finally:
             for task in (call, beating):
                 task.cancel()
             await asyncio.gather(call, beating, return_exceptions=True)
+
+    async def _call_and_report(self, run: Launch) -> None:
+        outcome = await self._call(run)
+        if isinstance(outcome, AwaitingCallback):
+            return
+        report = report_of(run, outcome)
+        try:
+            read_report(report_body(report))
+        except Exception as error:  # it would be discarded as invalid, and the run would wait in vain
+            why = f"the outcome of the function cannot be reported: {type(error).__name__}: {error}"
+            report = Report(run.id, run.attempt, "failed", error=truncate(why), reason="bad_response")
+        await self._deliver(report, run.workspace)
 
     async def _call(self, run: Launch) -> Outcome:
         limit_ms = run.timeout_ms or DEFAULT_TIMEOUT_MS
@@ -238,17 +261,23 @@ class QueueWorker:
     async def _deliver(self, report: Report, workspace: str) -> None:
         """Report an outcome until it is in the stream. Heartbeats keep the message meanwhile."""
         while True:
-            with contextlib.suppress(Unavailable):
+            try:
                 await self._report(report, workspace, wait=False)
                 return
+            except _TooLarge:
+                log.warning("queue.report_too_large", run_id=report.run_id, size=len(report_body(report)))
+                report = _without_content(report)
+            except Unavailable:
+                pass
             await asyncio.sleep(_PAUSE_S)
 
     async def _report(self, report: Report, workspace: str, *, wait: bool) -> ReportResult | None:
         """Publish a report; with `wait`, return whether a replica applied it. None: no replica answered.
 
-        Raises Unavailable if it is not in the stream.
+        Raises Unavailable if it is not in the stream, and _TooLarge if it can never be.
         """
         import nats.errors
+        from nats.js.errors import APIError
 
         client = await self._connection.client()
         headers = {}
@@ -257,17 +286,18 @@ class QueueWorker:
             headers[MESSAGE_ID] = identity
         inbox = client.new_inbox() if wait else None
         try:
-            subscription = None if inbox is None else await client.subscribe(inbox, max_msgs=1)
+            subscription = None if inbox is None else await uncancelled(client.subscribe(inbox, max_msgs=1))
             try:
                 if inbox is not None:
                     headers[REPLY] = inbox
-                await client.jetstream().publish(
-                    result_subject(workspace), report_body(report), timeout=_CONFIRM_S, headers=headers
+                body = report_body(report)
+                publishing = client.jetstream().publish(
+                    result_subject(workspace), body, timeout=_CONFIRM_S, headers=headers
                 )
+                await uncancelled(publishing)
                 if subscription is None:
                     return None
-                answer = json.loads((await subscription.next_msg(_ANSWER_S)).data)
-                return ReportResult(bool(answer["applied"]), str(answer.get("why", "")))
+                return _read_answer((await uncancelled(subscription.next_msg(_ANSWER_S))).data)
             finally:
                 if subscription is not None:
                     with contextlib.suppress(Exception):
@@ -276,7 +306,11 @@ class QueueWorker:
             if inbox is not None:
                 return None
             raise Unavailable("NATS did not confirm the report") from error
-        except (nats.errors.Error, OSError) as error:
+        except nats.errors.MaxPayloadError as error:
+            raise _TooLarge from error
+        except Exception as error:  # of the client, or a confirmation that cannot be read
+            if isinstance(error, APIError) and error.err_code == TOO_LARGE:
+                raise _TooLarge from error
             raise Unavailable(f"the report is not in the stream: {error}") from error
 
     async def _put_back(self, message: Msg, delay_s: float) -> None:
@@ -291,7 +325,27 @@ class QueueWorker:
         """
         with contextlib.suppress(Exception):
             client = await self._connection.client()
-            await client.publish(message.reply, content)
+            await uncancelled(client.publish(message.reply, content))
+
+
+def _read_answer(data: bytes) -> ReportResult | None:
+    """Return the answer of a replica to a report; None if it cannot be read."""
+    with contextlib.suppress(ValueError, RecursionError):
+        answer = json.loads(data)
+        if isinstance(answer, dict) and isinstance(answer.get("applied"), bool):
+            return ReportResult(answer["applied"], str(answer.get("why", "")))
+    return None
+
+
+def _without_content(report: Report) -> Report:
+    """Return a report with the outcome only. Its message is as small as one can be."""
+    note = "the NATS server or the stream accepts no message of this size"
+    shortened = Report(report.run_id, report.attempt, report.status)._replace(
+        permanent=report.permanent, retry_after_ms=report.retry_after_ms, reason=report.reason
+    )
+    if report.status == "failed":
+        return shortened._replace(error=f"{(report.error or '')[:100]} (shortened: {note})")
+    return shortened._replace(output=f"(no output: {note})")
 
 
 def report_of(run: Launch, outcome: Outcome) -> Report:
