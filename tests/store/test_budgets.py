@@ -27,6 +27,7 @@ from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
+from wakeful.store.postgres import usage as usage_in_postgres
 from wakeful.store.rows import JobChange, JobRow, RunView
 from wakeful.usage import MOST_TOKENS, Spent, usage_of
 
@@ -173,16 +174,56 @@ async def test_a_job_has_a_budget_of_its_own(store: Store) -> None:
     assert hold.owner == BudgetOwner("default", "default", job.id)
 
 
-async def test_check_budgets_adds_and_removes_blocks_when_a_cap_changes(store: Store) -> None:
+async def test_a_change_of_a_cap_adds_and_removes_blocks(store: Store) -> None:
     await spending(store, '{"tokens":60}')
-    await given_budgets(store, agent='{"tokensPerDay":50}')
-    await store.check_budgets(NOW, [AGENT])
-    assert [hold.owner for hold in await store.budget_blocks(TODAY)] == [AGENT]
-    await given_budgets(store, agent='{"tokensPerDay":70}')
-    await store.check_budgets(NOW, [AGENT])
-    assert await store.budget_blocks(TODAY) == []
+    for agent, workspace, blocked in [(50, 100, [AGENT]), (70, 60, [WHOLE]), (70, 61, [])]:
+        await given_budgets(store, agent=_cap(agent), workspace=_cap(workspace))
+        assert [block.owner for block in await store.budget_blocks(TODAY)] == blocked
+    await given_budgets(store, agent=_cap(1), workspace=_cap(1))
     await given_budgets(store)
-    await store.check_budgets(NOW, [AGENT, WHOLE])
+    assert await store.budget_blocks(TODAY) == []
+    assert await store.spent(AGENT, TODAY) == Spent(60, 0.0)
+
+
+async def test_an_agent_that_is_added_again_is_not_blocked(store: Store) -> None:
+    await store.put_agent("default", "ada", lambda old: new_agent("ada", budget=_cap(0)))
+    assert [block.owner.agent for block in await store.budget_blocks(TODAY)] == ["ada"]
+    assert await store.delete_agent("default", "ada")
+    await store.put_agent("default", "ada", lambda old: new_agent("ada"))
+    assert await store.budget_blocks(TODAY) == []
+
+
+@pytest.mark.parametrize("owner", ["job", "agent", "workspace"])
+async def test_a_raised_cap_unblocks_what_an_outcome_blocks_at_the_same_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    """The outcome has read the old cap, and commits its block after the cap was raised."""
+    store, other = await database.connect(), await database.connect()
+    await given_budgets(store, **({} if owner == "job" else {owner: _cap(50)}))
+    job, run = await given_held(store)
+    await store.change_job(job.id, lambda row: _changed(row, _work(50 if owner == "job" else 900)))
+    read = asyncio.Event()
+    update_blocks = usage_in_postgres._update_blocks
+
+    async def update_and_wait(*args: Any) -> None:
+        await update_blocks(*args)
+        if not read.is_set():
+            read.set()
+            await asyncio.wait({raising}, timeout=0.2)  # it ends if nothing keeps it from reading
+
+    monkeypatch.setattr(usage_in_postgres, "_update_blocks", update_and_wait)
+
+    async def raise_cap() -> None:
+        if store.kind == "postgresql":
+            await read.wait()
+        if owner == "job":
+            await other.change_job(job.id, lambda row: _changed(row, _work(900)))
+        else:
+            await given_budgets(other, **{owner: _cap(900)})
+
+    raising = asyncio.ensure_future(raise_cap())
+    await store.finish("w1", [ended(run, usage='{"tokens":60}')], alone)
+    await raising
     assert await store.budget_blocks(TODAY) == []
 
 
@@ -207,7 +248,19 @@ async def test_old_usage_and_blocks_are_pruned(store: Store) -> None:
 
 
 def _changed(row: JobRow, work: str) -> JobChange:
-    return JobChange(row._replace(work=work))
+    return JobChange(row._replace(work=work), budget=True)
+
+
+def _cap(tokens: int) -> str:
+    return f'{{"tokensPerDay":{tokens}}}'
+
+
+def _work(tokens: int) -> str:
+    return f'{{"budget":{_cap(tokens)},"target":{{"kind":"pull"}}}}'
+
+
+def new_agent(name: str, budget: str | None = None) -> AgentRow:
+    return AgentRow("default", name, None, None, True, None, None, "", 1, NOW, NOW, budget=budget)
 
 
 async def _runs(store: Store, job: JobRow) -> list[RunView]:

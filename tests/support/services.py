@@ -35,7 +35,6 @@ def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
             hooks_per_minute=60,
             warnings=SaveWarnings(Executors(store), Replicas(store, launchers), WeekCache(store)),
             origins=RunOrigins(store, accounts),
-            internal=False,
         )
     )
 

@@ -284,7 +284,9 @@ class Wakeful:
             tracing = await self._tracing.enter_async_context(engine_tracing())
             self.services.trace(tracing)
             turn_starter = TurnStarter(self.store, clock, self._config.tick_ms)
-            evolution_starter = EvolutionStarter(self.store, self.services.evolution_jobs)
+            evolution_starter = EvolutionStarter(
+                self.store, self.services.evolution_jobs, self.services.repair_internal_jobs
+            )
             deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery, tracing)
             engine = Engine(
                 self.store,

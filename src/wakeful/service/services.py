@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from wakeful.document import Defaults
 from wakeful.duration import HOUR
@@ -43,7 +42,7 @@ from wakeful.service.agents.sessions import SessionService
 from wakeful.service.agents.signals import AgentClasses, SignalService
 from wakeful.service.agents.wakes import WakeJobs, WakeService
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
+from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
 from wakeful.service.auth.connection_limits import ConnectionLimits
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
@@ -55,6 +54,7 @@ from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_details import JobDetailReader
 from wakeful.service.jobs.job_editor import JobDependencies
+from wakeful.service.jobs.job_factory import JobFactory
 from wakeful.service.jobs.job_overviews import JobOverviews
 from wakeful.service.jobs.job_texts import JobTexts
 from wakeful.service.jobs.jobs import JobService
@@ -74,6 +74,7 @@ from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.service.search import SearchService
 from wakeful.settings import Settings
+from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.rows import RunView
@@ -117,7 +118,6 @@ class Services:
             hooks_per_minute=settings.hooks_per_minute,
             warnings=warnings,
             origins=run_origins,
-            internal=False,
         )
         self.jobs = JobService(job_dependencies)
         self.schedule_previews = SchedulePreviews(store, accounts, self._weeks)
@@ -143,21 +143,11 @@ class Services:
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs, run_origins)
         self.sessions = SessionService(store, accounts)
         alert_jobs = AlertJobs(store, launchers, keyring)
-        internal_jobs = JobService(
-            replace(
-                job_dependencies,
-                target_policy=AgentTargetPolicy((ALL,)),
-                allowance=None,
-                origins=RunOrigins(store, accounts, internal=True),
-                internal=True,
-            )
-        )
-        heartbeats = Heartbeats(store, internal_jobs)
+        heartbeats = Heartbeats(store, JobFactory(launchers, keyring, job_dependencies.lanes))
         self.evolution_jobs = EvolutionJobs(store)
         self.agents = AgentService(
             store,
             accounts,
-            self.budgets,
             launchers,
             keyring,
             alert_jobs,
@@ -171,7 +161,7 @@ class Services:
         limits = self.instance_limits = instance_limits(settings)
         self.instances = InstanceService(store, accounts, self.agent_classes, limits)
         self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)
-        self.workspaces = WorkspaceService(store, accounts, self.budgets, alert_jobs)
+        self.workspaces = WorkspaceService(store, accounts, alert_jobs)
         self.keys = KeyService(store, accounts, tokens(settings))
         self.web_sessions = WebSessions(
             store,
@@ -239,6 +229,12 @@ class Services:
         self.signals.on_triggered = record
         self.runs.on_triggered = record
         self.pull.claims.tracing = tracing
+
+    async def repair_internal_jobs(self, workspace: str, agent: str) -> None:
+        """Write the internal jobs of an agent by its document, and those of its workspace with `default`."""
+        await self.agents.repair(workspace, agent)
+        if agent == WORKSPACE_AGENT:
+            await self.workspaces.repair(workspace)
 
     async def close(self) -> None:
         """End what runs in the background. The store is closed after it."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from wakeful.errors import Unavailable
 from wakeful.store.audit import AuditEntry
+from wakeful.store.internal_jobs import NO_RULES, InternalRules
 from wakeful.store.rows import JobChange, JobRow
 
 
@@ -142,8 +143,18 @@ class AccountStore(Protocol):
         """Return the workspaces whose names begin like this, by name."""
         ...
 
-    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
-        """Add the workspace, or replace all of it but `created_ms`."""
+    async def put_workspace(
+        self, row: WorkspaceRow, entries: Sequence[AuditEntry] = (), internal: InternalRules = NO_RULES
+    ) -> None:
+        """Add the workspace, or replace all of it but `created_ms`.
+
+        Its internal jobs (of the agent `WORKSPACE_AGENT`) and its budget blocks follow in the same
+        transaction.
+        """
+        ...
+
+    async def repair_workspace(self, name: str, internal: Callable[[WorkspaceRow], InternalRules]) -> None:
+        """Lock the workspace, if it exists, and write its internal jobs."""
         ...
 
     async def agent(self, workspace: str, name: str) -> AgentRow | None:
@@ -152,6 +163,10 @@ class AccountStore(Protocol):
 
     async def agents(self, workspace: str) -> list[AgentRow]:
         """Return the agents of a workspace, by name."""
+        ...
+
+    async def agents_with_internal_jobs(self) -> list[tuple[str, str]]:
+        """Return the agents (workspace, name) that have internal jobs, or whose documents require them."""
         ...
 
     async def evolving_agents(self) -> list[tuple[str, str, bool]]:
@@ -165,19 +180,31 @@ class AccountStore(Protocol):
         change: Callable[[AgentRow | None], AgentRow | None],
         entries: Sequence[AuditEntry] = (),
         follow: InheritingChange | None = None,
+        internal: Callable[[AgentRow], InternalRules] | None = None,
     ) -> AgentRow | None:
         """Lock the agent and write what `change` returns; None changes nothing and writes no entry.
 
         `version` goes up by one, or is 1 for a new agent; `created_ms` stays. Returns the agent afterwards.
         The changes of its jobs that `follow` returns are written in the same transaction, as by `change_job`,
         but set-based. Transactions that create or change jobs of this agent wait for this one, and the other
-        way round. An exception of either function rolls everything back. `follow` may be called twice for a
-        job.
+        way round. Then the `internal` jobs of the agent are written, also if it did not change, and its
+        budget blocks if its budget did. An exception of any function rolls everything back. `follow` may be
+        called twice for a job.
         """
         ...
 
-    async def delete_agent(self, workspace: str, name: str, entries: Sequence[AuditEntry] = ()) -> bool:
-        """Delete the agent. False: there is none. FailedPrecondition: it has jobs, and says how many."""
+    async def delete_agent(
+        self,
+        workspace: str,
+        name: str,
+        entries: Sequence[AuditEntry] = (),
+        internal: InternalRules = NO_RULES,
+    ) -> bool:
+        """Delete the agent, with what `internal` deletes. False: there is none.
+
+        FailedPrecondition: it has other jobs, and says how many, or instances that are not stopped. Then
+        nothing is changed.
+        """
         ...
 
     # --- keys -------------------------------------------------------------------------------------

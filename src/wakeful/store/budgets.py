@@ -3,12 +3,12 @@
 - `spending`: what runs used (`Finished.usage`) per day (UTC) of a job, an agent and a workspace. The
   transaction of an outcome adds to it, whether or not the attempt succeeded.
 - `budget_blocks`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces.
-  Whenever use is added, the budgets concerned are checked in the same transaction. Topic: `holds`.
+  Whenever use is added, or a budget changes, the budgets concerned are checked in the same transaction.
+  Topic: `holds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from wakeful.start_rules import BudgetBlock, BudgetOwner
@@ -24,10 +24,6 @@ class BudgetStore(Protocol):
 
     async def budget_blocks(self, day: int) -> list[BudgetBlock]:
         """Return the caps that are reached on that day, of all workspaces."""
-        ...
-
-    async def check_budgets(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
-        """Check these budgets again after a change: add blocks for caps that are reached, remove others."""
         ...
 
     async def prune_budgets(self, before_ms: int) -> None:

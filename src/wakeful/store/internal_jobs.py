@@ -1,10 +1,16 @@
-"""The jobs that Wakeful creates for itself: their names are reserved, and they count towards no quota."""
+"""The jobs that Wakeful creates for itself: their names are reserved, and they count towards no quota.
+
+Those that belong to an agent or a workspace are written in the transaction of its row.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.audit import AuditEntry
+from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
 from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
@@ -13,6 +19,21 @@ INTERNAL_JOBS: Final = frozenset({*ALERT_JOBS, WAKE_JOB, HEARTBEAT, ANALYSIS_JOB
 RESERVED_PREFIX: Final = "wakeful-"
 #: The names as a list in SQL.
 IN_SQL: Final = ", ".join(f"'{name}'" for name in sorted(INTERNAL_JOBS))
+
+
+class InternalChange(NamedTuple):
+    """What happens to an internal job with its agent or workspace: it is added, changed or deleted."""
+
+    add: JobRow | None = None
+    change: JobChange | None = None
+    delete: bool = False
+    entry: AuditEntry | None = None
+
+
+#: Decides about internal jobs by name; they get the job, or None if there is none. None: no change. An
+#: exception rolls back the whole transaction, in which a rule may be called twice.
+InternalRules = Mapping[str, Callable[[JobRow | None], InternalChange | None]]
+NO_RULES: Final[InternalRules] = {}
 
 
 def is_reserved(name: str) -> bool:

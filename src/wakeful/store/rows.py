@@ -413,8 +413,11 @@ class JobChange(NamedTuple):
     #: with `withdraw`: whether the changed job has this tick too. Then a run that was recorded ahead of its
     #: instant is not withdrawn; it starts with the changed job
     keeps: Callable[[int], bool] | None = None
-    #: what is recorded of the job before the change, if its definition changes; by `change_job` only
+    #: what is recorded of the job before the change, if its definition changes; by `change_job`, and for
+    #: internal jobs
     revision: NewRevision | None = None
+    #: whether its budget changes, so that its blocks are checked again; by `change_job` only
+    budget: bool = False
 
     def withdrawn(self, tick_ms: int) -> str | None:
         """Return the reason to withdraw a recorded tick that has not started; None: it stays."""

@@ -1,20 +1,21 @@
 """The internal jobs that send the alerts of an agent or a workspace.
 
 They are ordinary jobs without ticks: their runs are listed, retried and replayed, and the secret of a webhook
-can be rotated. They are created and deleted with the `alerts` of the agent or workspace. Webhook and channel
-have a job each, so that neither delays or repeats the other.
+can be rotated. They are created and deleted with the `alerts` of the agent or workspace, in the same
+transaction. Webhook and channel have a job each, so that neither delays or repeats the other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from wakeful.document.guards import alerts as read_alerts
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import AlreadyExists, InvalidArgument
+from wakeful.errors import InvalidArgument
 from wakeful.job import Definition, Json, Work
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.policy import Backoff, Policy
@@ -27,6 +28,7 @@ from wakeful.store.alerts import (
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
 )
+from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
@@ -55,7 +57,7 @@ NO_ALERTS: Final = Alerts()
 
 
 class AlertJobs:
-    """Creates, changes and deletes the jobs that send alerts."""
+    """Decides about the jobs that send alerts, in the transaction that writes their agent or workspace."""
 
     def __init__(self, store: Store, launchers: LauncherRegistry, keyring: Keyring) -> None:
         self._store = store
@@ -78,8 +80,8 @@ class AlertJobs:
             raise InvalidArgument(f"alerts: {error.message.removeprefix('target: ')}") from error
         return Alerts(compact(document), webhook, channel, secret)
 
-    async def sync(self, workspace: str, agent: str | None, alerts: Alerts) -> None:
-        """Create, change or delete the alert jobs to match; without an agent, those of the workspace.
+    def rules(self, workspace: str, agent: str | None, alerts: Alerts) -> InternalRules:
+        """Return what creates, changes or deletes the alert jobs to match; without an agent, the workspace's.
 
         Without a secret in the document, the stored one is kept; a new job gets a random one.
         """
@@ -87,45 +89,39 @@ class AlertJobs:
         webhook, channel = (
             (WORKSPACE_ALERTS, WORKSPACE_CHANNEL) if agent is None else (AGENT_ALERTS, AGENT_CHANNEL)
         )
-        await self._sync(workspace, context, webhook, alerts.webhook, alerts.secret)
-        await self._sync(workspace, context, channel, alerts.channel, None)
+        return {
+            webhook: partial(self._decide, workspace, context, webhook, alerts.webhook, alerts.secret),
+            channel: partial(self._decide, workspace, context, channel, alerts.channel, None),
+        }
 
     @staticmethod
     def owns(row: JobRow) -> bool:
         """Return whether a job is an alert job of its agent, and not a user's job of that name."""
         return row.name in (AGENT_ALERTS, AGENT_CHANNEL) and _is_alert_job(row)
 
-    async def _sync(
-        self, workspace: str, context: str, name: str, target: Target | None, secret: bytes | None
-    ) -> None:
+    def _decide(
+        self,
+        workspace: str,
+        context: str,
+        name: str,
+        target: Target | None,
+        secret: bytes | None,
+        row: JobRow | None,
+    ) -> InternalChange | None:
         """Create, change or delete the job of that name, to send alerts to the target."""
-        row = await self._store.job(workspace, context, name)
-        now_ms = self._store.clock.now_ms()
         if target is None:
-            if row is not None and _is_alert_job(row):
-                await self._store.delete_job(row.id, now_ms, "deleted")
-            return
-        definition = _definition(name, target)
+            return InternalChange(delete=True) if row is not None and _is_alert_job(row) else None
+        definition, now_ms = _definition(name, target), self._store.clock.now_ms()
         if row is None:
-            try:
-                await self._store.create_jobs([self._row(workspace, context, definition, secret, now_ms)])
-                return
-            except AlreadyExists:  # created concurrently
-                row = await self._store.job(workspace, context, name)
-                if row is None:
-                    return
+            return InternalChange(add=self._row(workspace, context, definition, secret, now_ms))
         if not _is_alert_job(row):
             raise InvalidArgument(
                 f"alerts: agent '{context}' has a job '{name}' already; delete or rename it"
             )
-
-        def changed(old: JobRow) -> JobChange | None:
-            new = changed_row(old, replace(job_of(old), definition=definition))
-            if secret is not None and (old.secret is None or self._keyring.open(old.secret) != secret):
-                new = new._replace(secret=self._keyring.seal(secret))
-            return None if new == old else JobChange(new._replace(updated_ms=now_ms))
-
-        await self._store.change_job(row.id, changed)
+        new = changed_row(row, replace(job_of(row), definition=definition))
+        if secret is not None and (row.secret is None or self._keyring.open(row.secret) != secret):
+            new = new._replace(secret=self._keyring.seal(secret))
+        return None if new == row else InternalChange(change=JobChange(new._replace(updated_ms=now_ms)))
 
     def _row(
         self, workspace: str, agent: str, definition: Definition, secret: bytes | None, now_ms: int

@@ -40,10 +40,6 @@ class Budgets:
         """Return the budgets that are used up today, by owner."""
         return {block.owner: block for block in reversed(await self._store.budget_blocks(self._today()))}
 
-    async def update_blocks(self, owner: BudgetOwner) -> None:
-        """Update the budget blocks of an owner whose budget has changed."""
-        await self._store.check_budgets(self._store.clock.now_ms(), [owner])
-
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """Return today's usage. The caller has authorized access to the owner."""
         tokens, cost = await self._store.spent(BudgetOwner(workspace, agent, job_id), self._today())

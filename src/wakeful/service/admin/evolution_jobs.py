@@ -8,19 +8,20 @@ start together cause one run.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from wakeful.duration import DAY, HOUR, MINUTE, WEEK
-from wakeful.errors import AlreadyExists
 from wakeful.ids import new_id
 from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
 from wakeful.job_transitions import disabled
 from wakeful.policy import Catchup, Policy
 from wakeful.schedule import Every
 from wakeful.service.jobs.job_factory import WAKEFUL
+from wakeful.store.accounts import AgentRow
+from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
@@ -47,29 +48,25 @@ _DESCRIPTIONS: Final = {
 
 
 class EvolutionJobs:
-    """Creates, enables and disables the jobs of evolution."""
+    """Decides about the jobs of evolution, in the transaction that writes their agent."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def sync(self, workspace: str, agent: str, *, enabled: bool, active: bool = True) -> None:
-        """Create and enable the jobs, or disable them. `active` is whether the agent is active.
+    def rules(self, agent: AgentRow) -> InternalRules:
+        """Return what creates and enables the jobs of an agent, or disables them.
 
         The same again changes nothing: not a pause, nor the next tick.
         """
-        for name in _TASKS:
-            row = await self._store.job(workspace, agent, name)
-            if row is None and enabled:
-                row = await self._created(workspace, agent, name, active)
-            if row is not None and self.owns(row):
-                await self._switch(row, enabled, active)
+        return {name: partial(self._decide, agent, name) for name in _TASKS}
 
-    async def delete(self, workspace: str, agent: str) -> None:
-        """Delete the jobs, with their agent."""
-        for name in _TASKS:
-            row = await self._store.job(workspace, agent, name)
-            if row is not None and self.owns(row):
-                await self._store.delete_job(row.id, self._store.clock.now_ms(), "deleted")
+    def rules_of_deletion(self) -> InternalRules:
+        """Return what deletes the jobs, with their agent."""
+        return dict.fromkeys(_TASKS, self._delete)
+
+    async def sync(self, workspace: str, agent: str) -> None:
+        """Repair the jobs of an agent: earlier versions wrote them after it, and could be interrupted."""
+        await self._store.put_agent(workspace, agent, lambda old: None, internal=self.rules)
 
     async def start(self, workspace: str, agent: str, at_ms: int) -> bool:
         """Let the analysis of an agent run at this time, and daily from then on.
@@ -96,39 +93,42 @@ class EvolutionJobs:
         """Return whether a job is one of evolution."""
         return row.name in _TASKS and row.labels == EVOLUTION_LABELS
 
-    async def _created(self, workspace: str, agent: str, name: str, active: bool) -> JobRow | None:
-        now_ms = self._store.clock.now_ms()
-        job = JobRecord(
-            id=new_id(now_ms),
-            workspace=workspace,
-            agent=agent,
-            definition=_definition(name),
-            enabled=True,
-            anchor_ms=now_ms,
-            next_ms=None,
-            wake_ms=None,
-            created_ms=now_ms,
-            updated_ms=now_ms,
-            created_by=WAKEFUL,
+    def _delete(self, row: JobRow | None) -> InternalChange | None:
+        return InternalChange(delete=True) if row is not None and self.owns(row) else None
+
+    def _decide(self, agent: AgentRow, name: str, row: JobRow | None) -> InternalChange | None:
+        enabled, now_ms = agent.evolution is not None, self._store.clock.now_ms()
+        if row is None:
+            return InternalChange(add=_new_job(agent, name, now_ms)) if enabled else None
+        if not self.owns(row):
+            return None
+        job = job_of(row)
+        if enabled and row.disabled_reason == EVOLUTION_OFF:
+            new = _begun(job, now_ms) if agent.active else disabled(job, now_ms, AGENT_INACTIVE)
+        elif not enabled and (row.enabled or row.disabled_reason == AGENT_INACTIVE):
+            new = disabled(job, now_ms, EVOLUTION_OFF)
+        else:
+            return None
+        return InternalChange(
+            change=JobChange(changed_row(row, new), withdraw=None if enabled else EVOLUTION_OFF)
         )
-        job = _begun(job, now_ms) if active else disabled(job, now_ms, AGENT_INACTIVE)
-        with contextlib.suppress(AlreadyExists):  # created concurrently
-            await self._store.create_jobs([row_of(job)])
-        return await self._store.job(workspace, agent, name)
 
-    async def _switch(self, row: JobRow, enabled: bool, active: bool) -> None:
-        def switched(old: JobRow) -> JobChange | None:
-            now_ms, job = self._store.clock.now_ms(), job_of(old)
-            is_off = old.disabled_reason == EVOLUTION_OFF
-            if enabled and is_off:
-                new = _begun(job, now_ms) if active else disabled(job, now_ms, AGENT_INACTIVE)
-            elif not enabled and (old.enabled or old.disabled_reason == AGENT_INACTIVE):
-                new = disabled(job, now_ms, EVOLUTION_OFF)
-            else:
-                return None
-            return JobChange(changed_row(old, new), withdraw=None if enabled else EVOLUTION_OFF)
 
-        await self._store.change_job(row.id, switched)
+def _new_job(agent: AgentRow, name: str, now_ms: int) -> JobRow:
+    job = JobRecord(
+        id=new_id(now_ms),
+        workspace=agent.workspace,
+        agent=agent.name,
+        definition=_definition(name),
+        enabled=True,
+        anchor_ms=now_ms,
+        next_ms=None,
+        wake_ms=None,
+        created_ms=now_ms,
+        updated_ms=now_ms,
+        created_by=WAKEFUL,
+    )
+    return row_of(_begun(job, now_ms) if agent.active else disabled(job, now_ms, AGENT_INACTIVE))
 
 
 def _begun(job: JobRecord, now_ms: int) -> JobRecord:

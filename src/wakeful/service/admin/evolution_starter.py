@@ -1,7 +1,11 @@
-"""The loop that lets all agents with evolution be analyzed a minute after the process starts."""
+"""The loop that lets all agents with evolution be analyzed a minute after the process starts.
+
+Before, it repairs the internal jobs that earlier versions left without their agents' documents.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from wakeful.duration import MINUTE
@@ -15,6 +19,9 @@ from wakeful.store.port import Store
 _SPACING_MS: Final = 250
 _SPREAD_MS: Final = MINUTE
 
+#: Writes the internal jobs of an agent (workspace, name) by its document.
+Repair = Callable[[str, str], Awaitable[None]]
+
 log = get_logger("wakeful.evolution")
 
 
@@ -23,8 +30,9 @@ class EvolutionStarter(Loop):
 
     name = "evolution"
 
-    def __init__(self, store: Store, jobs: EvolutionJobs) -> None:
+    def __init__(self, store: Store, jobs: EvolutionJobs, repair: Repair | None = None) -> None:
         super().__init__(store.clock, MINUTE)
+        self._repair = repair
         self._store = store
         self._jobs = jobs
         self._due_ms: int | None = None
@@ -37,14 +45,15 @@ class EvolutionStarter(Loop):
             self._due_ms = now_ms + FIRST_AFTER_MS
         if self._is_done or now_ms < self._due_ms:
             return None if self._is_done else self._due_ms
+        if self._repair is not None:
+            await self._repair_all(self._repair)
         agents = await self._store.evolving_agents()
         spacing_ms = min(_SPACING_MS, _SPREAD_MS // max(len(agents), 1))
         started = 0
-        for number, (workspace, agent, active) in enumerate(agents):
+        for number, (workspace, agent, _) in enumerate(agents):
             self.progressed()
             try:
-                # Also repairs what a crash between the change of an agent and of its jobs left.
-                await self._jobs.sync(workspace, agent, enabled=True, active=active)
+                await self._jobs.sync(workspace, agent)
                 started += await self._jobs.start(workspace, agent, now_ms + number * spacing_ms)
             except Unavailable:
                 raise
@@ -54,3 +63,13 @@ class EvolutionStarter(Loop):
         if agents:
             log.info("evolution.started", agents=len(agents), started=started)
         return None
+
+    async def _repair_all(self, repair: Repair) -> None:
+        for workspace, agent in await self._store.agents_with_internal_jobs():
+            self.progressed()
+            try:
+                await repair(workspace, agent)
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("agent.not_repaired", workspace=workspace, agent=agent)

@@ -20,18 +20,18 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Json, Work, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
-from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs
-from wakeful.service.admin.budgets import Budgets, read_budget
+from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
+from wakeful.service.admin.budgets import read_budget
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
-from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
+from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeat, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import LOCAL, Principal, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts, no_agent
 from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.jobs.save_warnings import SaveWarnings
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
 from wakeful.store.audit import AuditEntry
+from wakeful.store.internal_jobs import InternalRules
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 from wakeful.stored_text import UNSTORABLE, is_storable
@@ -48,8 +48,6 @@ _READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "upd
 _OWN: Final = frozenset(
     {"active", "alerts", "queue", "heartbeat", "deliverTo", "approval", "selfScheduling", "evolution"}
 )
-#: The internal jobs of an agent: two that send alerts, the heartbeat, and two of evolution.
-_INTERNAL_JOBS: Final = 5
 #: The workspace and the agent that exist from the start.
 DEFAULT: Final = "default"
 #: The target of an agent that has a class and no other target, as it is stored.
@@ -85,7 +83,6 @@ class AgentService:
         self,
         store: Store,
         accounts: Accounts,
-        budgets: Budgets,
         launchers: LauncherRegistry,
         keyring: Keyring,
         alert_jobs: AlertJobs,
@@ -100,7 +97,6 @@ class AgentService:
         self._alert_jobs = alert_jobs
         self._heartbeats = heartbeats
         self._evolution_jobs = evolution_jobs
-        self._budgets = budgets
         self._warnings = warnings
         #: called when an agent was deleted
         self.on_deleted: Callable[[], None] = lambda: None
@@ -129,10 +125,10 @@ class AgentService:
 
         `version` is the version that it must still have (`StaleAgent` otherwise): 0 if it must not exist.
 
-        In the same transaction, its jobs without a target of their own get the new target, and its jobs are
-        paused if it becomes inactive, or resumed if it becomes active. An agent with a new webhook gets a
-        secret. The target of an agent with a class is that class, unless the document has another one. Its
-        alert jobs, its heartbeat and the jobs of evolution are changed afterwards.
+        In the same transaction, its jobs without a target of their own get the new target, its jobs are
+        paused if it becomes inactive, or resumed if it becomes active, and its alert jobs, its heartbeat,
+        the jobs of evolution and its budget blocks change. An agent with a new webhook gets a secret. The
+        target of an agent with a class is that class, unless the document has another one.
         """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
@@ -152,7 +148,7 @@ class AgentService:
         bounds = _self_scheduling(document.get("selfScheduling"))
         tz = shared.timing.schedule.tz if shared.timing and document.get("tz") is not None else None
         beat = self._heartbeats.read(document.get("heartbeat"), tz, shared.work.channel)
-        await self._heartbeats.check(principal, workspace, name, beat)
+        workspace_row = await self._store.workspace(workspace)
         now_ms = self._store.clock.now_ms()
         secret = new_secret() if goes_to_webhook(shared.work.target) else None
         sealed = self._keyring.seal(secret) if secret is not None else None
@@ -195,13 +191,12 @@ class AgentService:
 
         details = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
         row, untargeted = await self._write(
-            workspace, name, changed, principal.entry(workspace, "agent.put", name, details)
+            workspace,
+            name,
+            changed,
+            principal.entry(workspace, "agent.put", name, details),
+            lambda row: self._internal_rules(principal, workspace_row, row, alerts, beat),
         )
-        await self._alert_jobs.sync(workspace, name, alerts)
-        await self._heartbeats.sync(principal, workspace, name, beat)
-        await self._evolution_jobs.sync(workspace, name, enabled=row.evolution is not None, active=row.active)
-        if row.budget != (before[0].budget if before[0] else None):
-            await self._budgets.update_blocks(BudgetOwner(workspace, name))
         is_new_secret = secret is not None and row.secret == sealed
         return SavedAgent(
             row,
@@ -276,32 +271,61 @@ class AgentService:
         name: str,
         change: Callable[[AgentRow | None], AgentRow | None],
         entry: AuditEntry,
+        internal: Callable[[AgentRow], InternalRules] | None = None,
     ) -> tuple[AgentRow, Collection[str]]:
         """Write the agent, and what its jobs inherit from it. Returns it, and the jobs without target now."""
         inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
-        row = await self._store.put_agent(workspace, name, change, [entry], inheritance)
+        row = await self._store.put_agent(workspace, name, change, [entry], inheritance, internal)
         assert row is not None
         self._accounts.forget(workspace, name)
         return row, inheritance.untargeted
 
     async def delete(self, principal: Principal, workspace: str, name: str) -> None:
-        """Delete an agent that has only internal jobs; its runs stay readable."""
+        """Delete an agent that has only internal jobs, and those; its runs stay readable.
+
+        An agent that has others, or instances that are not stopped, is refused, and nothing changes.
+        """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
-        if await self._has_only_internal_jobs(workspace, name):  # otherwise the delete is refused
-            await self._alert_jobs.sync(workspace, name, NO_ALERTS)
-            await self._heartbeats.sync(principal, workspace, name, NO_HEARTBEAT)
-            await self._evolution_jobs.delete(workspace, name)
-        if not await self._store.delete_agent(
-            workspace, name, [principal.entry(workspace, "agent.delete", name)]
-        ):
+        context = self._accounts.new_context(workspace, name, None, None)
+        internal = {
+            **self._alert_jobs.rules(workspace, name, NO_ALERTS),
+            **self._heartbeats.rules(principal, context, NO_HEARTBEAT),
+            **self._evolution_jobs.rules_of_deletion(),
+        }
+        entry = principal.entry(workspace, "agent.delete", name)
+        if not await self._store.delete_agent(workspace, name, [entry], internal):
             raise no_agent(name)
         self._accounts.forget(workspace, name)
         self.on_deleted()
 
-    async def _has_only_internal_jobs(self, workspace: str, name: str) -> bool:
-        jobs = await self._store.jobs(JobFilter(workspace, name, limit=_INTERNAL_JOBS + 1))
-        owners = (self._alert_jobs.owns, self._heartbeats.owns, self._evolution_jobs.owns)
-        return all(any(owns(row) for owns in owners) for row in jobs)
+    async def repair(self, workspace: str, name: str) -> None:
+        """Write the internal jobs of an agent again, by its document.
+
+        Earlier versions wrote them after the agent: an error, or two changes at once, left others.
+        """
+        workspace_row = await self._store.workspace(workspace)
+
+        def internal(row: AgentRow) -> InternalRules:
+            alerts = self._alert_jobs.read(payload_from_text(row.alerts))
+            beat = self._heartbeats.read(payload_from_text(row.heartbeat), row.tz, row.channel)
+            return self._internal_rules(LOCAL, workspace_row, row, alerts, beat)
+
+        await self._store.put_agent(workspace, name, lambda old: None, internal=internal)
+
+    def _internal_rules(
+        self,
+        principal: Principal,
+        workspace: WorkspaceRow | None,
+        row: AgentRow,
+        alerts: Alerts,
+        beat: Heartbeat,
+    ) -> InternalRules:
+        context = self._accounts.new_context(row.workspace, row.name, workspace, row)
+        return {
+            **self._alert_jobs.rules(row.workspace, row.name, alerts),
+            **self._heartbeats.rules(principal, context, beat),
+            **self._evolution_jobs.rules(row),
+        }
 
 
 def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:
@@ -344,11 +368,10 @@ def _self_scheduling(value: object) -> str | None:
 class WorkspaceService:
     """Reads, creates and changes workspaces. Writing one takes a key for all workspaces."""
 
-    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, alert_jobs: AlertJobs) -> None:
+    def __init__(self, store: Store, accounts: Accounts, alert_jobs: AlertJobs) -> None:
         self._store = store
         self._accounts = accounts
         self._alert_jobs = alert_jobs
-        self._budgets = budgets
 
     async def list(self, principal: Principal) -> list[WorkspaceRow]:
         """List the workspaces of the principal."""
@@ -402,9 +425,16 @@ class WorkspaceService:
         old = await self._store.workspace(name)
         created_ms = old.created_ms if old else now_ms
         row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text)
-        await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)])
+        internal = self._alert_jobs.rules(name, None, alerts)
+        await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)], internal)
         self._accounts.forget(name)
-        await self._alert_jobs.sync(name, None, alerts)
-        if budget != (old.budget if old else None):
-            await self._budgets.update_blocks(BudgetOwner(name))
         return row, old is None
+
+    async def repair(self, name: str) -> None:
+        """Write the alert jobs of a workspace again, by its document. See `AgentService.repair`."""
+        await self._store.repair_workspace(
+            name,
+            lambda row: self._alert_jobs.rules(
+                name, None, self._alert_jobs.read(payload_from_text(row.alerts))
+            ),
+        )

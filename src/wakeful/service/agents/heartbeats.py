@@ -1,25 +1,35 @@
 """The heartbeat: an internal job that wakes an agent at intervals, if its document has a `heartbeat`.
 
 It is an ordinary job with the target of the agent: its runs are listed, and people may pause and run it. It
-is created, changed and deleted with the agent's document. Keys of the role `agent` may only read it.
+is created, changed and deleted with the agent's document, in the same transaction. Keys of the role `agent`
+may only read it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
+from wakeful.document import read_definition
 from wakeful.document.heartbeats import heartbeat, heartbeat_job
 from wakeful.document.values import compact
-from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job import Json
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json, inherit
+from wakeful.job_transitions import edited
 from wakeful.service.auth.access import Principal
-from wakeful.service.jobs.jobs import JobService
+from wakeful.service.auth.accounts import JobContext
+from wakeful.service.jobs.job_editor import audit_details
+from wakeful.service.jobs.job_factory import JobFactory
+from wakeful.service.jobs.revision_rules import new_revision
+from wakeful.store.audit import AuditEntry
+from wakeful.store.internal_jobs import InternalChange, InternalRules
+from wakeful.store.job_changes import schedule_change
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow
+from wakeful.store.row_mapping import changed_row, job_of
+from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 _LABELS: Final[dict[str, Json]] = json.loads(HEARTBEAT_LABELS)
@@ -37,12 +47,11 @@ NO_HEARTBEAT: Final = Heartbeat()
 
 
 class Heartbeats:
-    """Creates, changes and deletes heartbeat jobs."""
+    """Decides about heartbeat jobs, in the transaction that writes their agent."""
 
-    def __init__(self, store: Store, jobs: JobService) -> None:
+    def __init__(self, store: Store, factory: JobFactory) -> None:
         self._store = store
-        #: without quotas: internal jobs count towards no limit
-        self._jobs = jobs
+        self._factory = factory
 
     def read(self, value: object, tz: str | None, channel: str | None) -> Heartbeat:
         """Read the `heartbeat` of a document; `tz` and `channel` are those of its agent."""
@@ -55,49 +64,59 @@ class Heartbeats:
         about: dict[str, Json] = {"description": "Lets its agent look around by itself.", "labels": _LABELS}
         return Heartbeat(compact(beat), {"name": HEARTBEAT, **heartbeat_job(beat, tz, channel), **about})
 
-    async def check(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
-        """Raise InvalidArgument if the job could not be saved. Nothing is written."""
-        if beat.job is None:
-            return
-        row = await self._store.job(workspace, agent, HEARTBEAT)
-        if row is not None and not self.owns(row):
-            raise InvalidArgument(
-                f"heartbeat: agent '{agent}' has a job '{HEARTBEAT}' that is not a heartbeat; "
-                "delete or rename it"
-            )
-        await self._save(principal, workspace, agent, beat.job, dry_run=True)
-
-    async def sync(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
-        """Create, change or delete the heartbeat job to match.
+    def rules(self, principal: Principal, context: JobContext, beat: Heartbeat) -> InternalRules:
+        """Return what creates, changes or deletes the heartbeat job to match.
 
         The same heartbeat again changes nothing: not the pause, nor the next tick.
         """
-        if beat.job is not None:
-            await self._save(principal, workspace, agent, beat.job)
-            return
-        row = await self._store.job(workspace, agent, HEARTBEAT)
-        if row is not None and self.owns(row):
-            with contextlib.suppress(NotFound):  # deleted concurrently
-                await self._jobs.delete(principal, workspace, agent, HEARTBEAT)
+        return {HEARTBEAT: partial(self._decide, principal, context, beat.job)}
 
     @staticmethod
     def owns(row: JobRow) -> bool:
         """Return whether a job is a heartbeat, and not a user's job of that name."""
         return row.name == HEARTBEAT and row.labels == HEARTBEAT_LABELS
 
-    async def _save(
+    def _decide(
         self,
         principal: Principal,
-        workspace: str,
-        agent: str,
-        job: Mapping[str, Json],
-        *,
-        dry_run: bool = False,
-    ) -> None:
+        context: JobContext,
+        document: Mapping[str, Json] | None,
+        row: JobRow | None,
+    ) -> InternalChange | None:
+        def entry(action: str, details: str = "{}") -> AuditEntry:
+            return principal.entry(context.workspace, action, f"{context.agent}/{HEARTBEAT}", details)
+
+        if document is None:
+            owned = row is not None and self.owns(row)
+            return InternalChange(delete=True, entry=entry("job.delete")) if owned else None
+        if row is not None and not self.owns(row):
+            raise InvalidArgument(
+                f"heartbeat: agent '{context.agent}' has a job '{HEARTBEAT}' that is not a heartbeat; "
+                "delete or rename it"
+            )
+        now_ms, about = self._store.clock.now_ms(), audit_details(document)
         try:
-            await self._jobs.upsert(principal, workspace, agent, job, dry_run=dry_run)
+            made = self._factory.make(context, document, now_ms, principal.creator)
+            if row is None:
+                return InternalChange(add=made.row, entry=entry("job.create", about))
+            change = _changed(principal, context, document, row, now_ms)
         except InvalidArgument as error:
             raise _refused(error) from error
+        return None if change is None else InternalChange(change=change, entry=entry("job.update", about))
+
+
+def _changed(
+    principal: Principal, context: JobContext, document: Mapping[str, Json], row: JobRow, now_ms: int
+) -> JobChange | None:
+    """Return the change of a heartbeat to match the document. What it inherits is written already."""
+    old = job_of(row)
+    definition = read_definition(document, now_ms=now_ms, defaults=context.defaults, old=old.definition)
+    definition = replace(definition, work=inherit(definition.work, context.target))
+    if changed_row(row, replace(old, definition=definition)) == row:
+        return None
+    new = changed_row(row, edited(old, definition, now_ms))
+    revision = new_revision(old.definition, definition, principal.creator)
+    return schedule_change(row, new, now_ms)._replace(revision=revision)
 
 
 def _refused(error: InvalidArgument) -> InvalidArgument:

@@ -79,7 +79,7 @@ class Accounts:
         known = self._contexts.get((workspace, agent))
         if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
             return known[1]
-        context = self._new_context(
+        context = self.new_context(
             workspace,
             agent,
             await self._store.workspace(workspace),
@@ -97,9 +97,10 @@ class Accounts:
                 self.forget(workspace, agent)
         return await work(await self.context(workspace, agent))
 
-    def _new_context(
+    def new_context(
         self, workspace: str, agent: str, workspace_row: WorkspaceRow | None, row: AgentRow | None
     ) -> JobContext:
+        """Return the context of a job of this agent in this workspace."""
         tz = (row.tz if row else None) or (workspace_row.tz if workspace_row else None)
         defaults = replace(self.defaults, tz=tz) if tz else self.defaults
         target = payload_from_text(row.target) if row and row.target else None

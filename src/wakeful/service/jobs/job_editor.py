@@ -32,7 +32,6 @@ from wakeful.service.jobs.job_lookup import find_job, no_job
 from wakeful.service.jobs.revision_rules import new_revision
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted, waits_for_approval
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.job_changes import missed_runs, moved, overdue_runs
@@ -61,8 +60,6 @@ class JobDependencies:
     hooks_per_minute: int
     warnings: SaveWarnings
     origins: RunOrigins
-    #: whether these are Wakeful's internal jobs, whose names are reserved
-    internal: bool
 
 
 class SuggestionEdit(NamedTuple):
@@ -80,7 +77,6 @@ class JobEditor:
         self._launchers = dependencies.launchers
         self._keyring = dependencies.keyring
         self._accounts = dependencies.accounts
-        self._budgets = dependencies.budgets
         self._target_policy = dependencies.target_policy
         self._lanes = dependencies.lanes
         self._warnings = dependencies.warnings
@@ -206,7 +202,6 @@ class JobEditor:
         suggestion: SuggestionEdit | None,
     ) -> SaveResult:
         new_secrets: list[bytes] = []
-        budget_changes: list[bool] = []
         changed = rescheduled = False
 
         def apply(row: JobRow) -> JobChange | None:
@@ -223,7 +218,6 @@ class JobEditor:
             if same and enabled in (None, old.enabled):
                 return None
             changed, rescheduled = True, definition.timing != old.definition.timing
-            budget_changes.append(definition.work.budget != old.definition.work.budget)
             check_change(principal, row)
             check_not_internal(principal, definition.name)
             check_not_reserved(definition.name, old.definition)
@@ -249,7 +243,8 @@ class JobEditor:
                     secret=self._keyring.seal(new_secrets[0]), old_secret=None, old_secret_until_ms=None
                 )
             revision = None if same else new_revision(old.definition, job.definition, principal.creator)
-            change = JobChange(changed_to, move=moved(old, job), revision=revision)
+            budget = definition.work.budget != old.definition.work.budget
+            change = JobChange(changed_to, move=moved(old, job), revision=revision, budget=budget)
             if definition.timing != old.definition.timing:
                 return change._replace(
                     withdraw="edited", runs=missed_runs(row, now_ms, "edited"), keeps=job.has_tick
@@ -284,11 +279,7 @@ class JobEditor:
             requirement_of(definition.work, row.workspace, row.agent),
         )
         saved = saved._replace(warnings=found)
-        if dry_run:
-            return saved._replace(secret=None)
-        if budget_changes and budget_changes[-1]:
-            await self._budgets.update_blocks(BudgetOwner(row.workspace, row.agent, row.id))
-        return saved
+        return saved._replace(secret=None) if dry_run else saved
 
     async def change(
         self,

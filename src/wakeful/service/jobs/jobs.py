@@ -58,7 +58,6 @@ class JobService:
         self._accounts = dependencies.accounts
         self._target_policy = dependencies.target_policy
         self._allowance = dependencies.allowance
-        self._internal = dependencies.internal
         self._warnings = dependencies.warnings
         self._origins = dependencies.origins
         self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
@@ -331,6 +330,5 @@ class JobService:
             work = saved.job.definition.work
             self._target_policy.check(principal, work, context)
             self._target_policy.check_delivery(principal, work, context)
-        if not self._internal:
-            check_not_reserved(saved.row.name)
+        check_not_reserved(saved.row.name)
         return saved

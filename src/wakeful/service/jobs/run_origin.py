@@ -189,12 +189,11 @@ class AgentCall:
 
 
 class RunOrigins:
-    """Finds the run that makes a call. What is `internal` is Wakeful's own, and has no bounds."""
+    """Finds the run that makes a call."""
 
-    def __init__(self, store: Store, accounts: Accounts, *, internal: bool = False) -> None:
+    def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
-        self._internal = internal
 
     async def call(self, principal: Principal, workspace: str, agent: str) -> AgentCall | None:
         """Return a call about jobs of this agent; None if a person makes it.
@@ -202,7 +201,7 @@ class RunOrigins:
         NotFound for a run that does not exist or is not the principal's, FailedPrecondition for one that is
         not running.
         """
-        if principal.is_person or self._internal:
+        if principal.is_person:
             return None
         run = await self._run(principal, workspace)
         context = await self._accounts.context(workspace, run.agent if run else agent)

@@ -27,6 +27,18 @@ ADD_SPENDING: Final = f"""
     ON CONFLICT (workspace, agent, job, day) DO UPDATE
     SET tokens = least(s.tokens + EXCLUDED.tokens, {MOST_TOKENS}),
         cost = least(s.cost + EXCLUDED.cost, {MOST_COST:.1f})"""
+#: the primary key, once for each, in the order given. Waits for transactions that add to this spending, and
+#: they wait for this one
+LOCK_SPENDING: Final = """
+    INSERT INTO spending AS s (workspace, agent, job, day, tokens, cost)
+    SELECT workspace, agent, job, $4, 0, 0 FROM unnest($1::text[], $2::text[], $3::text[])
+        o (workspace, agent, job)
+    ON CONFLICT (workspace, agent, job, day) DO UPDATE SET tokens = s.tokens"""
+#: the primary key, once for each
+DELETE_UNUSED: Final = """
+    DELETE FROM spending s USING unnest($1::text[], $2::text[], $3::text[]) o (workspace, agent, job)
+    WHERE s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = $4
+        AND s.tokens = 0 AND s.cost = 0"""
 #: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
 USAGE: Final = """
     SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0),
@@ -82,10 +94,25 @@ async def add_usage(
     """
     rows = [(*owner, day, *spent) for (owner, day), spent in usage.items()]
     await db.execute(ADD_SPENDING, *map(list, zip(*rows, strict=True)))
-    await check_budgets(db, events, now_ms, [owner for owner, _ in usage])
+    await _update_blocks(db, events, now_ms, [owner for owner, _ in usage])
 
 
 async def check_budgets(
+    db: Db, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+) -> None:
+    """Check these budgets, which this transaction has changed.
+
+    An outcome that is written meanwhile has read the old caps: it holds the row of its spending, which is
+    locked here. So its block is visible then, or it reads the new caps.
+    """
+    day = day_of(now_ms)
+    columns = [*map(list, zip(*sorted(set(owners)), strict=True))]
+    await db.execute(LOCK_SPENDING, *columns, day)
+    await _update_blocks(db, events, now_ms, owners)
+    await db.execute(DELETE_UNUSED, *columns, day)
+
+
+async def _update_blocks(
     db: Db, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
     """Block the owners that have reached a cap today, and unblock the others."""

@@ -12,11 +12,15 @@ from typing import Final
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.plural import plural
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.alerts import WORKSPACE_AGENT
+from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.sql.driver import Duplicate, Row, Session
 
 _WORKSPACE: Final = "SELECT name, tz, description, created_at, updated_at, budget, alerts FROM workspaces"
 #: the primary key
 WORKSPACE: Final = f"{_WORKSPACE} WHERE name = $1"
+#: the primary key
+LOCK_WORKSPACE: Final = f"{WORKSPACE} FOR NO KEY UPDATE"
 #: the primary key, all of it in its order
 WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 #: the primary key: a range of it, in its order
@@ -60,6 +64,15 @@ DELETE_AGENT: Final = "DELETE FROM agents WHERE workspace = $1 AND name = $2"
 #: agents_evolution, all of it in its order
 EVOLVING_AGENTS: Final = """
     SELECT workspace, name, active FROM agents WHERE evolution = 'suggest' ORDER BY workspace, name"""
+#: the tables, all of them: once at the start of a process
+WITH_INTERNAL_JOBS: Final = f"""
+    SELECT workspace, name FROM agents
+    WHERE heartbeat IS NOT NULL OR alerts IS NOT NULL OR evolution IS NOT NULL
+    UNION
+    SELECT j.workspace, j.agent FROM jobs j WHERE j.deleted_at IS NULL AND j.name IN ({IN_SQL})
+    UNION
+    SELECT name, '{WORKSPACE_AGENT}' FROM workspaces WHERE alerts IS NOT NULL
+    ORDER BY 1, 2"""
 #: instances_name: a range of it
 LIVE_INSTANCES: Final = """
     SELECT count(*) FROM instances WHERE workspace = $1 AND agent = $2 AND status <> 'stopped'"""
@@ -103,6 +116,12 @@ async def workspace(session: Session, name: str) -> WorkspaceRow | None:
     return None if row is None else WorkspaceRow(*row)
 
 
+async def lock_workspace(session: Session, name: str) -> WorkspaceRow | None:
+    """Return the workspace of that name, and keep other transactions from changing it."""
+    row = await session.row(LOCK_WORKSPACE, name)
+    return None if row is None else WorkspaceRow(*row)
+
+
 async def workspaces(session: Session) -> list[WorkspaceRow]:
     """Return all workspaces, by name."""
     return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES)]
@@ -131,6 +150,16 @@ async def agents(session: Session, workspace: str) -> list[AgentRow]:
 async def evolving_agents(session: Session) -> list[tuple[str, str, bool]]:
     """Return the agents whose jobs are analyzed, in all workspaces."""
     return [(row[0], row[1], bool(row[2])) for row in await session.rows(EVOLVING_AGENTS)]
+
+
+async def agents_with_internal_jobs(session: Session) -> list[tuple[str, str]]:
+    """Return the agents that have internal jobs, or should have some."""
+    return [(row[0], row[1]) for row in await session.rows(WITH_INTERNAL_JOBS)]
+
+
+async def lock_agent(session: Session, workspace: str, name: str) -> None:
+    """Keep other transactions from changing the agent, or creating jobs of it."""
+    await session.row(LOCK_AGENT, workspace, name)
 
 
 async def put_agent(

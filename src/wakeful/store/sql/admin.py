@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow
-from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always, written
+from wakeful.store.alerts import WORKSPACE_AGENT
+from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import StoredResponse
+from wakeful.store.internal_jobs import NO_RULES, InternalChange, InternalRules
+from wakeful.store.job_changes import overdue_runs
 from wakeful.store.quotas import QuotaRow
-from wakeful.store.sql import accounts, audit, idempotency, quotas, workflows
+from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.sql import accounts, audit, idempotency, quotas, revisions, workflows
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.workflows import WorkflowRow
 
@@ -30,14 +37,36 @@ class SqlAdmin(SqlBase[D]):
     async def workspaces_named(self, prefix: str, limit: int) -> list[WorkspaceRow]:
         return await self._read(accounts.workspaces_named, prefix, limit)
 
-    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
-        await self._record(Recorded(entries, always), self._shared(accounts.put_workspace), row)
+    async def put_workspace(
+        self, row: WorkspaceRow, entries: Sequence[AuditEntry] = (), internal: InternalRules = NO_RULES
+    ) -> None:
+        async def put(db: D, events: TransactionEvents) -> Sequence[AuditEntry]:
+            await accounts.put_workspace(self._driver.session(db), row)
+            made = await self._write_internal(db, events, row.name, WORKSPACE_AGENT, internal)
+            await self._operations.usage.check_budgets(
+                db, events, self.clock.now_ms(), [BudgetOwner(row.name)]
+            )
+            return made
+
+        recorded: Recorded[Sequence[AuditEntry]] = Recorded(lambda made: [*entries, *made], always)
+        await self._record(recorded, put)
+
+    async def repair_workspace(self, name: str, internal: Callable[[WorkspaceRow], InternalRules]) -> None:
+        async def repair(db: D, events: TransactionEvents) -> None:
+            row = await accounts.lock_workspace(self._driver.session(db), name)
+            if row is not None:
+                await self._write_internal(db, events, name, WORKSPACE_AGENT, internal(row))
+
+        await self._driver.write(repair)
 
     async def agent(self, workspace: str, name: str) -> AgentRow | None:
         return await self._read(accounts.agent, workspace, name)
 
     async def agents(self, workspace: str) -> list[AgentRow]:
         return await self._read(accounts.agents, workspace)
+
+    async def agents_with_internal_jobs(self) -> list[tuple[str, str]]:
+        return await self._read(accounts.agents_with_internal_jobs)
 
     async def evolving_agents(self) -> list[tuple[str, str, bool]]:
         return await self._read(accounts.evolving_agents)
@@ -49,14 +78,86 @@ class SqlAdmin(SqlBase[D]):
         change: Callable[[AgentRow | None], AgentRow | None],
         entries: Sequence[AuditEntry] = (),
         follow: InheritingChange | None = None,
+        internal: Callable[[AgentRow], InternalRules] | None = None,
     ) -> AgentRow | None:
-        recorded: Recorded[tuple[AgentRow | None, bool]] = Recorded(entries, written)
-        put = self._operations.inheritance.put_agent
-        row, _ = await self._record(recorded, put, self.clock, workspace, name, change, follow)
+        async def put(db: D, events: TransactionEvents) -> tuple[AgentRow | None, Sequence[AuditEntry]]:
+            before: AgentRow | None = None
+
+            def decide(old: AgentRow | None) -> AgentRow | None:
+                nonlocal before
+                before = old
+                return change(old)
+
+            row, is_written = await self._operations.inheritance.put_agent(
+                db, events, self.clock, workspace, name, decide, follow
+            )
+            made = list(entries) if is_written else []
+            if row is not None and internal is not None:
+                made += await self._write_internal(db, events, workspace, name, internal(row))
+            if row is not None and row.budget != (before.budget if before else None):
+                owners = [BudgetOwner(workspace, name)]
+                await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
+            return row, made
+
+        recorded: Recorded[tuple[AgentRow | None, Sequence[AuditEntry]]]
+        recorded = Recorded(lambda result: result[1], always)
+        row, _ = await self._record(recorded, put)
         return row
 
-    async def delete_agent(self, workspace: str, name: str, entries: Sequence[AuditEntry] = ()) -> bool:
-        return await self._record(Recorded(entries), self._shared(accounts.delete_agent), workspace, name)
+    async def delete_agent(
+        self,
+        workspace: str,
+        name: str,
+        entries: Sequence[AuditEntry] = (),
+        internal: InternalRules = NO_RULES,
+    ) -> bool:
+        async def delete(db: D, events: TransactionEvents) -> tuple[bool, Sequence[AuditEntry]]:
+            session = self._driver.session(db)
+            await accounts.lock_agent(session, workspace, name)
+            made = await self._write_internal(db, events, workspace, name, internal)
+            deleted = await accounts.delete_agent(session, workspace, name)
+            if deleted:  # an agent of that name that is added again is not blocked
+                owners = [BudgetOwner(workspace, name)]
+                await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
+            return deleted, [*made, *entries] if deleted else made
+
+        recorded: Recorded[tuple[bool, Sequence[AuditEntry]]] = Recorded(lambda result: result[1], always)
+        deleted, _ = await self._record(recorded, delete)
+        return deleted
+
+    async def _write_internal(
+        self, db: D, events: TransactionEvents, workspace: str, agent: str, rules: InternalRules
+    ) -> Sequence[AuditEntry]:
+        """Add, change and delete internal jobs of an agent that is locked. Returns their audit entries."""
+        jobs, now_ms = self._operations.jobs, self.clock.now_ms()
+        found = [row for name in rules if (row := await jobs.job(db, workspace, agent, name)) is not None]
+        decided: dict[str, tuple[JobRow, InternalChange]] = {}
+        seen: set[str] = set()
+
+        def decide(row: JobRow) -> JobChange | None:
+            seen.add(row.name)
+            made = rules[row.name](row) if row.name in rules else None
+            if made is not None:
+                decided[row.name] = row, made
+            return None if made is None else made.change
+
+        if found:  # all are locked at once: elsewhere jobs are locked in the order of their ids, too
+            changed = await jobs.change_jobs(db, events, self.clock, [row.id for row in found], decide, None)
+            for row in changed:
+                change = decided[row.name][1].change
+                if change is not None and change.revision is not None:
+                    session = self._driver.session(db)
+                    await revisions.add(session, row.id, row.version - 1, change.revision, row.updated_ms)
+        for row, made in decided.values():
+            if made.delete:
+                due = partial(overdue_runs, now_ms=now_ms)
+                await jobs.delete_job(db, events, self.clock, row.id, now_ms, "deleted", due)
+        missing = [rules[name](None) for name in rules if name not in seen]
+        added = [each.add for each in missing if each is not None and each.add is not None]
+        if added:
+            await jobs.create_jobs(db, events, now_ms, added, None, None)
+        changes = [*(each for _, each in decided.values()), *missing]
+        return [each.entry for each in changes if each is not None and each.entry is not None]
 
     # --- keys -------------------------------------------------------------------------------------
 

@@ -10,13 +10,14 @@ from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.self_scheduling import CallingRun, ChargeRule
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
 from wakeful.store.quotas import Allowance
-from wakeful.store.revisions import NewRevision, RevisionRow
+from wakeful.store.revisions import RevisionRow
 from wakeful.store.rows import (
     VERIFYING,
     AttemptView,
@@ -90,19 +91,21 @@ class SqlJobsAndRuns(SqlBase[D]):
         async def write(db: D, events: TransactionEvents) -> tuple[JobRow | None, bool]:
             session = self._driver.session(db)
             locked = None if suggestion is None else await suggestions.lock(session, suggestion)
-            revision: NewRevision | None = None
+            decided: JobChange | None = None
 
             def decide(old: JobRow) -> JobChange | None:
-                nonlocal revision
+                nonlocal decided
                 decided = change(old)
-                revision = None if decided is None else decided.revision
                 return decided
 
             row, changed = await self._operations.jobs.change_job(
                 db, events, self.clock, job_id, decide, agent
             )
-            if row is not None and revision is not None:
-                await revisions.add(session, row.id, row.version - 1, revision, row.updated_ms)
+            if row is not None and decided is not None and decided.revision is not None:
+                await revisions.add(session, row.id, row.version - 1, decided.revision, row.updated_ms)
+            if row is not None and decided is not None and decided.budget:
+                owners = [BudgetOwner(row.workspace, row.agent, row.id)]
+                await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
             if suggestion is not None and locked is not None and row is not None:
                 await suggestions.decide(session, suggestion, locked, row)
                 changed = True

@@ -332,9 +332,6 @@ class SqlStore(
     async def budget_blocks(self, day: int) -> list[BudgetBlock]:
         return await self._read(budgets.budget_blocks, day)
 
-    async def check_budgets(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
-        await self._driver.write(self._operations.usage.check_budgets, now_ms, owners)
-
     async def raise_alerts(
         self, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
     ) -> int:

@@ -106,5 +106,5 @@ def note_missed(
 async def check_budgets(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
-    """Check these budgets again. See `Store.check_budgets`."""
+    """Check these budgets, which this transaction has changed."""
     update_blocks(db, events, now_ms, owners)

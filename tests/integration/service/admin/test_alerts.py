@@ -187,7 +187,7 @@ async def test_an_agent_with_alerts_can_be_deleted(new_app: NewApp, receiver: Re
     async with new_app() as app:
         await app.services.agents.put(LOCAL, "default", "writer", {"alerts": {"url": receiver.url}})
         await app.services.jobs.create(LOCAL, "default", "writer", {"name": "digest", "schedule": SELDOM})
-        with pytest.raises(FailedPrecondition, match="delete them first"):
+        with pytest.raises(FailedPrecondition, match="has 1 job: delete it first"):
             await app.services.agents.delete(LOCAL, "default", "writer")
         await app.services.jobs.get(LOCAL, "default", "writer", "wakeful-alerts")  # its alert job is kept
         await app.services.jobs.delete(LOCAL, "default", "writer", "digest")
