@@ -76,6 +76,8 @@ class _Clock(NamedTuple):
     hour: int
     minute: int
     sure: bool
+    #: at night and after midnight: the night of a day ends on the next day
+    after_midnight: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,11 @@ def _timed(rest: str, times: str, bare: bool, phrase: _Phrase) -> Document | Non
         return None
     known = [clock for clock in clocks if clock is not None]
     days = _recurring(rest)
+    if days is not None and days != "* * *" and any(clock.after_midnight for clock in known):
+        # "Friday night at 12" is on Saturday; "Friday night at 2" can be the date of either day.
+        days = _day_after(days) if all(clock.after_midnight and clock.hour == 0 for clock in known) else None
+        if days is None:
+            return None
     if days is not None:
         return {"kind": "cron", "expr": f"{_minutes_and_hours(known, phrase)} {days}", "tz": phrase.tz}
     if len(known) > 1:
@@ -199,7 +206,7 @@ def _timed(rest: str, times: str, bare: bool, phrase: _Phrase) -> Document | Non
     (clock,) = known
     if bare and not clock.sure:  # a number alone is ambiguous
         return None
-    at = _moment(rest, clock, part, phrase)
+    at = _moment(rest, clock, phrase)
     return None if at is None else {"kind": "at", "at": at.isoformat(timespec="minutes"), "tz": phrase.tz}
 
 
@@ -209,18 +216,28 @@ def _clock(words: str, part: str | None) -> _Clock | None:
         return None
     if match["name"]:
         hour_named = {"noon": 12, "midday": 12, "midnight": 0}.get(match["name"])
-        return None if hour_named is None else _Clock(hour_named, 0, True)
+        part = match["part"] or match["night"] or part
+        if hour_named is None or (hour_named == 12 and part == "night"):
+            return None
+        return _Clock(hour_named, 0, True, hour_named == 0 and part == "night")
     hour, minute, half = int(match["hour"]), int(match["minute"] or 0), match["half"]
     part = match["part"] or match["night"] or part
     if half in ("am", "pm"):
-        if not 1 <= hour <= 12:
+        if not 1 <= hour <= 12 or (half == "am" and part in ("afternoon", "evening")):
             return None
         hour = hour % 12 + (12 if half == "pm" else 0)
-    elif (part in ("afternoon", "evening") and hour < 12) or (part == "night" and 6 <= hour < 12):
-        hour += 12
-    if hour > 23 or minute > 59:
+    elif part in ("afternoon", "evening"):
+        if hour == 0 or (hour == 12 and part == "evening"):
+            return None
+        hour += 12 if hour < 12 else 0
+    elif part == "night" and 6 <= hour <= 12:
+        hour = (hour + 12) % 24
+    elif part == "morning" and hour == 12:
+        hour = 0
+    if hour > 23 or minute > 59 or (part == "morning" and hour >= 12):
         return None
-    return _Clock(hour, minute, half is not None or match["minute"] is not None or part is not None)
+    sure = half is not None or match["minute"] is not None or part is not None
+    return _Clock(hour, minute, sure, part == "night" and hour < 6)
 
 
 def _minutes_and_hours(clocks: list[_Clock], phrase: _Phrase) -> str:
@@ -247,11 +264,27 @@ def _recurring(rest: str) -> str | None:
     weekly = rest.startswith(("weekly on ", "every week on "))
     numbers, plural = _days(words.removeprefix("every "))
     if numbers and (plural or weekly or words.startswith("every ") or len(numbers) > 1):
-        ordered = sorted({(number + 1) % 7 for number in numbers}, key=lambda day: day or 7)
-        if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
-            return f"* * {ordered[0]}-{ordered[-1]}"
-        return f"* * {','.join(map(str, ordered))}"
+        return _weekday_fields({(number + 1) % 7 for number in numbers})
     return None
+
+
+def _weekday_fields(days: set[int]) -> str:
+    """Return the day fields for these weekdays; Sunday is 0."""
+    ordered = sorted(days, key=lambda day: day or 7)
+    if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"* * {ordered[0]}-{ordered[-1]}"
+    return f"* * {','.join(map(str, ordered))}"
+
+
+def _day_after(fields: str) -> str | None:
+    """Return the day fields for the days after these weekdays; None for days of a month."""
+    if not re.fullmatch(r"\* \* [0-6](?:[,-][0-6])*", fields):
+        return None
+    days: set[int] = set()
+    for part in fields.removeprefix("* * ").split(","):
+        first, _, last = part.partition("-")
+        days |= {(day + 1) % 7 for day in range(int(first), int(last or first) + 1)}
+    return _weekday_fields(days)
 
 
 def _of_month(which: str) -> str | None:
@@ -306,14 +339,17 @@ def _weekday(word: str) -> int | None:
 # Single days
 
 
-def _moment(rest: str, clock: _Clock, part: str | None, phrase: _Phrase) -> datetime | None:
+def _moment(rest: str, clock: _Clock, phrase: _Phrase) -> datetime | None:
+    if rest != "" and clock.after_midnight:
+        # "Tonight at 12" is on the date of tomorrow; "tonight at 2" can be the date of either day.
+        midnight = _moment(rest, _Clock(23, 59, True), phrase) if clock.hour == 0 else None
+        return None if midnight is None else midnight + timedelta(minutes=1 + clock.minute)
     today, of_day = phrase.now.date(), time(clock.hour, clock.minute)
     if rest == "":
         at = datetime.combine(today, of_day)
         return at if at > phrase.now else at + timedelta(days=1)
     if rest == "today":
-        # "Tonight at 2" is ambiguous: it can be the date of tomorrow.
-        return None if part == "night" and clock.hour < 6 else datetime.combine(today, of_day)
+        return datetime.combine(today, of_day)
     if rest == "tomorrow":
         return datetime.combine(today + timedelta(days=1), of_day)
     if rest in ("day after tomorrow", "the day after tomorrow"):
