@@ -379,6 +379,8 @@ class JobRecord:
     pause_until_ms: int | None = None
     #: of a schedule of an instance: its identity
     schedule_key: ScheduleKey | None = None
+    #: ticks that have a record and may lie at or after the cursor of a resumed or edited job, in their order
+    decided: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -390,6 +392,12 @@ class JobRecord:
         """The ticks, or None for a job without a schedule."""
         timing = self.definition.timing
         return timing.ticks(self.anchor_ms) if timing else None
+
+    @property
+    def open_ticks(self) -> Ticks | None:
+        """The ticks without those that have a record already."""
+        ticks = self.ticks
+        return ticks.without(self.decided) if ticks else None
 
     def has_tick(self, at_ms: int) -> bool:
         """Return whether the job is enabled and has a tick at this instant."""

@@ -7,35 +7,41 @@ from typing import Final
 
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, JobRecord, anchor_of
-from wakeful.planning import Becomes, Verdict, begin, fire_ms
+from wakeful.planning import Becomes, Verdict, begin, fire_ms, job_state, overdue
 from wakeful.plural import plural
 
 #: The reason of a tick that is skipped on request.
 SKIP_REASON: Final = "asked"
+#: How many ticks ahead may be skipped on request.
+MAX_SKIPPED: Final = 1_000
 
 
 def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
     """Return the job with another definition, enabled or disabled if `enabled` is set.
 
-    The next tick stays unless the timing changes; then it is the first tick from now. A job that was over,
-    because it had no tick left or reached `maxRuns`, is enabled again if the edit gives it more.
+    The next tick stays unless the timing changes; then it is the first tick from now without a record. A job
+    that was over, because it had no tick left or reached `maxRuns`, is enabled again if the edit gives it
+    more. A job that has as many runs as its new `maxRuns` is over.
     """
     job = replace(old, definition=definition, updated_ms=now_ms)
     moved = definition.timing != old.definition.timing
     if moved:
-        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old))
+        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old), decided=_decided(old, now_ms))
     if enabled is None:
         enabled = old.enabled or _is_reactivated(old, job, moved, now_ms)
     if not enabled:
-        return paused(job, now_ms) if old.enabled else job
+        return replace(paused(job, now_ms), decided=_decided(old, now_ms)) if old.enabled else job
     if not old.enabled:
         return resumed(job, now_ms)
+    if has_max_runs(job):  # the edit lowers `maxRuns`
+        return replace(disabled(job, now_ms, "max_runs"), decided=_decided(old, now_ms))
     if moved:
-        next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
+        next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms, job.decided)
         return replace(job, next_ms=next_ms, wake_ms=wake_ms)
     if job.ticks is not None and job.next_ms is not None:
         # A tick that is due keeps its scheduled time; when it fires depends on the policy.
-        return replace(job, wake_ms=fire_ms(job.id, job.ticks, definition.policy, job.next_ms))
+        policy, work = definition.policy, definition.work
+        return replace(job, wake_ms=fire_ms(job.id, job.ticks, policy, job.next_ms, work))
     return job
 
 
@@ -50,6 +56,7 @@ def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int |
         updated_ms=now_ms,
         pause_note=note,
         pause_until_ms=until_ms,
+        decided=_decided(job, now_ms),
     )
 
 
@@ -64,6 +71,7 @@ def disabled(job: JobRecord, now_ms: int, reason: str) -> JobRecord:
         updated_ms=now_ms,
         pause_note=None,
         pause_until_ms=None,
+        decided=_decided(job, now_ms),
     )
 
 
@@ -75,7 +83,7 @@ def resumed(job: JobRecord, now_ms: int) -> JobRecord:
             f"job '{name}' has reached its maxRuns of {plural(job.run_count, 'run')}; give it a higher "
             "maxRuns"
         )
-    next_ms, wake_ms = begin(job.id, job.definition, job.anchor_ms, now_ms)
+    next_ms, wake_ms = begin(job.id, job.definition, job.anchor_ms, now_ms, job.decided)
     if next_ms is None and job.definition.timing is not None:
         raise FailedPrecondition(f"job '{name}' has no tick left; give it another schedule")
     return replace(
@@ -93,22 +101,39 @@ def resumed(job: JobRecord, now_ms: int) -> JobRecord:
 
 def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
     """Return the job after its next tick is skipped on request, and the verdict of that tick."""
-    ticks, tick, policy = job.ticks, job.next_ms, job.definition.policy
+    ticks, tick, policy, work = job.open_ticks, job.next_ms, job.definition.policy, job.definition.work
     if ticks is None or tick is None:
         why = "it has no schedule of its own" if ticks is None else "it is not enabled"
         raise FailedPrecondition(f"job '{job.name}' has no next tick to skip: {why}")
-    fire = fire_ms(job.id, ticks, policy, tick)
+    fire = fire_ms(job.id, ticks, policy, tick, work)
     if fire <= now_ms:
         raise FailedPrecondition(
             f"a tick of job '{job.name}' is due and not planned yet; try again when a worker has planned it"
         )
+    decided = tuple(sorted({*_decided(job, now_ms), tick}))
+    if len(decided) > MAX_SKIPPED:
+        raise FailedPrecondition(
+            f"{MAX_SKIPPED} ticks of job '{job.name}' are skipped already; pause it instead, until the time "
+            "from which it is to run"
+        )
     verdict = Verdict(tick, fire, Becomes.SKIPPED, SKIP_REASON)
+    job = replace(job, updated_ms=now_ms, decided=decided)
     after = ticks.next(tick)
     if after is None:
         over = replace(job, enabled=False, disabled_reason="no_more_ticks", next_ms=None, wake_ms=None)
-        return replace(over, updated_ms=now_ms), verdict
-    wake_ms = fire_ms(job.id, ticks, policy, after)
-    return replace(job, next_ms=after, wake_ms=wake_ms, updated_ms=now_ms), verdict
+        return over, verdict
+    return replace(job, next_ms=after, wake_ms=fire_ms(job.id, ticks, policy, after, work)), verdict
+
+
+def _decided(job: JobRecord, now_ms: int) -> tuple[int, ...]:
+    """Return the ticks after now that have a record or get one with this change, and the last of all."""
+    kept = {tick for tick in job.decided if tick > now_ms}
+    ticks, state = job.ticks, job_state(job)
+    if job.enabled and ticks is not None and state is not None and job.next_ms is not None:
+        missed = overdue(state, now_ms, "edited")
+        last = ticks.prev(job.next_ms) if missed is None else missed.until_ms
+        kept |= set() if last is None else {last}
+    return tuple(sorted(kept))
 
 
 def _is_reactivated(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) -> bool:

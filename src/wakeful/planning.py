@@ -13,10 +13,13 @@ Instants are epoch milliseconds.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
+from functools import partial
 from typing import Final, Literal, NamedTuple
 
-from wakeful.job import Definition, JobRecord
+from wakeful.hours import within
+from wakeful.job import NO_WORK, Definition, JobRecord, Work
 from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import Policy, spread_evenly
 from wakeful.run import tick_key
@@ -62,6 +65,8 @@ class JobState(NamedTuple):
     missed: int = 0
     #: the window of a spread that the previous pass did not complete
     spread: Spread | None = None
+    #: its active hours limit the jitter
+    work: Work = NO_WORK
 
 
 class Facts(NamedTuple):
@@ -137,12 +142,17 @@ class Cursor(NamedTuple):
     wake_ms: int | None
 
 
-def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Cursor:
-    """Return the cursor of a job that is created, resumed or edited at `now_ms`: at its next tick."""
+def begin(
+    job_id: str, definition: Definition, anchor_ms: int, now_ms: int, decided: Collection[int] = ()
+) -> Cursor:
+    """Return the cursor of a job that is created, resumed or edited at `now_ms`: at its next tick.
+
+    A tick of `decided` has a record: it is never the next one.
+    """
     if definition.timing is None:
         return Cursor(None, None)
-    ticks = definition.timing.ticks(anchor_ms)
-    return _cursor_at(job_id, ticks, definition.policy, ticks.next(now_ms))
+    ticks = definition.timing.ticks(anchor_ms).without(decided)
+    return _cursor_at(job_id, ticks, definition.policy, ticks.next(now_ms), definition.work)
 
 
 def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
@@ -150,7 +160,7 @@ def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
     first, ticks = job.next_ms, job.ticks
 
     def is_due(tick: int) -> bool:
-        return fire_ms(job.job_id, ticks, job.policy, tick) <= now_ms
+        return fire_ms(job.job_id, ticks, job.policy, tick, job.work) <= now_ms
 
     if first is None or not is_due(first):
         return None
@@ -166,25 +176,31 @@ def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
 
 def job_state(job: JobRecord) -> JobState | None:
     """Return the state of a job for planning; None for a job without a schedule."""
-    timing = job.definition.timing
-    if timing is None:
+    ticks = job.open_ticks
+    if ticks is None:
         return None
-    return JobState(job.id, timing.ticks(job.anchor_ms), job.definition.policy, job.next_ms, job.run_count)
+    definition = job.definition
+    return JobState(job.id, ticks, definition.policy, job.next_ms, job.run_count, work=definition.work)
 
 
-def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
+def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int, work: Work = NO_WORK) -> int:
     """Return when a tick fires: at its own time, or with jitter before or after, equal on every replica.
 
     The offset is uniform in ±`jitter_ms`, but less than half the way to either neighbour: all ticks fire in
-    their order.
+    their order. A tick within the active hours fires within them, and one outside of them outside.
     """
     limit = policy.jitter_ms
     if limit == 0:
         return tick
+    ticks = ticks.without(())  # what has a record already does not change when another tick fires
     for neighbour in (ticks.prev(tick), ticks.next(tick)):
         if neighbour is not None:
             limit = min(limit, (abs(neighbour - tick) - 1) // 2)
-    return tick + spread_evenly(tick_key(job_id, tick), limit)
+    offset = spread_evenly(tick_key(job_id, tick), limit)
+    if work.active_hours is None:
+        return tick + offset
+    active = partial(within, work.active_hours, work.hours_tz or "UTC")
+    return next(at for at in (tick + offset, tick - offset, tick) if active(at) == active(tick))
 
 
 def decide(job: JobState, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
@@ -203,6 +219,7 @@ def _fast_path(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan
         or policy.jitter_ms
         or policy.max_runs is not None
         or job.missed
+        or job.ticks.taken
         or facts != IDLE
         or not now_ms - policy.misfire_grace_ms <= tick <= now_ms + limits.lead_ms
     ):
@@ -225,6 +242,8 @@ class _JobPlanner:
     def __init__(self, job: JobState, facts: Facts, now_ms: int, limits: Limits) -> None:
         self.job, self.facts, self.now, self.limits = job, facts, now_ms, limits
         self.cursor = job.next_ms
+        if self.cursor is not None and self.cursor in job.ticks.taken:
+            self.cursor = job.ticks.next(self.cursor)
         self.verdicts: list[Verdict] = []
         self.run_count, self.missed = job.run_count, job.missed
         self.spread: Spread | None = None
@@ -244,7 +263,8 @@ class _JobPlanner:
             self.cursor, finished = None, "max_runs"
         elif self.cursor is None and self.job.next_ms is not None:
             finished = "no_more_ticks"
-        next_ms, wake_ms = _cursor_at(self.job.job_id, self.job.ticks, self.job.policy, self.cursor)
+        job = self.job
+        next_ms, wake_ms = _cursor_at(job.job_id, job.ticks, job.policy, self.cursor, job.work)
         return Plan(
             tuple(self.verdicts), next_ms, wake_ms, self.run_count, self.replaced, self.superseded, finished,
             self.missed, self.spread,
@@ -260,7 +280,7 @@ class _JobPlanner:
         return max_runs is not None and self.run_count >= max_runs
 
     def _fires_at(self, tick: int) -> int:
-        return fire_ms(self.job.job_id, self.job.ticks, self.job.policy, tick)
+        return fire_ms(self.job.job_id, self.job.ticks, self.job.policy, tick, self.job.work)
 
     def _last_missed(self) -> int | None:
         """Return the newest tick from the cursor on that should have fired longer ago than the grace.
@@ -336,6 +356,8 @@ class _JobPlanner:
                 break
             if fire > self.now and (self.busy or self.waiting) and self.job.policy.overlap != "allow":
                 break  # overlap is decided when the tick would start, never before
+            if fire > self.now and self.facts.blocked is not None and self.verdicts:
+                break  # the block is that of an earlier tick
             self._emit(self.cursor, fire)
 
     def _miss(self, first: int, last: int, reason: Reason) -> None:
@@ -392,5 +414,5 @@ class _JobPlanner:
                 self.run_count -= 1
 
 
-def _cursor_at(job_id: str, ticks: Ticks, policy: Policy, tick: int | None) -> Cursor:
-    return Cursor(None, None) if tick is None else Cursor(tick, fire_ms(job_id, ticks, policy, tick))
+def _cursor_at(job_id: str, ticks: Ticks, policy: Policy, tick: int | None, work: Work) -> Cursor:
+    return Cursor(None, None) if tick is None else Cursor(tick, fire_ms(job_id, ticks, policy, tick, work))

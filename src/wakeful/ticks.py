@@ -8,8 +8,8 @@ whole. Each search ends after 100 years, or 20 years with holidays, and after `_
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Final, Protocol
 
@@ -51,6 +51,8 @@ class Ticks:
     exclude: Calendar = NOTHING
     dst_gap: DstGap = "run_after"
     dst_overlap: DstOverlap = "first"
+    #: ticks that are left out, because they have a record already
+    taken: frozenset[int] = frozenset()
     _unlimited: _Unlimited = field(init=False, repr=False, compare=False)
     _zone: Zone | None = field(init=False, repr=False, compare=False)
 
@@ -64,8 +66,23 @@ class Ticks:
         plain = CRON_SIZE if isinstance(self.schedule, CronSchedule) else 500
         return plain + 200 * len(self.exclude.entries)
 
+    def without(self, taken: Collection[int]) -> Ticks:
+        """Return these ticks without the given ones; without any given, all of them.
+
+        >>> ticks = Ticks(Every(60_000), anchor_ms=0).without([120_000])
+        >>> ticks.next(60_000), ticks.prev(180_000), ticks.count(0, 180_000)
+        (180000, 60000, 2)
+        """
+        return self if len(taken) == len(self.taken) == 0 else replace(self, taken=frozenset(taken))
+
     def next(self, after_ms: int) -> int | None:
         """Return the first tick strictly later than `after_ms`, or None."""
+        tick = self._next(after_ms)
+        while tick is not None and tick in self.taken:
+            tick = self._next(tick)
+        return tick
+
+    def _next(self, after_ms: int) -> int | None:
         if self.start_ms is not None and after_ms < self.start_ms:
             after_ms = self.start_ms - 1
         tick = self._unlimited.next(after_ms)
@@ -77,6 +94,12 @@ class Ticks:
 
     def prev(self, before_ms: int) -> int | None:
         """Return the last tick strictly earlier than `before_ms`, or None."""
+        tick = self._prev(before_ms)
+        while tick is not None and tick in self.taken:
+            tick = self._prev(tick)
+        return tick
+
+    def _prev(self, before_ms: int) -> int | None:
         if self.end_ms is not None and before_ms > self.end_ms:
             before_ms = self.end_ms + 1
         tick = self._unlimited.prev(before_ms)
@@ -99,7 +122,8 @@ class Ticks:
             total -= sum(
                 self._unlimited.count(*span) for span in self._excluded(after_ms, until_ms, self._zone)
             )
-        return total
+        taken = [tick for tick in self.taken if after_ms < tick <= until_ms and self._next(tick - 1) == tick]
+        return total - len(taken)
 
     def upcoming(self, after_ms: int, n: int = 5) -> list[int]:
         """Return the next `n` ticks, or fewer if there are no more."""

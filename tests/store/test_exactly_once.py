@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.databases import Database
 from tests.support.factories import (
-    DAY,
     NOW,
     fire,
     given_job,
@@ -65,9 +64,10 @@ async def test_a_tick_that_has_a_run_does_not_get_another(store: Store) -> None:
     before = await ticks_of(store, digest)
     await _put_back(store, digest)
     planned = await store.plan(NOW, 10, fire)
-    assert (planned.claimed, planned.runs) == (1, [])
+    assert planned == (1, [], True)
     assert await ticks_of(store, digest) == before
-    assert (await look_at_job(store, digest)).next_ms == NOW + DAY
+    stale = await look_at_job(store, digest)
+    assert (stale.next_ms, stale.run_count, stale.decided_ticks) == (NOW, digest.run_count, str(NOW))
 
 
 async def test_only_ticks_without_a_run_get_one(store: Store) -> None:
@@ -77,8 +77,10 @@ async def test_only_ticks_without_a_run_get_one(store: Store) -> None:
     await _put_back(store, digest)
 
     def decide(due: DueJob) -> JobPlan:
-        return plan_of(due, tick(due, NOW), tick(due, NOW + 1))
+        free = {NOW, NOW + 1} - {int(due.decided_ticks or 0)}
+        return plan_of(due, *(tick(due, at) for at in sorted(free)))
 
+    assert (await store.plan(NOW, 10, decide)).repeat, "the job did not know that the tick has a run"
     planned = await store.plan(NOW, 10, decide)
     assert sorted((run.job_name, run.scheduled_ms) for run in planned.runs) == [
         ("digest", NOW + 1),

@@ -53,6 +53,11 @@ class BudgetCache:
             and 0 <= now_ms - self._read_ms < self._max_age_ms
         )
 
-    def find(self, workspace: str, agent: str, job_id: str | None) -> BudgetBlock | None:
-        """Return the used-up budget that applies to a job, or None."""
-        return find_block(self._blocks, workspace, agent, job_id) if self._blocks else None
+    def find(self, workspace: str, agent: str, job_id: str | None, at_ms: int) -> BudgetBlock | None:
+        """Return the used-up budget that applies to a job that starts at this instant, or None.
+
+        A run can start on the day after that of the cache: it is planned shortly before its instant.
+        """
+        if not self._blocks or day_of(at_ms) != self._day:
+            return None
+        return find_block(self._blocks, workspace, agent, job_id)

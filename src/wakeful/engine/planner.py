@@ -26,13 +26,14 @@ from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import AGENT_INACTIVE, Work
 from wakeful.logs import get_logger
-from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide
+from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide, fire_ms
 from wakeful.policy import Policy
 from wakeful.run import NewRun
 from wakeful.run_factory import tick_run
 from wakeful.schedule import Every
 from wakeful.start_rules import BlockReason, may_start
 from wakeful.store.port import Planned, Store
+from wakeful.store.row_mapping import ticks_from_text, ticks_to_text
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.ticks import Ticks
 
@@ -91,9 +92,9 @@ class Planner(Loop):
             )
             began_ns = None if self._tracing is None else self._tracing.now_ns()
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, batch.decide)
-            # A tick that had a run already got no new one: there is nothing to launch for it.
-            if len(planned.runs) < batch.run_count:
-                batch.keep_inserted({run.id for run in planned.runs})
+            if planned.repeat:
+                batch.discard()
+                return now_ms
         if self._tracing is not None and began_ns is not None and planned.claimed:
             self._tracing.planned(
                 began_ns, self._worker_name, planned.claimed, planned.runs, len(batch.started)
@@ -136,8 +137,7 @@ class PlanningBatch:
         self._limits = limits
         self._now_ms = now_ms
         self._free = free
-        #: how many runs were decided, and those of them that start in this process
-        self.run_count = 0
+        #: the runs that start in this process
         self.started: list[InFlight] = []
         #: the runs that do not start on their tick, to be logged
         self.decided: list[tuple[NewRun, Verdict]] = []
@@ -149,12 +149,11 @@ class PlanningBatch:
         #: the timings of jobs that wait until their holidays are loaded
         self.unloaded: list[str | None] = []
 
-    def keep_inserted(self, run_ids: set[str]) -> None:
-        """Keep the runs that were inserted; return the slots of the others."""
+    def discard(self) -> None:
+        """Return the slots of the runs: none was written."""
         for run in self.started:
-            if run.launch.id not in run_ids:
-                self._free[run.lane] += 1
-        self.started = [run for run in self.started if run.launch.id in run_ids]
+            self._free[run.lane] += 1
+        self.started = []
 
     def decide(self, job: DueJob) -> JobPlan | None:
         """Return the plan of one due job; None leaves it as it is. A job that cannot be read is disabled."""
@@ -180,27 +179,26 @@ class PlanningBatch:
             return resumed._replace(enabled=False, disabled_reason=AGENT_INACTIVE)
         if job.timing is None:
             return resumed
-        first = timing_from_text(job.timing).ticks(job.anchor_ms).next(until_ms - 1)
+        first = _open_ticks(job, until_ms).next(until_ms - 1)
         if first is None:
             return resumed._replace(enabled=False, disabled_reason="no_more_ticks")
         planned = self._decide(job._replace(next_ms=first))
         return None if planned is None else planned._replace(resumed=True)
 
     def _decide(self, job: DueJob) -> JobPlan | None:
-        timing, next_ms = job.timing or "", job.next_ms
+        next_ms = job.next_ms
         policy = policy_from_text(job.policy)
-        ticks = _unanchored_ticks(timing) or timing_from_text(timing).ticks(job.anchor_ms)
+        ticks = _open_ticks(job, next_ms)
         spread = None if job.spread_from_ms is None else _spread(job)
-        state = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
         work = work_from_text(job.work)
-        facts = Facts(job.running, job.waiting, self._block_reason(job, work))
+        state = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread, work)
+        facts = Facts(job.running, job.waiting, self._block_reason(job, state))
         plan = decide(state, facts, self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == next_ms and job.pause_until_ms is None:
             if plan.wake_ms is not None:
                 self._defer(plan.wake_ms)
             return None
         runs = tuple([self._new_run(job, policy, work, verdict) for verdict in plan.verdicts])
-        self.run_count += len(runs)
         # A job that is deleted after its run stays enabled, without ticks, until its last run succeeds.
         over = plan.finished is not None and not (
             policy.delete_after_run and plan.finished == "no_more_ticks" and not _skipped(facts, plan)
@@ -216,6 +214,9 @@ class PlanningBatch:
         )
         if over and plan.finished is not None:
             self.ended.append((job, plan.finished))
+            if runs:
+                decided = {*ticks.taken, runs[-1].until_ms or runs[-1].scheduled_ms}
+                plan_for_job = plan_for_job._replace(decided_ticks=ticks_to_text(sorted(decided)))
         if plan.missed or plan.spread or job.missed or spread or len(runs) > 1:
             plan_for_job = _with_catchup(plan_for_job, job, plan)
         if plan.replaced or plan.superseded:
@@ -224,11 +225,14 @@ class PlanningBatch:
             return plan_for_job._replace(cancelled=(*replaced, *superseded))
         return plan_for_job
 
-    def _block_reason(self, job: DueJob, work: Work) -> BlockReason | None:
-        """Return why a run of this job may not start; None if it may. It would start on its tick, or now."""
-        start_ms = max(self._now_ms, min(job.next_ms, self._now_ms + self._limits.lead_ms))
-        block = self._budgets.find(job.workspace, job.agent, job.id)
-        return may_start("schedule", 1, work, start_ms, block).reason
+    def _block_reason(self, job: DueJob, state: JobState) -> BlockReason | None:
+        """Return why a run of this job may not start when its tick fires, or now; None if it may."""
+        tick = job.next_ms
+        if state.policy.jitter_ms:
+            tick = fire_ms(job.id, state.ticks, state.policy, tick, state.work)
+        start_ms = max(self._now_ms, min(tick, self._now_ms + self._limits.lead_ms))
+        block = self._budgets.find(job.workspace, job.agent, job.id, start_ms)
+        return may_start("schedule", 1, state.work, start_ms, block).reason
 
     def _new_run(self, job: DueJob, policy: Policy, work: Work, verdict: Verdict) -> NewRun:
         """Return the run of a verdict; one that can start here takes a slot."""
@@ -284,8 +288,19 @@ def _with_catchup(planned: JobPlan, job: DueJob, plan: Plan) -> JobPlan:
 
 
 def _skipped(facts: Facts, plan: Plan) -> bool:
-    """Return whether the last tick was skipped by a block, and no run is left that could succeed."""
+    """Return whether no run is left that could succeed: the last tick has a record, or a block skips it."""
+    if not plan.verdicts:
+        return not facts.running and not facts.waiting
     return facts.blocked is not None and not facts.running and plan.verdicts[-1].becomes is Becomes.SKIPPED
+
+
+def _open_ticks(job: DueJob, from_ms: int) -> Ticks:
+    """Return the ticks of a job without those from `from_ms` on that have a record already."""
+    timing = job.timing or ""
+    ticks = _unanchored_ticks(timing) or timing_from_text(timing).ticks(job.anchor_ms)
+    if job.decided_ticks is None:
+        return ticks
+    return ticks.without([tick for tick in ticks_from_text(job.decided_ticks) if tick >= from_ms])
 
 
 @bounded_cache(32 * MB, lambda ticks, timing: text_size(timing) + (ticks.size if ticks else 0))

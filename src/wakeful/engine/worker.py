@@ -255,7 +255,7 @@ class Worker:
     def _blocked(self, run: InFlight) -> Skipped | None:
         """Return the outcome of an attempt that may not start now; None if it may."""
         launch = run.launch
-        block = self._budgets.find(launch.workspace, launch.agent, launch.job_id)
+        block = self._budgets.find(launch.workspace, launch.agent, launch.job_id, run.started_ms)
         decision = may_start(launch.trigger, launch.attempt, run.work, run.started_ms, block, launch.job)
         return None if decision.reason is None else Skipped(decision.message, decision.reason)
 

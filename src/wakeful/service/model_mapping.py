@@ -19,7 +19,7 @@ from wakeful.model.from_json import from_ms, job_from_json, run_from_json
 from wakeful.schedule import Every
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.serializers import explain_job, serialize_run
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_of, ticks_from_text
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.ticks import Ticks
 
@@ -70,7 +70,7 @@ def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
         **_definition_fields(job.definition),
         **dict(zip(_OWN, _own_values(job), strict=True)),
         payload=job.definition.work.payload,
-        next_ticks=_next_ticks(job.ticks, job.next_ms) if ticks else (),
+        next_ticks=_next_ticks(job.open_ticks, job.next_ms) if ticks else (),
         schedule_origin=job.schedule_key.origin if job.schedule_key else None,
         schedule_id=job.schedule_key.schedule_id if job.schedule_key else None,
         **extra,
@@ -121,8 +121,9 @@ def _shared_by(row: JobRow) -> _Shared:
 
 
 def _next_ticks_by(shared: _Shared, row: JobRow) -> tuple[datetime, ...]:
-    if shared.ticks is None or row.next_ms is None:
-        return _next_ticks(shared.timing.ticks(row.anchor_ms) if shared.timing else None, row.next_ms)
+    if shared.ticks is None or row.next_ms is None or row.decided_ticks is not None:
+        ticks = shared.timing.ticks(row.anchor_ms) if shared.timing else None
+        return _next_ticks(ticks and ticks.without(ticks_from_text(row.decided_ticks)), row.next_ms)
     found = shared.upcoming.get(row.next_ms)
     if found is None:
         if len(shared.upcoming) >= _MANY:

@@ -94,7 +94,7 @@ def serialize_job(
 
 def next_ticks(job: JobRecord, now_ms: int, count: int) -> list[Json]:
     """Return the next ticks of a job; none if it is paused or over."""
-    timing, ticks = job.definition.timing, job.ticks
+    timing, ticks = job.definition.timing, job.open_ticks
     if timing is None or ticks is None or job.next_ms is None:
         return []
     tz = timing.schedule.tz or "UTC"

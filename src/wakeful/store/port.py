@@ -125,8 +125,10 @@ class Planned(NamedTuple):
 
     #: the number of due jobs that it claimed; if that is the limit, there may be more
     claimed: int
-    #: the runs that were inserted, in the order of the plans; without ticks that had a run already
+    #: the runs that were inserted, in the order of the plans
     runs: list[NewRun]
+    #: a tick had a run already: nothing was written, and the next pass knows it
+    repeat: bool = False
 
 
 class TakeNext(NamedTuple):
@@ -220,7 +222,8 @@ class Store(
 
         Claimed jobs are locked against other planners until the end; jobs that another planner holds are
         skipped. None from `decide` leaves a job unchanged. A tick that has a run already does not get another
-        one, and does not fail the pass. A run to cancel that has ended stays as it is; running ones are
+        one: its job learns that tick (`DueJob.decided_ticks`), the pass writes nothing else, and the caller
+        repeats it (`Planned.repeat`). A run to cancel that has ended stays as it is; running ones are
         published (`stop:<id>`). Pending runs are published (`runs`), and so are cancelled ones, since another
         run may have waited for them. Statements: claim, live runs, insert, cancel, advance.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from wakeful.document import (
@@ -56,6 +57,7 @@ def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
         instance_id=key.instance_id if key else None,
         schedule_origin=key.origin if key else None,
         schedule_id=key.schedule_id if key else None,
+        decided_ticks=ticks_to_text(job.decided),
     )
 
 
@@ -98,7 +100,18 @@ def job_of(row: JobRow) -> JobRecord:
         pause_note=row.pause_note,
         pause_until_ms=row.pause_until_ms,
         schedule_key=schedule_key(row),
+        decided=ticks_from_text(row.decided_ticks),
     )
+
+
+def ticks_to_text(ticks: Iterable[int]) -> str | None:
+    """Return ticks as they are stored; None if there are none."""
+    return ",".join(map(str, ticks)) or None
+
+
+def ticks_from_text(text: str | None) -> tuple[int, ...]:
+    """Return stored ticks."""
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def schedule_key(row: JobRow) -> ScheduleKey | None:

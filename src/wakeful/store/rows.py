@@ -62,6 +62,8 @@ class JobRow(NamedTuple):
     instance_id: str | None = None
     schedule_origin: str | None = None
     schedule_id: str | None = None
+    #: ticks that have a record (`JobRecord.decided`), separated by commas; None: there are none
+    decided_ticks: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -102,6 +104,8 @@ class DueJob(NamedTuple):
     #: compact JSON of the state that the last precheck left, and its revision
     precheck_state: str | None = None
     precheck_revision: int = 0
+    #: ticks that have a record (`JobRecord.decided`), separated by commas; None: there are none
+    decided_ticks: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -156,6 +160,8 @@ class JobPlan(NamedTuple):
     missed: tuple[tuple[str, int], ...] = ()
     #: the pause of the job has ended: `enabled` and `disabled_reason` apply again
     resumed: bool = False
+    #: of a job that is over: its ticks that have a record (`JobRow.decided_ticks`); None: as before
+    decided_ticks: str | None = None
 
 
 #: `free`: one that was free; `later`: none yet, it waits until one is free; `previous`: that of the signal

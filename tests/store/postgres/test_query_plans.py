@@ -178,7 +178,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "CLAIM", sql.CLAIM, [NOW, BATCH]
     yield "FACTS", sql.FACTS, [text]
     yield "ADVANCE", sql.ADVANCE, [text, numbers[1], numbers[2], numbers[0]]
-    yield "HALT", sql.HALT, [jobs, [True] * BATCH, [None] * BATCH]
+    yield "HALT", sql.HALT, [jobs, [True] * BATCH, [None] * BATCH, [None] * BATCH]
     yield "END_REFUSED", sql.END_REFUSED, [jobs]
     yield "NEXT_WAKE", sql.NEXT_WAKE, []
     yield "INSERT_RUNS", sql.INSERT_RUNS, [births, NOW]

@@ -82,7 +82,7 @@ def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
     """Return the job with ticks from now on; without a tick left, it stays disabled for that reason."""
     if has_max_runs(job):
         return replace(job, disabled_reason="max_runs")
-    ticks = job.ticks
+    ticks = job.open_ticks
     if ticks is not None and ticks.next(now_ms) is None:
         return replace(job, disabled_reason="no_more_ticks")
     return resumed(job, now_ms)

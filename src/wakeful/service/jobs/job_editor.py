@@ -249,6 +249,8 @@ class JobEditor:
                 return change._replace(
                     withdraw="edited", runs=missed_runs(row, now_ms, "edited"), keeps=job.has_tick
                 )
+            if old.enabled and job.disabled_reason == "max_runs":
+                return change._replace(runs=missed_runs(row, now_ms, "edited"))
             if old.enabled and not job.enabled:
                 return change._replace(withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
             return change

@@ -136,7 +136,7 @@ class JobPauses:
 
     async def _recorded_ahead(self, job: JobRecord, now_ms: int) -> RunView | None:
         """Return the run of the next tick if it is recorded ahead of its time."""
-        ticks, policy = job.ticks, job.definition.policy
+        ticks, policy, work = job.ticks, job.definition.policy, job.definition.work
         if ticks is None:
             return None
         live = RunFilter(job.workspace, job.agent, job.id, ("pending", "running"), "schedule", limit=_MANY)
@@ -144,7 +144,7 @@ class JobPauses:
             run
             for run in await self._store.runs(live)
             # A tick that is caught up later is not the next tick.
-            if run.fire_ms > now_ms and run.fire_ms == fire_ms(job.id, ticks, policy, run.scheduled_ms)
+            if run.fire_ms > now_ms and run.fire_ms == fire_ms(job.id, ticks, policy, run.scheduled_ms, work)
         ]
         return min(ahead, key=lambda run: run.scheduled_ms, default=None)
 

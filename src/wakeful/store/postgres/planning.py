@@ -18,6 +18,7 @@ from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
+from wakeful.store.sql.decided_ticks import check_written
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -53,7 +54,7 @@ async def plan(
             waiting[row[0]] = (*waiting.get(row[0], _NONE), row[9])
     runs: list[NewRun] = []
     ahead: list[JobPlan] = []
-    halted: list[tuple[str, bool, str | None]] = []
+    halted: list[tuple[str, bool, str | None, str | None]] = []
     cancelled: list[tuple[str, str]] = []
     awake: list[str] = []
     caught_up: list[tuple[str, CatchupState]] = []
@@ -75,8 +76,9 @@ async def plan(
         if planned.resumed:
             awake.append(job_id)
         if not planned.enabled or planned.disabled_reason is not None or planned.resumed:
-            halted.append((job_id, planned.enabled, planned.disabled_reason))
+            halted.append((job_id, planned.enabled, planned.disabled_reason, planned.decided_ticks))
     written = await insert_runs(db, events, now_ms, runs)
+    check_written(runs, written, len(claimed))
     if cancelled:
         await cancel(db, events, now_ms, cancelled)
     if ahead:
@@ -88,7 +90,7 @@ async def plan(
         await db.execute(END_PAUSES, awake, now_ms)
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
-        events.changed(jobs[job_id][:4] for job_id, _, _ in halted)
+        events.changed(jobs[job_id][:4] for job_id, *_ in halted)
     if written is not runs and (refused := refused_ticks(written)):
         events.changed(await db.fetch(sql.END_REFUSED, refused))
     if pending:

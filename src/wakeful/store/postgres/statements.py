@@ -39,7 +39,7 @@ FACTS: Final = """
         l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until,
         j.pause_until, CASE WHEN j.pause_until IS NOT NULL THEN
             (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END,
-        j.secret, j.old_secret, j.old_secret_until_at, j.precheck_state, j.precheck_revision
+        j.secret, j.old_secret, j.old_secret_until_at, j.precheck_state, j.precheck_revision, j.decided_ticks
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
     JOIN jobs j ON j.id = claimed.id LEFT JOIN live_runs l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
@@ -51,8 +51,10 @@ ADVANCE: Final = """
     WHERE c.job_id = s.job_id"""
 #: the jobs' primary key, once for each
 HALT: Final = """
-    UPDATE jobs j SET enabled = h.enabled, disabled_reason = h.reason
-    FROM unnest($1::uuid[], $2::boolean[], $3::text[]) h (id, enabled, reason) WHERE j.id = h.id"""
+    UPDATE jobs j SET enabled = h.enabled, disabled_reason = h.reason,
+        decided_ticks = coalesce(h.decided, j.decided_ticks)
+    FROM unnest($1::uuid[], $2::boolean[], $3::text[], $4::text[]) h (id, enabled, reason, decided)
+    WHERE j.id = h.id"""
 #: the primary keys of jobs and cursors, once for each. Their last tick was skipped, so no run can end them
 END_REFUSED: Final = """
     UPDATE jobs j SET enabled = false, disabled_reason = 'no_more_ticks'
@@ -310,11 +312,16 @@ LOCK_FAILURES: Final = """
 SET_FAILURES: Final = """
     UPDATE jobs j SET failures = f.failures FROM unnest($1::uuid[], $2::integer[]) f (id, failures)
     WHERE j.id = f.id AND j.failures <> f.failures"""
-#: the primary keys of jobs and cursors, once for each
+#: the primary keys of jobs and cursors, once for each; runs_tick: its few entries after that instant
 DISABLE_JOBS: Final = """
     WITH disabled AS (
         UPDATE jobs j SET enabled = false, disabled_reason = d.reason, updated_at = d.at,
-            version = j.version + 1
+            version = j.version + 1,
+            decided_ticks = coalesce((
+                SELECT string_agg(round(extract(epoch FROM r.scheduled_at) * 1000)::bigint::text, ','
+                    ORDER BY r.scheduled_at)
+                FROM runs r WHERE r.scheduled_at > d.at AND r.job_id = d.id AND r.trigger = 'schedule'),
+                j.decided_ticks)
         FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) d (id, at, reason)
         WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.enabled AND j.deleted_at IS NULL END
         RETURNING j.id, j.workspace, j.agent, j.name),
@@ -480,28 +487,28 @@ _JOB_COLUMNS: Final = """
         j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
         j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
         j.created_at, j.updated_at, j.created_by, j.pause_note, j.pause_until, j.instance_id::text,
-        j.schedule_origin, j.schedule_id"""
+        j.schedule_origin, j.schedule_id, j.decided_ticks"""
 _JOB: Final = f"{_JOB_COLUMNS} FROM cursors c JOIN jobs j ON j.id = c.job_id"
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
-    "version", "updated_at", "pause_note", "pause_until",
+    "version", "updated_at", "pause_note", "pause_until", "decided_ticks",
 )  # fmt: skip
 _CREATED: Final = (
     f"id, workspace, created_at, created_by, instance_id, schedule_origin, schedule_id, {', '.join(_OF_JOB)}"
 )
 #: jobs_name rejects a name that is taken
 CREATE_JOBS: Final = f"""
-    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_row[]))
+    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_values[]))
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
-    SELECT id, next_at, wake_at, run_count FROM unnest($1::job_row[])"""
+    SELECT id, next_at, wake_at, run_count FROM unnest($1::job_values[])"""
 #: the primary keys of jobs and cursors
 CHANGE_JOBS: Final = f"""
     WITH changed AS (
         UPDATE jobs j SET {", ".join(f"{column} = n.{column}" for column in _OF_JOB)}
-        FROM unnest($1::job_row[]) n WHERE j.id = n.id)
+        FROM unnest($1::job_values[]) n WHERE j.id = n.id)
     UPDATE cursors c SET next_at = n.next_at, wake_at = n.wake_at, run_count = n.run_count
-    FROM unnest($1::job_row[]) n WHERE c.job_id = n.id"""
+    FROM unnest($1::job_values[]) n WHERE c.job_id = n.id"""
 #: jobs_name and the cursors' primary key
 JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors

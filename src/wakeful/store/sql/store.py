@@ -40,6 +40,7 @@ from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, Sessio
 from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.decided_ticks import TicksTaken, note_decided
 from wakeful.store.sql.driver import Session
 from wakeful.store.sql.figure_store import SqlFigures
 from wakeful.store.sql.hook_store import SqlHooks
@@ -108,7 +109,11 @@ class SqlStore(
 
     async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
         plan, now_ms = self._operations.planning.plan, self.clock.now_ms()
-        return await self._driver.write(plan, now_ms, until_ms, limit, decide)
+        try:
+            return await self._driver.write(plan, now_ms, until_ms, limit, decide)
+        except TicksTaken as taken:
+            await self._driver.write(self._shared(note_decided), taken.runs)
+            return Planned(taken.claimed, [], repeat=True)
 
     async def next_wake_ms(self) -> int | None:
         return await self._driver.read(self._operations.planning.next_wake_ms)

@@ -11,6 +11,7 @@ from wakeful.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
+from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
@@ -39,7 +40,7 @@ async def plan(
         live[job_id] = (*live.get(job_id, _NONE), run_id)
     runs: list[NewRun] = []
     ahead: list[tuple[int | None, int | None, int, int]] = []
-    halted: list[tuple[int | None, int | None, int, bool, str | None, int]] = []
+    halted: list[tuple[int | None, int | None, int, bool, str | None, str | None, int]] = []
     cancelled: list[tuple[str, str]] = []
     ended: list[tuple[str, str, str, str]] = []
     awake: list[tuple[int, str]] = []
@@ -54,7 +55,10 @@ async def plan(
         planned = decide(due)
         if planned is None:
             continue
-        _, next_ms, wake_ms, run_count, enabled, reason, new, superseded, catchup, missed, resumed = planned
+        (
+            _, next_ms, wake_ms, run_count, enabled, reason, new, superseded, catchup, missed, resumed,
+            decided,
+        ) = planned  # fmt: skip
         runs += new
         if catchup is not None:
             caught_up.append((job_id, catchup))
@@ -66,9 +70,10 @@ async def plan(
         if enabled and reason is None and not resumed:
             ahead.append((next_ms, wake_ms, run_count, rowid))
         else:
-            halted.append((next_ms, wake_ms, run_count, enabled, reason, rowid))
+            halted.append((next_ms, wake_ms, run_count, enabled, reason, decided, rowid))
             ended.append(row[:4])
     written = write_runs(db, events, now_ms, runs)
+    check_written(runs, written, len(claimed))
     cancel(db, events, now_ms, cancelled)
     sql.ADVANCE.execute(db, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)

@@ -31,7 +31,7 @@ CLAIM: Final = f"""
         missed, spread_from, spread_until, pause_until,
         iif(pause_until IS NULL, NULL,
             (SELECT active FROM agents a WHERE a.workspace = jobs.workspace AND a.name = jobs.agent)),
-        secret, old_secret, old_secret_until, precheck_state, precheck_revision
+        secret, old_secret, old_secret_until, precheck_state, precheck_revision, decided_ticks
     {_DUE}"""
 #: jobs_wake, then runs_running and runs_waiting once for each job
 LIVE_RUNS: Final = f"""
@@ -48,7 +48,8 @@ ADVANCE: Final = Bulk(
     ") v WHERE jobs.rowid = v.column4",
 )
 ADVANCE_AND_DISABLE: Final = """
-    UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?
+    UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?,
+        decided_ticks = coalesce(?, decided_ticks)
     WHERE rowid = ?"""
 #: the primary key, once for each. Their last tick was skipped, so no run can end them
 END_REFUSED: Final = """
@@ -237,11 +238,15 @@ FAILING: Final = """
 FAILURES: Final = "SELECT j.id, j.failures FROM json_each(?) e CROSS JOIN jobs j ON j.id = e.value"
 #: the jobs' primary key
 SET_FAILURES: Final = "UPDATE jobs SET failures = ? WHERE id = ?"
-#: the jobs' primary key
+#: the jobs' primary key; runs_tick: its few entries after that instant
 DISABLE_JOB: Final = """
-    UPDATE jobs SET enabled = 0, disabled_reason = ?, next_at = NULL, wake_at = NULL, updated_at = ?,
-        version = version + 1
-    WHERE id = ? AND enabled AND deleted_at IS NULL"""
+    UPDATE jobs SET enabled = 0, disabled_reason = ?1, next_at = NULL, wake_at = NULL, updated_at = ?2,
+        version = version + 1,
+        decided_ticks = coalesce((SELECT group_concat(scheduled_at) FROM (
+            SELECT scheduled_at FROM runs INDEXED BY runs_tick
+            WHERE scheduled_at > ?2 AND job_id = ?3 AND trigger = 'schedule' ORDER BY scheduled_at)),
+            decided_ticks)
+    WHERE id = ?3 AND enabled AND deleted_at IS NULL"""
 #: the primary keys of runs and jobs, once for each
 EDITS: Final = """
     SELECT r.id, r.created_at, j.updated_at, j.id FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
@@ -356,7 +361,7 @@ JOB_COLUMNS: Final = (
     "id, workspace, agent, name, timing, policy, work, payload, after_job, after_on, description, labels, "
     "secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at, next_at, wake_at, run_count, "
     "failures, version, created_at, updated_at, created_by, pause_note, pause_until, instance_id, "
-    "schedule_origin, schedule_id"
+    "schedule_origin, schedule_id, decided_ticks"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
 _JOB_VALUES: Final = {column: f"v.column{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}

@@ -2,9 +2,23 @@
 --
 -- Bounds that hold under concurrency and across crashes.
 
--- The last tick of the job that has a record (a run, a skipped or a missed row); resuming and editing continue
--- after it.
-ALTER TABLE jobs ADD COLUMN decided_at timestamptz;
+-- Ticks that resuming and editing must not plan again, because they have a record: skipped on request, or started
+-- early by jitter. Milliseconds, separated by commas. While the job is enabled, ticks before its cursor are left out.
+ALTER TABLE jobs ADD COLUMN decided_ticks text;
+UPDATE jobs SET decided_ticks = ahead.ticks FROM (
+    SELECT job_id, string_agg(round(extract(epoch FROM scheduled_at) * 1000)::bigint::text, ',' ORDER BY scheduled_at)
+        AS ticks
+    FROM runs WHERE trigger = 'schedule' AND scheduled_at > now() GROUP BY job_id
+) ahead WHERE jobs.id = ahead.job_id;
+-- Rows on their way in, as `JobRow`. Replicas of schema 15 use `job_row` until they stop.
+CREATE TYPE job_values AS (
+    id uuid, workspace text, agent text, name text, timing text, policy text, work text, payload text,
+    after_job text, after_on text, description text, labels text, secret bytea, old_secret bytea,
+    old_secret_until_at timestamptz, enabled boolean, disabled_reason text, anchor_at timestamptz,
+    next_at timestamptz, wake_at timestamptz, run_count bigint, failures integer, version integer,
+    created_at timestamptz, updated_at timestamptz, created_by text, pause_note text,
+    pause_until timestamptz, instance_id uuid, schedule_origin text, schedule_id text, decided_ticks text
+);
 
 -- How often the run was lost together with other runs of the same worker, in a row.
 ALTER TABLE runs ADD COLUMN losses integer NOT NULL DEFAULT 0;

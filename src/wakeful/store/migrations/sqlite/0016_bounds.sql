@@ -2,9 +2,15 @@
 --
 -- Bounds that hold under concurrency and across crashes.
 
--- The last tick of the job that has a record (a run, a skipped or a missed row); resuming and editing continue
--- after it.
-ALTER TABLE jobs ADD COLUMN decided_at INTEGER;
+-- Ticks that resuming and editing must not plan again, because they have a record: skipped on request, or started
+-- early by jitter. Milliseconds, separated by commas. While the job is enabled, ticks before its cursor are left out.
+ALTER TABLE jobs ADD COLUMN decided_ticks TEXT;
+UPDATE jobs SET decided_ticks = ahead.ticks FROM (
+    SELECT job_id, group_concat(scheduled_at) AS ticks FROM (
+        SELECT job_id, scheduled_at FROM runs
+        WHERE trigger = 'schedule' AND scheduled_at > CAST(strftime('%s', 'now') AS INTEGER) * 1000 ORDER BY scheduled_at)
+    GROUP BY job_id
+) ahead WHERE jobs.id = ahead.job_id;
 
 -- How often the run was lost together with other runs of the same worker, in a row.
 ALTER TABLE runs ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;

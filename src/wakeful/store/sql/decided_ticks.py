@@ -1,0 +1,53 @@
+"""Ticks that got no run because they have one already, for both databases.
+
+A job knows its ticks that have a record (`JobRow.decided_ticks`), and planning leaves them out. It may not
+know one that a replica of an earlier version wrote, or after the clock was set back. Then the planning pass
+is rolled back, because its counts and its missed rows assume a run that it did not write. The job learns the
+ticks, and the next pass decides without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.run import NewRun
+from wakeful.store.row_mapping import ticks_to_text
+from wakeful.store.sql.driver import Session
+
+#: How many ticks with a record a job learns at once.
+_MOST: Final = 1_000
+#: runs_tick: its entries from that instant on
+RECORDED: Final = """
+    SELECT scheduled_at FROM runs /*+ INDEXED BY runs_tick */
+    WHERE job_id = $1 AND scheduled_at >= $2 AND trigger = 'schedule' ORDER BY scheduled_at LIMIT $3"""
+#: the primary key
+SET_DECIDED: Final = "UPDATE jobs SET decided_ticks = $2 WHERE id = $1"
+
+
+class TicksTaken(Exception):
+    """These runs were not inserted, because their ticks have one already."""
+
+    def __init__(self, runs: Sequence[NewRun], claimed: int) -> None:
+        super().__init__(f"{len(runs)} ticks have a run already")
+        self.runs = runs
+        #: how many jobs the pass claimed
+        self.claimed = claimed
+
+
+def check_written(runs: Sequence[NewRun], written: Sequence[NewRun], claimed: int) -> None:
+    """Raise TicksTaken if not all of these runs were inserted."""
+    if len(written) < len(runs):
+        there = {run.id for run in written}
+        raise TicksTaken([run for run in runs if run.id not in there], claimed)
+
+
+async def note_decided(session: Session, runs: Sequence[NewRun]) -> None:
+    """Let the jobs of these runs know which of their ticks have a record, from these on."""
+    ticks: dict[str, set[int]] = {}
+    for run in runs:
+        if run.job_id is not None:
+            ticks.setdefault(run.job_id, set()).add(run.scheduled_ms)
+    for job_id, missing in sorted(ticks.items()):
+        recorded = {row[0] for row in await session.rows(RECORDED, job_id, min(missing), _MOST)}
+        await session.execute(SET_DECIDED, job_id, ticks_to_text(sorted(recorded | missing)))
