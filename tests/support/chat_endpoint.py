@@ -20,6 +20,8 @@ from openai.types.chat import ChatCompletion
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from pydantic import TypeAdapter, ValidationError
 
+from tests.support.strict_json import strict_json
+
 KEY = "sk-test-0123456789"
 _REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
 
@@ -98,7 +100,14 @@ class ChatStandIn:
 
     async def handle(self, request: web.Request) -> web.Response:
         """Handle a request as the API does."""
-        body = await request.json()
+        if request.content_type != "application/json":
+            return _error(415, "Unsupported content type", "invalid_request")
+        try:
+            body = strict_json(await request.read())
+        except ValueError as error:
+            return _error(
+                400, f"We could not parse the JSON body of your request: {error}", "invalid_request"
+            )
         self.requests.append(body)
         self.headers.append(request.headers)
         _, _, key = request.headers.get("authorization", "").partition(" ")
@@ -143,7 +152,7 @@ def problem_of(body: Mapping[str, Any]) -> str | None:
         if message["role"] in ("user", "assistant") and message["role"] == before:
             return "conversation roles must alternate user/assistant/user/assistant/..."
         for call in message.get("tool_calls", ()):
-            json.loads(call["function"]["arguments"])
+            strict_json(call["function"]["arguments"].encode())
             expected.append(call["id"])
     if "tool_choice" in body and "tools" not in body:
         return "tool_choice is only allowed when tools are specified"

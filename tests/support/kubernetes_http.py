@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +9,7 @@ from aiohttp import web
 
 from tests.support import kubernetes_status as status
 from tests.support.kubernetes_status import Object
+from tests.support.strict_json import strict_json
 
 
 def parsed(text: bytes) -> Any:
@@ -17,7 +17,7 @@ def parsed(text: bytes) -> Any:
     if not text:
         return None
     try:
-        return json.loads(text)
+        return strict_json(text)
     except ValueError as error:
         raise status.bad_request(f"the object provided is unrecognized: {error}") from None
 

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.support.strict_json import strict_json
 from tests.unit.launch.launches import launch
 from wakeful.clock import SystemClock
 from wakeful.job import Json
@@ -45,8 +46,14 @@ class Receiver:
         return web.json_response({"ok": True})
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.bodies.append(await request.read())
+        body = await request.read()
+        self.bodies.append(body)
         self.requests.append(request)
+        if body and request.content_type == "application/json":
+            try:
+                strict_json(body)
+            except ValueError as error:
+                return web.Response(status=400, text=f"the body is not JSON: {error}")
         return await self.answer(request)
 
     @property

@@ -138,9 +138,12 @@ class Deliverer(Loop):
             return self._refused(delivery, error.message)
         send = partial(self._channels.send, channel, delivery.to, _message(delivery, text))
         try:
-            result = await self._threads.run(send, lambda: None)
+            async with asyncio.timeout(_LEASE_MS / 1000):
+                result = await self._threads.run(send, lambda: None)
         except ResourceExhausted:
             return self._not_sent(delivery, "too many messages wait for services that do not respond")
+        except TimeoutError:  # the slot is needed for other deliveries
+            return self._unknown(delivery, f"no response within {_LEASE_MS // 1000} s; it may have arrived")
         assert isinstance(result, SendResult)
         if result.outcome == "unknown":
             return self._unknown(delivery, result.error)

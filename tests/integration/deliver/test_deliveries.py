@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.support.api_client import served
 from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
-from wakeful.deliver.deliverer import ATTEMPTS
+from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.deliver.deliverer import ATTEMPTS, MAX_CONCURRENT
 from wakeful.model import Run
 from wakeful.policy import Backoff
 from wakeful.service.auth.access import LOCAL
@@ -273,3 +275,35 @@ async def test_active_deliveries_finish_when_the_process_stops(new_app: NewApp, 
         await ending
     async with new_app() as other:
         assert (await other.runs.get(run.id)).delivery == "delivered"
+
+
+@on_one_store
+async def test_services_that_never_respond_do_not_stop_other_deliveries(
+    new_app: NewApp, service: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("wakeful.deliver.deliverer._LEASE_MS", 500)
+    release, send = threading.Event(), Channels.send
+
+    def hanging(self: Channels, name: str, to: str | None, message: ChannelMessage) -> SendResult:
+        if name == "hangs":
+            release.wait()
+        return send(self, name, to, message)
+
+    monkeypatch.setattr(Channels, "send", hanging)
+    app = new_app(settings=to_channels(team=posts(service), hangs=posts(service)))
+    saying(app)
+    try:
+        async with app:
+            fields: dict[str, Any] = {"deliver": True, "channel": "hangs", "overlap_policy": "allow"}
+            await app.jobs.create("hanging", schedule=SELDOM, target=Function("say"), **fields)
+            stuck = [await app.jobs.run("hanging") for _ in range(MAX_CONCURRENT)]
+            for run in stuck:
+                await over(app, run.id)
+            assert (await say(app, channel="team")).delivery == "delivered"
+
+            async def deliveries() -> bool:
+                return {(await app.runs.get(run.id)).delivery for run in stuck} == {"unknown"}
+
+            await eventually(deliveries)
+    finally:
+        release.set()

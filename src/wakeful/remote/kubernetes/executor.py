@@ -225,13 +225,16 @@ class KubernetesExecutor:
             await self.watcher.listed()
             try:
                 await self.adopt()
-            except WakefulError as error:
+            except Exception as error:  # also of a response that cannot be read
                 if self._worker.stopping:  # its connections are closed
                     return
                 failures += 1
+                known = isinstance(error, WakefulError)
                 if failures == 1:
-                    log.warning("kubernetes.adoption_failed", error=error.message)
-                self._searched_unless(error)
+                    why = error.message if known else f"{type(error).__name__}: {error}"
+                    log.warning("kubernetes.adoption_failed", error=why)
+                if known:
+                    self._searched_unless(error)
                 await asyncio.sleep(self._backoff.delay(failures))
                 continue
             failures = 0

@@ -82,7 +82,11 @@ class JobWatcher:
                 if error.status == _GONE:
                     log.info("kubernetes.relisted", error=error.message)
                 else:
-                    self._note_failure(error)
+                    self._note_failure(error.message)
+            except Exception as error:  # a response of another shape than that of Kubernetes
+                version = None
+                self.failures += 1
+                self._note_failure(f"the response cannot be read: {type(error).__name__}: {error}")
             if self.failures > (1 if self.reachable else 0):
                 await asyncio.sleep(self._backoff.delay(self.failures))
 
@@ -126,8 +130,8 @@ class JobWatcher:
             if event is not None:
                 event.set()
 
-    def _note_failure(self, error: KubernetesError) -> None:
+    def _note_failure(self, why: str) -> None:
         self._listed.clear()
         if not self._failed:
             self._failed = True
-            log.warning("kubernetes.unreachable", error=error.message)
+            log.warning("kubernetes.unreachable", error=why)
