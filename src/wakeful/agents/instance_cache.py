@@ -18,6 +18,7 @@ from wakeful.agents.context import InstanceContext
 from wakeful.agents.invocation import Invoker
 from wakeful.agents.state import state_from_text
 from wakeful.clock import Clock
+from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
 
 #: The most objects in memory, and the most bytes of the state that they have seen.
@@ -27,6 +28,8 @@ MAX_BYTES: Final = 64 << 20
 _SWEEP_S: Final = 1.0
 #: How long `close` waits for `on_hibernate` of all objects.
 _CLOSE_S: Final = 5.0
+#: How long cancelled hooks have to end.
+_STOP_S: Final = 1.0
 
 log = get_logger("wakeful.agents")
 
@@ -105,7 +108,7 @@ class InstanceCache:
         """Call `on_thaw` of a new object."""
         if not entry.thawed:
             entry.state_text = state_text
-            await self._call_hook(entry, "on_thaw")
+            await isolate(self._call_hook(entry, "on_thaw"))
             entry.thawed = True
 
     def release(self, entry: CachedInstance, revision: int, state_text: str) -> None:
@@ -148,7 +151,8 @@ class InstanceCache:
             _, pending = await asyncio.wait(self._tasks, timeout=_CLOSE_S)
             for task in pending:
                 task.cancel()
-            await asyncio.gather(*pending, return_exceptions=True)
+            if pending:  # one that ignores its cancellation is left behind
+                await asyncio.wait(pending, timeout=_STOP_S)
 
     def _relieve(self) -> None:
         """Remove the least recently used objects if there are too many."""
@@ -193,7 +197,7 @@ class InstanceCache:
     def _start_hook(self, entry: CachedInstance, name: str) -> None:
         if getattr(entry.registered.cls, name) is getattr(Agent, name):
             return
-        task = asyncio.get_running_loop().create_task(self._call_hook(entry, name))
+        task = asyncio.get_running_loop().create_task(isolate(self._call_hook(entry, name)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -218,7 +222,7 @@ class InstanceCache:
         try:
             arguments = (context,) if takes_context(hook) else ()
             await self._invoker.call(hook, *arguments, abandoned=abandoned)
-        except (Exception, SystemExit):
+        except BaseException:  # a hook that is cancelled has failed too
             log.warning("instance.hook_failed", **fields, hook=name, exc_info=True)
 
 

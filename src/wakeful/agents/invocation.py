@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from types import AsyncGeneratorType, GeneratorType
@@ -22,25 +21,18 @@ class Invoker:
     ) -> object:
         """Call a function. `abandoned` is called if it still runs in its thread when the caller is cancelled.
 
-        What it raises is raised here. A CancelledError that was not meant for this task becomes a
-        RuntimeError: something that the function awaited was cancelled.
+        What it raises is raised here.
         """
-        try:
-            if is_asynchronous(function):
-                value = function(*args)
-            else:
-                if self._threads is None:
-                    self._threads = Threads(self._max_threads)
-                value = await self._threads.run(lambda: _collected(function(*args)), abandoned)
-            if isinstance(value, AsyncGeneratorType):
-                return [each async for each in value]
-            # A function may return a coroutine, such as a lambda around an `async def`.
-            return await value if isinstance(value, Awaitable) else value
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            raise RuntimeError(f"CancelledError: {error}" if str(error) else "CancelledError") from error
+        if is_asynchronous(function):
+            value = function(*args)
+        else:
+            if self._threads is None:
+                self._threads = Threads(self._max_threads)
+            value = await self._threads.run(lambda: _collected(function(*args)), abandoned)
+        if isinstance(value, AsyncGeneratorType):
+            return [each async for each in value]
+        # A function may return a coroutine, such as a lambda around an `async def`.
+        return await value if isinstance(value, Awaitable) else value
 
     def close(self) -> None:
         """Stop the idle threads."""

@@ -8,6 +8,7 @@ is.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -28,6 +29,7 @@ from wakeful.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, I
 from wakeful.json_value import Json
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
+from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.signal_patterns import matches
@@ -190,13 +192,12 @@ class AgentLauncher:
         except _Unreadable as error:
             self._discard(entry)
             return _blocked(run, registered, instance, str(error))
-        except (Exception, SystemExit) as error:  # the class cannot be instantiated
-            self._discard(entry)
-            return _failed(run, error)
-        except BaseException:
-            # The attempt was cancelled. A thread may still use the object.
+        except asyncio.CancelledError:  # a thread may still use the object
             self._discard(entry)
             raise
+        except BaseException as error:  # the class cannot be instantiated
+            self._discard(entry)
+            return _failed(run, error)
         handled = outcome.handled if isinstance(outcome, Succeeded) else None
         if handled is None or handled.data is None:
             self.cache.release(entry, run.revision, state.text)
@@ -226,15 +227,22 @@ class AgentLauncher:
                 "convert the state in `migrate`"
             ) from error
         try:
-            new = await self._invoker.call(
-                entry.object.migrate, stored, run.state_version, abandoned=lambda: _abandoned(run, "migrate")
+            new = await isolate(
+                self._invoker.call(
+                    entry.object.migrate,
+                    stored,
+                    run.state_version,
+                    abandoned=lambda: _abandoned(run, "migrate"),
+                )
             )
             if new is None:
                 raise InvalidArgument("migrate returned nothing; return the new state")
             stored = registered.state.replace(new)
             text = state_to_text(stored)
             return _State(text, registered.state.load(state_from_text(text)), True)
-        except (Exception, SystemExit) as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             raise _Unreadable(
                 f"the state cannot be migrated from version {run.state_version} to {registered.version}: "
                 f"{_text(error)}"
@@ -263,7 +271,9 @@ class AgentLauncher:
             return Failed(
                 truncate(error.message), permanent=error.permanent, reason=error.reason, counted=error.counted
             )
-        except (Exception, SystemExit) as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             return _failed(run, error, handler.name)
         stores = any(isinstance(each, SetState) for each in returned.directives)
         if not stores and self._unsaved.found(registered, handler.name, state.value, state.text):

@@ -7,6 +7,7 @@ need one task per run.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
@@ -15,6 +16,8 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
+from wakeful.launch.function import error_text
+from wakeful.launch.user_code import exit_if_forked
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome
 
@@ -96,7 +99,7 @@ class Runners:
         """Run one ready attempt after another until none is ready."""
         me = asyncio.current_task()
         assert me is not None
-        clean = copy_context()
+        clean, pid = copy_context(), os.getpid()
         runs = 0
         while self._ready:
             run = self._ready.popleft()
@@ -111,17 +114,16 @@ class Runners:
                 try:
                     outcome: Outcome = self._begin(run) or await self._launch(run)
                 except asyncio.CancelledError:
-                    if me.cancelling() > run.stopped:
-                        raise  # the process is stopping
-                    outcome = Failed("stopped" if run.stopped else "what it waited for was cancelled")
-                except Exception as error:
+                    outcome = Failed("stopped" if run.stopped else "it was cancelled, or what it waited for")
+                except BaseException as error:
                     log.exception("launcher.error", **run.launch.log_fields, kind=run.launcher.kind)
-                    outcome = Failed(f"{type(error).__name__}: {error}")
+                    outcome = Failed(error_text(error))
+                exit_if_forked(pid)
                 run.task = None
-                if run.stopped:
-                    me.uncancel()  # the runner continues, also if the run ignored the cancellation
                 if not run.ended:  # else it was abandoned before
                     self._end(run, outcome)
+                if me.cancelling() or getattr(me, "_must_cancel", False):
+                    break  # the run was stopped, or left a cancellation behind: the next one must not get it
             runs += 1
             if runs >= _RUNS_PER_TURN:
                 runs = 0

@@ -27,6 +27,7 @@ from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import NO_WORK, Json, Work
+from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifyLaunch, verify_run
 from wakeful.logs import get_logger
@@ -126,8 +127,9 @@ class Verifier(Loop):
             check.add_done_callback(partial(self._ended, due.run.id))
         return None if len(taken) == free else await self._store.next_verification_ms(now_ms)
 
-    def _ended(self, run_id: str, _: asyncio.Task[None]) -> None:
-        del self._checks[run_id]
+    def _ended(self, run_id: str, check: asyncio.Task[None]) -> None:
+        if self._checks.get(run_id) is check:  # not a later check of the run
+            del self._checks[run_id]
         self.wake()
 
     async def _verify(self, due: DueVerification) -> None:
@@ -175,9 +177,11 @@ class Verifier(Loop):
         request = VerifyLaunch(launch, due.view.output, due.view.evidence)
         try:
             return await verify_run(self._launchers.verifier(verify.get("kind")), request, verify)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             log.exception("launcher.error", **launch.log_fields, kind=verify.get("kind"))
-            return Failed(f"{type(error).__name__}: {error}")
+            return Failed(error_text(error))
 
     async def _try_again(self, due: DueVerification, held: tuple[str, int], failed: Failed) -> None:
         """Postpone a verification whose check failed itself."""

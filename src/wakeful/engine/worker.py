@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from logging import DEBUG
 from typing import Final
 
@@ -86,6 +87,8 @@ class Worker:
         self._dropped: list[tuple[str, int]] = []
         self._claiming = asyncio.Lock()
         self._in_flight: dict[str, InFlight] = {}
+        #: lost attempts that have not ended yet, while a later attempt of the same run is in flight
+        self._superseded: set[InFlight] = set()
         self._runners = Runners(clock, self.lease, self._begin, self._launch, self._end, self._drop_unstarted)
         self._deadlines = Deadlines(self._running, self._deadline_passed)
         #: runs (with attempt, or None for any) stopped during a claim that may still return them
@@ -106,7 +109,8 @@ class Worker:
 
     def lanes(self) -> dict[str, tuple[int, int]]:
         """Return the used and the total slots of each lane."""
-        used = Counter(run.lane for run in self._in_flight.values() if not run.ended and not run.waiting)
+        runs = (*self._in_flight.values(), *self._superseded)
+        used = Counter(run.lane for run in runs if not run.ended and not run.waiting)
         return {lane: (used[lane], size) for lane, size in self._slots.sizes.items()}
 
     @asynccontextmanager
@@ -164,6 +168,8 @@ class Worker:
             if earlier is not None:  # an attempt that was lost and does not know it
                 self.stop(run.launch.id, "lost")
                 self._release_slot(earlier)
+                if not earlier.ended:
+                    self._superseded.add(earlier)
             self._in_flight[run.launch.id] = run
             if run.prefetched:
                 self._slots.wait(run)
@@ -262,6 +268,7 @@ class Worker:
     def _end(self, run: InFlight, outcome: Outcome) -> None:
         launch = run.launch
         run.ended = True
+        self._superseded.discard(run)
         # A signal keeps its slot until its outcome is written: then the next one of its instance has it.
         run.holds_slot = launch.instance_id is not None and not isinstance(run.stop_reason, str)
         if run.waiting:
@@ -280,18 +287,29 @@ class Worker:
             outcome = run.stop_reason
         now_ms = self._clock.now_ms()
         self._slots.ended(run.lane, now_ms - run.started_ms)
+        try:
+            finished = self._conclude(run, outcome, now_ms)
+        except Exception as error:  # user code may return an outcome with values of any type
+            log.exception("launcher.error", **launch.log_fields, kind=run.launcher.kind)
+            invalid = Failed(f"its outcome is not valid: {type(error).__name__}: {error}")
+            finished = self._conclude(run, invalid, now_ms)
+        self._completer.add(finished)
+
+    @staticmethod
+    def _conclude(run: InFlight, outcome: Outcome, now_ms: int) -> Finished:
+        launch = run.launch
         finished = conclude(
             launch.id, launch.job_id, launch.attempt, run.policy, outcome, run.started_ms, now_ms,
             run.work, failed_attempts=run.failed_attempts, instance_id=launch.instance_id,
             checked=None if launch.watch is None else launch.watch.checked,
         )  # fmt: skip
-        finished = with_history(finished, launch, launch.job, run.work, launch.payload_text)
-        self._completer.add(finished)
+        return with_history(finished, launch, launch.job, run.work, launch.payload_text)
 
     # --- timeouts --------------------------------------------------------------------------------
 
     def _running(self) -> Iterator[InFlight]:
-        return (run for run in self._in_flight.values() if run.task is not None and not run.ended)
+        runs = chain(self._in_flight.values(), self._superseded)
+        return (run for run in runs if run.task is not None and not run.ended)
 
     def _deadline_passed(self, run: InFlight) -> None:
         """Stop an attempt that timed out; abandon one that did not stop in time."""

@@ -129,13 +129,9 @@ class FunctionLauncher:
                 value = await function()
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True, reason="permanent")
-        except asyncio.CancelledError as error:
-            # Raise if this attempt was cancelled, not something that the function awaited.
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return _failed(run, name, error)
-        except (Exception, SystemExit) as error:
+        except asyncio.CancelledError:
+            raise  # the caller knows whether it has stopped this attempt
+        except BaseException as error:
             return _failed(run, name, error)
         return _DONE if value is None else _outcome(value)
 
@@ -169,12 +165,7 @@ class FunctionLauncher:
             return read(await (function(run) if takes_run else function()))
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return _failed(run, name, error)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # a caller that cancels this does not read the result
             return _failed(run, name, error)
 
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
@@ -216,7 +207,7 @@ def _outcome(value: object) -> Outcome:
 def _repr(value: object) -> str:
     try:
         return repr(value)
-    except Exception as error:
+    except BaseException as error:
         return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"
 
 
@@ -233,7 +224,7 @@ def error_text(error: BaseException) -> str:
     """
     try:
         text = str(error)
-    except Exception:
+    except BaseException:
         text = ""
     return truncate(f"{type(error).__name__}: {text}" if text else type(error).__name__)
 

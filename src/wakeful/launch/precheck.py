@@ -14,7 +14,6 @@ precheck.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from wakeful.document.guards import DEFAULT_PRECHECK_MS
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.launch.port import Launch, Launcher, truncate
+from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.outcome import Failed, Outcome, Skipped
 from wakeful.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, merged_context, read_answer
 
@@ -150,11 +150,8 @@ async def _ask(run: Launch, checker: object, precheck: Mapping[str, Json]) -> Pr
         return Failed(f"no launcher for '{precheck.get('kind')}' in this process", counted=False)
     timeout_ms = timeout_of(precheck)
     try:
-        async with asyncio.timeout(timeout_ms / 1000) as limit:
-            return await checker.precheck(run, precheck)
-    except TimeoutError:
-        if not limit.expired():
-            raise
+        return await isolate(checker.precheck(run, precheck), timeout_ms / 1000)
+    except NoAnswer:
         return Failed(f"no answer within {timeout_ms / 1000:g} s")
 
 

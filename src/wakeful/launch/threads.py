@@ -7,6 +7,7 @@ its caller can be cancelled: the slot is free at once, and the daemon thread is 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ from threading import Thread
 from typing import Final, NamedTuple
 
 from wakeful.errors import ResourceExhausted
+from wakeful.launch.user_code import exit_if_forked
 
 #: The most busy abandoned threads per slot; beyond it no call is accepted.
 _ABANDONED_PER_SLOT: Final = 4
@@ -72,6 +74,7 @@ class Threads:
 
     def _work(self, call: _Call | None, loop: asyncio.AbstractEventLoop) -> None:
         """Run one call after another in a thread, until the pool is closed."""
+        pid = os.getpid()
         while call is not None:
             value: object = None
             error: BaseException | None = None
@@ -79,6 +82,7 @@ class Threads:
                 value = call.context.run(call.function)
             except BaseException as raised:
                 error = raised
+            exit_if_forked(pid)
             try:
                 loop.call_soon_threadsafe(self._ended, call, value, error)
             except RuntimeError:

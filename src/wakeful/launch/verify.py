@@ -10,7 +10,6 @@ is checked before its outcome is written, because the directives of its handler 
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -21,6 +20,7 @@ from wakeful.job import Json, Work
 from wakeful.json_value import compact
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.verification import MAX_TRIES, Verdict, judge_success, outcome_of
 
@@ -67,11 +67,8 @@ async def verify_run(
         return Failed(f"no launcher for '{verify.get('kind')}' in this process")
     limit_ms = timeout_ms(verify)
     try:
-        async with asyncio.timeout(limit_ms / 1000) as limit:
-            result = await launcher.verify(run, verify)
-    except TimeoutError:
-        if not limit.expired():
-            raise
+        result = await isolate(launcher.verify(run, verify), limit_ms / 1000)
+    except NoAnswer:
         return Failed(f"no answer within {limit_ms / 1000:g} s")
     if isinstance(result, Failed):
         return result._replace(error=truncate(result.error))

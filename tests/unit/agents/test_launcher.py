@@ -538,15 +538,6 @@ async def test_a_class_that_cannot_be_instantiated_is_a_failed_attempt(agents: F
     assert await agents.launcher(Broken).start(launch()) == Failed("OSError: no network")
 
 
-async def test_a_handler_whose_own_task_was_cancelled_has_failed(agents: Fixture):
-    async def body(signal: Signal, ctx: Context) -> None:
-        task = asyncio.get_running_loop().create_task(asyncio.sleep(100))
-        task.cancel()
-        await task
-
-    assert "CancelledError" in failed(await agents.handle(body)).error
-
-
 # --- versions ----------------------------------------------------------------------------------------
 
 

@@ -256,15 +256,6 @@ async def test_a_cancelled_attempt_is_cancelled_inside_the_function(launcher: Fu
     assert left.is_set()
 
 
-async def test_a_cancellation_of_something_that_it_waited_for_is_a_failure(launcher: FunctionLauncher):
-    async def function() -> None:
-        other = asyncio.ensure_future(asyncio.Event().wait())
-        asyncio.get_running_loop().call_soon(other.cancel)
-        await other
-
-    assert await start(launcher, function) == Failed("CancelledError")
-
-
 # --- threads ----------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.broker import Report, ReportResult, read_report
-from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.function import FunctionLauncher, error_text
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.queue.connection import NatsConnection, uncancelled
 from wakeful.launch.queue.message import (
@@ -28,6 +28,7 @@ from wakeful.launch.queue.message import (
 )
 from wakeful.launch.queue.streams import ACK_WAIT_S, TOO_LARGE, consumer_config, create_stream
 from wakeful.launch.queue.target import WORK_STREAM, WORK_SUBJECT, name_of
+from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 
@@ -240,12 +241,11 @@ class QueueWorker:
     async def _call(self, run: Launch) -> Outcome:
         limit_ms = run.timeout_ms or DEFAULT_TIMEOUT_MS
         try:
-            async with asyncio.timeout(limit_ms / 1000) as limit:
-                return await self._functions.start(run)
-        except TimeoutError:
-            if not limit.expired():
-                raise
+            return await isolate(self._functions.start(run), limit_ms / 1000)
+        except NoAnswer:
             return Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+        except Exception as error:  # it cancelled itself
+            return Failed(error_text(error))
 
     async def _beat(self, run: Launch, message: Msg) -> None:
         """Keep the message and the run, until a replica refuses the progress: raises _Refused."""
