@@ -229,11 +229,9 @@ class KubernetesExecutor:
                 if self._worker.stopping:  # its connections are closed
                     return
                 failures += 1
-                known = isinstance(error, WakefulError)
                 if failures == 1:
-                    why = error.message if known else f"{type(error).__name__}: {error}"
-                    log.warning("kubernetes.adoption_failed", error=why)
-                if known:
+                    log.warning("kubernetes.adoption_failed", error=str(error) or type(error).__name__)
+                if isinstance(error, WakefulError):
                     self._searched_unless(error)
                 await asyncio.sleep(self._backoff.delay(failures))
                 continue
