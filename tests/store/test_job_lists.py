@@ -162,6 +162,19 @@ async def test_pages_by_next_tick_meet_each_job_once(
     assert len({row.id for row in met}) == 30
 
 
+async def test_pages_by_next_tick_continue_after_a_job_that_was_deleted(store: Store) -> None:
+    await store.create_jobs([job(f"job-{n}", wake_ms=NOW + n // 10 * MINUTE) for n in range(30)])
+    met: list[JobRow] = []
+    after: tuple[int, str] | None = None
+    while page := await store.jobs(JobFilter("default", order="next", limit=7, after_tick=after)):
+        met += page
+        assert page[-1].wake_ms is not None
+        after = page[-1].wake_ms, page[-1].id
+        await store.delete_job(page[-1].id, NOW, "deleted")
+        assert len(met) <= 30, "a page repeats jobs"
+    assert len({row.id for row in met}) == len(met) == 30
+
+
 async def test_a_count_stops_at_its_bound(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}") for n in range(12)])
     assert await store.count_jobs(JobFilter("default"), 10) == 10

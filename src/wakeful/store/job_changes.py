@@ -107,6 +107,8 @@ def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:
         missed = missed_runs(old, now_ms, "edited" if new.enabled else "paused")
     except InvalidArgument:  # the old one cannot be read
         return JobChange(new, withdraw="edited", keeps=job.has_tick)
+    if old.enabled and new.disabled_reason == "max_runs":
+        return change._replace(runs=missed)
     if old.enabled and not new.enabled:
         return change._replace(withdraw=new.disabled_reason or "paused", runs=missed)
     if old.timing != new.timing:

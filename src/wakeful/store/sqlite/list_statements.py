@@ -46,7 +46,8 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
     found.add("j.next_at IS NOT NULL AND j.wake_at IS NOT NULL")
     if only.after_tick is not None:
         wake, job_id = only.after_tick
-        row = f"(SELECT p.rowid FROM jobs p WHERE p.id = {found.mark(job_id)})"
+        # If that job was deleted, the one that was created before it: rows and ids are in the same order.
+        row = f"(SELECT p.rowid FROM jobs p WHERE p.id <= {found.mark(job_id)} ORDER BY p.id DESC LIMIT 1)"
         found.add(f"(j.wake_at, j.rowid) > ({found.mark(wake)}, coalesce({row}, 0))")
     return _jobs(_index(only) if few else "jobs_wake", found, "j.wake_at, j.rowid", only.limit)
 
