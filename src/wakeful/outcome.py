@@ -6,6 +6,7 @@ changes of its job. What follows from it for other rows is in `wakeful.consequen
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.conversations import HistoryAppend
@@ -13,6 +14,7 @@ from wakeful.instances import DIRECTIVE_REFUSED, Handled
 from wakeful.job import NO_WORK, Work
 from wakeful.policy import Backoff, Policy
 from wakeful.prechecks import ONCE, Checked
+from wakeful.stored_text import cleaned, cleaned_json
 
 #: The backoff after a failure that does not count. Such a run is retried without limit, so its delay does
 #: not depend on the job's policy and grows with the attempt number.
@@ -250,6 +252,31 @@ def conclude(
         failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
         evidence=outcome.evidence,
     )  # fmt: skip
+
+
+def storable(finished: Sequence[Finished]) -> Sequence[Finished]:
+    """Return these outcomes with text that can be stored, shown and sent, whatever its source was.
+
+    Characters that cannot be stored are replaced. Usage and evidence that are not JSON are left out.
+
+    >>> outcome = Finished("r1", None, 1, "succeeded", 0, 0, output="a\\x00", usage="{")
+    >>> [(each.output, each.usage) for each in storable([outcome])]
+    [('a�', None)]
+    """
+    return [
+        _storable(each) if each.output or each.error or each.usage or each.evidence else each
+        for each in finished
+    ]
+
+
+def _storable(outcome: Finished) -> Finished:
+    output, error, usage = outcome.output, outcome.error, outcome.usage
+    return outcome._replace(
+        output=output and cleaned(output),
+        error=error and cleaned(error),
+        usage=None if usage is None else cleaned_json(usage),
+        evidence=outcome.evidence and (cleaned_json(outcome.evidence) or ""),
+    )
 
 
 def take_over(

@@ -208,7 +208,7 @@ def pretty(value: object) -> str:
     if isinstance(value, str):
         try:
             return json.dumps(json.loads(value), indent=2, ensure_ascii=False)
-        except ValueError:
+        except (ValueError, RecursionError):
             return value
     return json.dumps(value, indent=2, ensure_ascii=False)
 

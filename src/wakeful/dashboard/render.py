@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from wakeful.dashboard import charts, formats, icons
 from wakeful.dashboard.assets import asset_url
 from wakeful.package_version import package_version
+from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
     from wakeful.dashboard.context import Page
@@ -63,15 +64,15 @@ def render_page(page: Page | None, template: str, values: Mapping[str, Any], sta
     given = {"page": page, **values}
     regions = page.regions if page is not None else ()
     if not regions:
-        return HTMLResponse(found.render(given), status, HEADERS)
+        return HTMLResponse(cleaned(found.render(given)), status, HEADERS)
     if not all(f"region_{name}" in found.blocks for name in regions):
         return Response("no such region", 404, HEADERS, media_type="text/plain")
     context = found.new_context(given)
     if len(regions) == 1:
-        return HTMLResponse(_block(found, context, regions[0]), status, HEADERS)
+        return HTMLResponse(cleaned(_block(found, context, regions[0])), status, HEADERS)
     part = Markup('<template id="region-{}">{}</template>')
     parts = [part.format(name, Markup(_block(found, context, name))) for name in regions]
-    return HTMLResponse(Markup("").join(parts), status, HEADERS)
+    return HTMLResponse(cleaned(Markup("").join(parts)), status, HEADERS)
 
 
 def with_code(text: str) -> Markup:

@@ -16,6 +16,7 @@ An `at` schedule makes `deleteAfterRun` true unless the document sets it.
 from wakeful.document.definition import patch_definition, read_definition, write_definition
 from wakeful.document.reading import Defaults
 from wakeful.document.text import (
+    json_from_text,
     payload_from_text,
     payload_to_text,
     policy_from_text,
@@ -28,6 +29,7 @@ from wakeful.document.text import (
 
 __all__ = [
     "Defaults",
+    "json_from_text",
     "patch_definition",
     "payload_from_text",
     "payload_to_text",

@@ -20,11 +20,14 @@ from wakeful.document.values import compact, shown
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Timing, Work
 from wakeful.policy import Policy
+from wakeful.stored_text import cleaned, read_cleaned_json
 
 T = TypeVar("T")
 
 #: The size of a text and its parsed object together, relative to the text: an upper bound.
 _PARSED: Final = 8
+#: How much is shown of text that cannot be read.
+_SHOWN: Final = 200
 
 
 @bounded_cache(2 * MB, lambda text, timing: _PARSED * text_size(text))
@@ -94,6 +97,20 @@ def payload_to_text(payload: Json) -> str | None:
 def payload_from_text(text: str | None) -> Json:
     """Return the payload that `payload_to_text` wrote."""
     return None if text is None else _json(text, "payload")
+
+
+def json_from_text(text: str | None) -> Json:
+    """Return JSON of a run as it is shown. What cannot be read does not hide the rest of the run.
+
+    >>> json_from_text('{"tokens":3}'), json_from_text('{"tokens":')
+    ({'tokens': 3}, {'unreadable': '{"tokens":'})
+    """
+    if text is None:
+        return None
+    try:
+        return cast(Json, read_cleaned_json(text))
+    except ValueError:
+        return {"unreadable": cleaned(text[:_SHOWN])}
 
 
 def _written(part: Timing | Policy | Work, table: Sequence[Field]) -> str:

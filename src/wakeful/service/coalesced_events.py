@@ -38,6 +38,7 @@ from wakeful.service.serializers import JsonObject
 from wakeful.store.changelog import ChangeRow
 from wakeful.store.live import LiveFigures
 from wakeful.store.port import Store
+from wakeful.stored_text import cleaned
 
 #: The intervals in ms. Another one is rounded up, so that few channels serve many clients.
 INTERVALS_MS: Final = (250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
@@ -386,4 +387,4 @@ class CoalescedEvents:
 
 
 def _encoded(seq: int, name: str, data: JsonObject) -> bytes:
-    return f"id: {seq}\nevent: {name}\ndata: {compact(data)}\n\n".encode()
+    return f"id: {seq}\nevent: {name}\ndata: {cleaned(compact(data))}\n\n".encode()

@@ -8,7 +8,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 from wakeful.bounded_cache import MB, bounded_cache
-from wakeful.document import payload_from_text, write_definition
+from wakeful.document import json_from_text, payload_from_text, write_definition
 from wakeful.document.evolution import OFF
 from wakeful.incident_rules import Incident
 from wakeful.job import Definition, JobRecord, Json
@@ -269,20 +269,20 @@ def serialize_run(
         "finishedAt": instant(run.finished_ms),
         "idempotencyKey": run.idempotency_key,
         "replayOf": run.replay_of,
-        "payload": payload_from_text(run.payload),
+        "payload": json_from_text(run.payload),
         "session": run.session,
         "depth": run.depth,
-        "context": payload_from_text(run.context),
+        "context": json_from_text(run.context),
         "instance": run.instance,
         "signal": run.signal,
-        "emitted": payload_from_text(run.emitted),
+        "emitted": json_from_text(run.emitted),
         "requires": run.requires or None,
         "requiresVersion": run.requires_version,
         "responseCode": run.response_code,
         "output": run.output,
         "error": run.error,
-        "usage": payload_from_text(run.usage),
-        "evidence": payload_from_text(run.evidence),
+        "usage": json_from_text(run.usage),
+        "evidence": json_from_text(run.evidence),
         "dead": run.dead,
         "delivery": run.delivery,
         "deliveryError": run.delivery_error,

@@ -17,6 +17,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
 from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
+from wakeful.stored_text import cleaned
 
 #: Seconds without an event after which a comment keeps the connection alive.
 HEARTBEAT_S: Final = 15.0
@@ -149,4 +150,5 @@ async def _stream_summaries(
 
 
 def _frame(event: Event) -> bytes:
-    return f"id: {event.seq}\nevent: {event.type}\ndata: {compact(serialize_event(event))}\n\n".encode()
+    data = cleaned(compact(serialize_event(event)))
+    return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from wakeful.api.http.problems import PROBLEM_JSON
 from wakeful.document.values import compact
 from wakeful.job import Json
+from wakeful.stored_text import cleaned
 
 _REASONS: Final[dict[int, str]] = {
     400: "The request cannot be read: a parameter, a header or the JSON of the body is malformed.",
@@ -43,7 +44,7 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def __init__(self, content: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(compact(content).encode(), status, headers)
+        super().__init__(cleaned(compact(content)).encode(), status, headers)
 
 
 def no_content() -> Response:

@@ -25,6 +25,7 @@ from wakeful.service.auth.connection_limits import ConnectionSlot, TooManyConnec
 from wakeful.service.event_stream import Subscription
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
+from wakeful.stored_text import cleaned
 
 #: Seconds in which a client must authenticate.
 AUTH_TIMEOUT_S: Final = 5.0
@@ -290,7 +291,7 @@ class Connection:
         """Send a message; raise Closed if the client does not read it in time."""
         try:
             async with self._sending, asyncio.timeout(SEND_TIMEOUT_S):
-                await self._socket.send_text(text)
+                await self._socket.send_text(cleaned(text))
         except TimeoutError:
             if not self._slow:
                 self._slow = True

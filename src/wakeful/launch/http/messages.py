@@ -110,4 +110,4 @@ class Response:
 
 
 def _text(value: bytes) -> str:
-    return value.strip(b" \t").decode("utf-8", "surrogateescape")
+    return value.strip(b" \t").decode("utf-8", "replace")

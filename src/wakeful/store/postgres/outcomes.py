@@ -23,7 +23,7 @@ from wakeful.consequences import (
     needs,
     resets_failures,
 )
-from wakeful.outcome import Finished
+from wakeful.outcome import Finished, storable
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.deliveries import add_deliveries, add_emitted
@@ -33,7 +33,6 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.sql import history, incidents, prechecks, verifications
-from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -69,7 +68,7 @@ async def finish(
     """
     if not finished:
         return set()
-    finished = first_of_each_run(finished)
+    finished = first_of_each_run(storable(finished))
     mailboxes: Opened | None = None
     entries = [entry for each in finished for entry in each.history]
     # Sessions are locked first, as by a message that stops a turn.
@@ -138,11 +137,8 @@ async def _write(db: Db, worker: str | None, finished: Sequence[Finished], need:
 
 
 def _stored(outcome: Finished) -> tuple[object, ...]:
-    """Return the columns to write, with texts that PostgreSQL can store (no NUL, no lone surrogates)."""
-    stored = (*outcome[:_STORED], outcome.failed_attempts, outcome.response_code)
-    if outcome.output is None and outcome.error is None:
-        return stored
-    return tuple([cleaned(each) if isinstance(each, str) else each for each in stored])
+    """Return the columns to write."""
+    return (*outcome[:_STORED], outcome.failed_attempts, outcome.response_code)
 
 
 def _jobs_of(finished: Sequence[Finished]) -> str:

@@ -54,6 +54,7 @@ from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.sql.web_session_store import SqlWebSessions
 from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, RecentRun, WorkspaceStats
+from wakeful.stored_text import cleaned
 from wakeful.usage import Spent
 
 D = TypeVar("D")
@@ -322,8 +323,12 @@ class SqlStore(
     async def finish_deliveries(
         self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
     ) -> set[str]:
+        # The error may quote a channel.
+        storable = [
+            each if each.error is None else each._replace(error=cleaned(each.error)) for each in results
+        ]
         return await self._driver.write(
-            self._operations.deliveries.finish_deliveries, now_ms, worker, results
+            self._operations.deliveries.finish_deliveries, now_ms, worker, storable
         )
 
     async def next_delivery_ms(self) -> int | None:

@@ -24,7 +24,7 @@ from wakeful.consequences import (
     resets_failures,
 )
 from wakeful.directive_checks import refuse
-from wakeful.outcome import Finished
+from wakeful.outcome import Finished, storable
 from wakeful.store.sql import history, incidents, prechecks, verifications
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
@@ -35,7 +35,6 @@ from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
 from wakeful.store.sqlite.usage import add_usage, owners_of
-from wakeful.stored_text import cleaned
 
 
 async def finish(
@@ -52,6 +51,7 @@ async def finish(
 
     The next runs of their instances are exposed. With `idle`, their instances are added to it instead.
     """
+    finished = storable(finished)
     directives = await read_facts(db, now_ms, finished)
     checked = finished if directives is None else refuse(finished, directives.facts)
     if _write(db, worker, checked) < len(checked):
@@ -72,7 +72,7 @@ async def settle(
     idle: set[str] | None = None,
 ) -> set[str]:
     """As `finish`, but look first: for a transaction that has written something else already."""
-    held: Sequence[Finished] = _held(db, worker, first_of_each_run(finished))
+    held: Sequence[Finished] = _held(db, worker, first_of_each_run(storable(finished)))
     directives = await read_facts(db, now_ms, held)
     if directives is not None:
         held = refuse(held, directives.facts)
@@ -94,8 +94,6 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
     for outcome in finished:
         run_id, _, attempt, state, started, ended, due, output, error, reason, usage, *_ = outcome
         code = outcome.response_code
-        output = None if output is None else cleaned(output)
-        error = None if error is None else cleaned(error)
         if state == "succeeded" and error is None and reason is None and usage is None:
             if code is not None:
                 with_response.append((run_id, attempt, started, ended, output, code))
@@ -219,9 +217,9 @@ async def _apply(
                 worker,
                 each.started_ms,
                 each.finished_ms,
-                None if each.error is None else cleaned(each.error),
+                each.error,
                 each.response_code,
-                None if each.output is None else cleaned(each.output),
+                each.output,
             )
             for each in effects.attempts
         ]
