@@ -215,6 +215,57 @@ async def test_a_broker_that_has_lost_its_messages_is_used_again(queue_app: NewQ
         await _check(world, 1)
 
 
+@on_one_store
+async def test_each_run_is_executed_once_while_nats_and_the_workers_are_restarted(
+    queue_app: NewQueueApp, broker: NatsServer
+):
+    """Runs start all the time, with one attempt each. Workers finish what they have before they stop."""
+    executed: Counter[str] = Counter()
+    functions = FunctionLauncher()
+
+    async def work(run: Launch) -> str:
+        executed[run.id] += 1
+        await asyncio.sleep(0.05)
+        return "done"
+
+    functions.register("work", work)
+    app = queue_app()
+    workers: list[tuple[QueueWorker, asyncio.Task[None]]] = []
+
+    def start_worker() -> None:
+        connection = NatsConnection(NatsOptions((broker.url,)), "worker")
+        worker = QueueWorker(connection, functions, WorkerOptions(ack_wait_s=20, grace_s=60))
+        workers.append((worker, asyncio.create_task(worker.run())))
+
+    async with app:
+        await app.jobs.create("work", schedule=SELDOM, target=Queue(), overlap_policy="allow", max_attempts=1)
+        runs: list[str] = []
+
+        async def start_runs(count: int) -> None:
+            for _ in range(count):
+                runs.append((await app.jobs.run("work")).id)
+                await asyncio.sleep(0.01)
+
+        start_worker()
+        start_worker()
+        for _ in range(cases(2, 10)):
+            load = asyncio.create_task(start_runs(25))
+            await broker.kill()
+            await asyncio.sleep(0.3)
+            await broker.start()
+            worker, task = workers.pop(0)
+            worker.stop()
+            start_worker()
+            await task
+            await load
+        ended = [await over(app, run_id) for run_id in runs]
+        for worker, task in workers:
+            worker.stop()
+            await task
+    assert Counter(run.state for run in ended) == {"succeeded": len(runs)}
+    assert executed == Counter(runs)
+
+
 HOSTILE = [
     Failed("no", reason="Not a word!"),
     Failed("no", retry_after_ms=-1),
