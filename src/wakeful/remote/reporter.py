@@ -18,6 +18,8 @@ from wakeful.remote.backoff import Backoff
 from wakeful.remote.results import batches, unreportable
 
 Report = dict[str, Json]
+#: A run and its attempt: a report of one attempt never replaces or removes that of another.
+Key = tuple[str, int]
 
 log = get_logger("wakeful.remote")
 
@@ -40,8 +42,8 @@ class Reporter:
         self._backoff = backoff
         self._on_request = on_request
         self._on_done = on_done
-        self._reports: dict[str, Report] = {}
-        self._in_flight: set[str] = set()
+        self._reports: dict[Key, Report] = {}
+        self._in_flight: set[Key] = set()
         self._submitted = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -51,22 +53,24 @@ class Reporter:
 
     def submit(self, report: Report) -> None:
         """Send a report as soon as possible."""
-        self._reports[str(report["id"])] = report
+        self._reports[_key(report)] = report
         self._empty.clear()
         self._submitted.set()
 
-    def drop(self, run_id: str) -> None:
-        """Forget the report of a run that is lost, unless it is being sent."""
-        if run_id not in self._in_flight:
-            self._forget(run_id)
+    def drop(self, run_id: str, attempt: int) -> None:
+        """Forget the report of an attempt that is lost, unless it is being sent."""
+        if (run_id, attempt) not in self._in_flight:
+            self._forget((run_id, attempt))
 
     async def flush(self) -> None:
         """Wait until all reports are sent."""
         await self._empty.wait()
 
     async def run(self) -> None:
-        """Send reports until cancelled."""
+        """Send reports until cancelled. After an error it may be called again."""
         failures = 0
+        if self._reports:
+            self._submitted.set()
         while True:
             await self._submitted.wait()
             self._submitted.clear()
@@ -74,14 +78,14 @@ class Reporter:
                 while not await self._send(batch):
                     failures += 1
                     await asyncio.sleep(self._backoff.delay(failures))
-                    batch = [report for report in batch if str(report["id"]) in self._reports]
+                    batch = [report for report in batch if _key(report) in self._reports]
                     if not batch:
                         break
                 failures = 0
 
     async def _send(self, batch: Sequence[Report]) -> bool:
         """Send reports together. False: the server did not answer."""
-        self._in_flight = {str(report["id"]) for report in batch}
+        self._in_flight = {_key(report) for report in batch}
         try:
             results = await self._runs.complete_many(batch)
         except InvalidArgument as error:
@@ -109,25 +113,27 @@ class Reporter:
                 self._submitted.set()  # it is still among the reports
 
     def _settle(self, report: Report, result: ReportShape) -> None:
-        run_id = str(report["id"])
-        if result["code"] is None:
-            self._forget(run_id)
+        run_id, attempt = _key(report)
+        code = result.get("code")
+        if code is None:
+            self._forget((run_id, attempt))
             return
-        log.warning(
-            "remote.report_refused", run_id=run_id, attempt=report["attempt"], code=result["code"],
-            error=result["message"],
-        )  # fmt: skip
-        if result["code"] == InvalidArgument.code and not _is_refusal(report):
-            self.submit(unreportable(report, result["message"] or ""))
+        message = result.get("message")
+        log.warning("remote.report_refused", run_id=run_id, attempt=attempt, code=code, error=message)
+        if code == InvalidArgument.code and not _is_refusal(report):
+            self.submit(unreportable(report, message or ""))
         else:
-            self._forget(run_id)
+            self._forget((run_id, attempt))
 
-    def _forget(self, run_id: str) -> None:
-        report = self._reports.pop(run_id, None)
-        if report is not None:
-            self._on_done(run_id, int(str(report["attempt"])))
+    def _forget(self, key: Key) -> None:
+        if self._reports.pop(key, None) is not None:
+            self._on_done(*key)
         if not self._reports:
             self._empty.set()
+
+
+def _key(report: Report) -> Key:
+    return str(report["id"]), int(str(report["attempt"]))
 
 
 def _is_refusal(report: Report) -> bool:

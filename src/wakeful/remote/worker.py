@@ -4,6 +4,7 @@
 - **Leases**: one heartbeat for all runs. A run that is no longer this worker's is cancelled.
 - **Outages**: handlers go on. Heartbeats and reports are repeated until the server answers; it decides by
   its fence (run and attempt) which of them still count.
+- **Lost responses**: what a claim without a readable response may have given is returned to the server.
 - **Stopping**: no more claims; handlers may finish; their outcomes are reported.
 """
 
@@ -11,25 +12,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
 
 from wakeful.client.rest.client import RestClient
-from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated, WakefulError
+from wakeful.client.types import RunShape
+from wakeful.errors import (
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    WakefulError,
+)
 from wakeful.json_value import Json
-from wakeful.launch.function import Function
+from wakeful.launch.function import Function, error_text
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.from_json import run_from_json
 from wakeful.remote.backoff import Backoff
 from wakeful.remote.handlers import Handlers
 from wakeful.remote.reporter import Reporter
-from wakeful.remote.results import Result, report_of
+from wakeful.remote.results import Result, report_of, unreportable
 
 F = TypeVar("F", bound=Function)
 T = TypeVar("T")
@@ -47,8 +58,9 @@ log = get_logger("wakeful.remote")
 class WorkerConfig:
     """The timing of a worker. The defaults suit the lease of 30 seconds."""
 
-    #: how long the server may wait for a run before it answers a claim
-    wait_ms: int = 20_000
+    #: how long the server may wait for a run before it answers a claim. With `timeout_s` less than a lease,
+    #: so that what a claim without a response may have given is returned in time
+    wait_ms: int = 15_000
     #: seconds between two heartbeats
     heartbeat_s: float = 10.0
     #: seconds until a request fails, without the wait of a claim
@@ -104,6 +116,8 @@ class Worker:
         self._held: dict[str, int] = {}
         self._lost: set[str] = set()
         self._adopted: list[Run] = []
+        #: the claims whose responses were lost: the server may hold runs for them
+        self._unanswered: list[str] = []
         self._before_claim: Callable[[], Coroutine[object, object, None]] | None = None
         self._slot_freed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -184,8 +198,8 @@ class Worker:
         config = self.config
         self._reporter = Reporter(self._rest.runs, config.backoff, self._note_request, self._release)
         background = [
-            asyncio.create_task(self._reporter.run(), name="wakeful-remote-reports"),
-            asyncio.create_task(self._heartbeats(), name="wakeful-remote-heartbeats"),
+            asyncio.create_task(self._keep(self._reporter.run), name="wakeful-remote-reports"),
+            asyncio.create_task(self._keep(self._heartbeats), name="wakeful-remote-heartbeats"),
         ]
         with _on_signals(self.stop) if signals else contextlib.nullcontext():
             try:
@@ -208,6 +222,15 @@ class Worker:
                 await self._rest.close()
                 log.info("remote.stopped", worker=self.name, unreported=len(self._reporter))
 
+    async def _keep(self, doing: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Do something until cancelled. An unexpected error is logged, and it begins again."""
+        for failures in itertools.count(1):
+            try:
+                await doing()
+            except Exception:
+                log.exception("remote.error", worker=self.name)
+            await asyncio.sleep(self.config.backoff.delay(failures))
+
     # --- claims -----------------------------------------------------------------------------------
 
     async def _claims(self) -> None:
@@ -225,8 +248,11 @@ class Worker:
                 continue
             try:
                 claimed = await self._unless_stopping(self._claim(min(free, _MAX_CLAIM)))
-            except WakefulError as error:
+            except Exception as error:
                 failures += 1
+                if not isinstance(error, WakefulError):
+                    log.exception("remote.error", worker=self.name)
+                    error = Unavailable(f"the claim failed: {type(error).__name__}: {error}")
                 self._note_request(error)
                 if _is_final(error, accepted):
                     raise
@@ -235,17 +261,61 @@ class Worker:
             if claimed is not None:
                 failures, accepted = 0, True
                 self._note_request(None)
+                self._unanswered.clear()
                 for run in claimed:
-                    self._begin(run)
+                    self._receive(run)
 
-    async def _claim(self, limit: int) -> list[Run]:
+    async def _claim(self, limit: int) -> list[RunShape]:
+        """Return what was claimed. It is among the unanswered ones until its response is processed."""
+        await self._return_unanswered()
+        claim_id = uuid.uuid4().hex
         request: dict[str, Json] = {
             "worker": self.name, "agents": [*self._agents], "lanes": [*self._lanes], "limit": limit,
+            "claimId": claim_id,
         }  # fmt: skip
         # The first claim does not wait, so that it is soon known whether the server is reachable.
         wait_ms = self.config.wait_ms if self._reachable else 0
-        claimed = await self._rest.runs.claim(request, wait_ms=wait_ms)
-        return [run_from_json(run) for run in claimed]
+        self._unanswered.append(claim_id)
+        return await self._rest.runs.claim(request, wait_ms=wait_ms)
+
+    async def _return_unanswered(self) -> None:
+        """Return the runs of claims whose responses were lost, so that others can execute them."""
+        for claim_id in [*self._unanswered]:
+            try:
+                await self._rest.runs.release(self.name, claim_id=claim_id)
+            except Unavailable:
+                raise
+            except WakefulError as error:  # an older server, or a key that was revoked: their leases end
+                log.warning("remote.not_returned", worker=self.name, error=error.message)
+            self._unanswered.remove(claim_id)
+
+    async def _return_at_end(self) -> None:
+        """Return them before the worker ends, if the server can be reached soon."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.timeout_s):
+                for failures in itertools.count(1):
+                    try:
+                        return await self._return_unanswered()
+                    except Exception as error:
+                        if not isinstance(error, Unavailable):
+                            log.exception("remote.error", worker=self.name)
+                        await asyncio.sleep(self.config.backoff.delay(failures))
+        log.warning("remote.not_returned", worker=self.name, error="the server did not respond in time")
+
+    def _receive(self, claimed: RunShape) -> None:
+        """Begin a claimed run. One that this version cannot read fails."""
+        assert self._reporter is not None
+        try:
+            run = run_from_json(claimed)
+        except WakefulError as error:
+            given: Mapping[str, object] = {**claimed}
+            run_id, attempt = given.get("id"), given.get("attempt")
+            log.error("remote.unreadable", run_id=run_id, attempt=attempt, error=error.message)
+            if isinstance(run_id, str) and isinstance(attempt, int):  # else its lease ends
+                self._held[run_id] = attempt
+                self._reporter.submit(unreportable({"id": run_id, "attempt": attempt}, error.message))
+        else:
+            self._begin(run)
 
     def _free_slots(self) -> int:
         assert self._reporter is not None
@@ -278,7 +348,7 @@ class Worker:
         if self.is_lost(run):
             self._release(run.id, run.attempt)
         else:
-            self._reporter.submit(report_of(run.id, run.attempt, result))
+            self._reporter.submit(_report(run, result))
 
     def _release(self, run_id: str, attempt: int) -> None:
         """Forget an attempt that is reported or lost. A later one may be held already."""
@@ -290,28 +360,35 @@ class Worker:
     # --- leases -----------------------------------------------------------------------------------
 
     async def _heartbeats(self) -> None:
+        failures = 0
         while True:
-            await asyncio.sleep(self.config.heartbeat_s)
-            await self.heartbeat()
+            # After a failure soon again: a lease has room for few of them.
+            wait_s = self.config.backoff.delay(failures) if failures else self.config.heartbeat_s
+            await asyncio.sleep(min(wait_s, self.config.heartbeat_s))
+            failures = 0 if await self.heartbeat() else failures + 1
 
-    async def heartbeat(self) -> None:
-        """Renew the leases of all runs, and cancel the handlers of those that are lost."""
+    async def heartbeat(self) -> bool:
+        """Renew the leases of all runs, and cancel the handlers of those that are lost.
+
+        Returns False if the server did not answer.
+        """
         held = iter([*self._held.items()])
         while part := [*islice(held, _MAX_HEARTBEATS)]:
             try:
                 beat = await self._rest.runs.heartbeat_many(part)
             except WakefulError as error:  # the next one may succeed; the server decides what is lost
                 self._note_request(error)
-                return
+                return False
             self._note_request(None)
             attempts = dict(part)
             for run_id in beat["lost"]:
-                if self._held.get(run_id) == attempts[run_id]:
+                if run_id in attempts and self._held.get(run_id) == attempts[run_id]:
                     self._lose(run_id)
+        return True
 
     def _lose(self, run_id: str) -> None:
         assert self._reporter is not None
-        self._reporter.drop(run_id)
+        self._reporter.drop(run_id, self._held[run_id])
         task = self._tasks.get(run_id)
         if task is not None:
             log.warning("remote.lost", run_id=run_id, attempt=self._held[run_id], worker=self.name)
@@ -324,6 +401,7 @@ class Worker:
         assert self._reporter is not None
         config = self.config
         log.info("remote.draining", worker=self.name, running=len(self._tasks))
+        returning = asyncio.create_task(self._return_at_end())
         if self._tasks and not config.leave_running:
             finished = asyncio.create_task(_all_done([*self._tasks.values()]))
             hurry = asyncio.create_task(self._wait_for_hurry())
@@ -338,6 +416,7 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(config.report_s):
                 await self._reporter.flush()
+        await returning
 
     async def _wait_for_hurry(self) -> None:
         await self._hurry.wait()
@@ -363,6 +442,17 @@ class Worker:
         elif error is not None and self._reachable:
             log.warning("remote.unreachable", worker=self.name, error=error.message)
         self._reachable = error is None
+
+
+def _report(run: Run, result: Result) -> dict[str, Json]:
+    """Return the report of a result, or of a failure if the result cannot be encoded."""
+    try:
+        return report_of(run.id, run.attempt, result)
+    except Exception as error:  # the values are those of the handler: even `repr` may raise
+        log.warning("remote.unencodable", run_id=run.id, attempt=run.attempt, exc_info=error)
+        return unreportable(
+            {"id": run.id, "attempt": run.attempt}, f"it cannot be encoded: {error_text(error)}"
+        )
 
 
 async def _all_done(tasks: Sequence[asyncio.Task[None]]) -> None:
