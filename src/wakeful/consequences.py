@@ -47,6 +47,8 @@ class Candidate(NamedTuple):
     after: str = ""
     #: how deep the run is
     after_depth: int = 0
+    #: how many follow-up runs in a row led to the run
+    after_chain_length: int = 0
 
 
 class Needs(NamedTuple):
@@ -296,12 +298,17 @@ def _followers(outcomes: Sequence[Finished], facts: Facts) -> list[Follower]:
         run = outcomes[position[job.run_id]]
         if run.state in ("succeeded", "failed") and job.on in (run.state, "finished"):
             upstream = Upstream(job.after, run.run_id, run.state, run.output, run.error)
-            follower = Follower(*job[:7], run.finished_ms, upstream=upstream, after_depth=job.after_depth)
-            found.append(follower)
+            found.append(
+                Follower(
+                    *job[:7], run.finished_ms, "chain", upstream, job.after_depth, job.after_chain_length
+                )
+            )
     heartbeats: dict[str, Follower] = {}
     for job in sorted(facts.heartbeats, key=lambda job: position[job.run_id]):
         run = outcomes[position[job.run_id]]
         if run.wake_heartbeat and not job.waiting:
-            beat = Follower(*job[:7], run.finished_ms, "heartbeat", after_depth=job.after_depth)
+            beat = Follower(
+                *job[:7], run.finished_ms, "heartbeat", None, job.after_depth, job.after_chain_length
+            )
             heartbeats.setdefault(job.job_id, beat)
     return [*found, *heartbeats.values()]

@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import DstGap, DstOverlap
-from wakeful.errors import InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.field_spec import FieldSpec
 from wakeful.json_value import Json as Json
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -41,9 +41,15 @@ BROKER_KINDS: Final = ("queue", "celery")
 HEARTBEAT_JOB: Final = "heartbeat"
 #: The disabled reason of a job whose agent is not active.
 AGENT_INACTIVE: Final = "agent_inactive"
+#: The longest chain of jobs (`after`), and of follow-up runs that one run causes.
+MAX_CHAIN: Final = 100
 #: The characters of a name, as a regular expression.
 SLUG: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _SLUG: Final = re.compile(SLUG)
+
+
+class StaleJob(FailedPrecondition):
+    """A job is not at the version that a request expects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,3 +455,32 @@ def check_slug(text: str, what: str = "name") -> str:
             f"at most {MAX_NAME} in all, such as 'daily-report'"
         )
     return text
+
+
+def check_version(name: str, version: int, expected: int | None) -> None:
+    """Raise StaleJob if a job is not at the version that a request expects."""
+    if expected is not None and version != expected:
+        raise StaleJob(f"job '{name}' has changed: it is at version {version}, not {expected}; read it again")
+
+
+def check_chain(name: str, after: Mapping[str, str | None]) -> None:
+    """Raise InvalidArgument if a job comes after itself, or at the end of too long a chain.
+
+    `after` has each existing job of the chain with the job that it comes after.
+
+    >>> check_chain("third", {"third": "second", "second": "first"})
+    >>> check_chain("first", {"first": "second", "second": "first"})
+    Traceback (most recent call last):
+    ...
+    wakeful.errors.InvalidArgument: after: 'first', which comes after 'second', which comes after 'first': ...
+    """
+    path = [name]
+    while (before := after.get(path[-1])) is not None:
+        if before in path:
+            chain = ", which comes after ".join(f"'{each}'" for each in [*path, before])
+            raise InvalidArgument(
+                f"after: {chain}: the chain would never end; let one of them have a schedule instead"
+            )
+        path.append(before)
+        if len(path) > MAX_CHAIN:
+            raise InvalidArgument(f"after: '{name}' ends a chain of more than {MAX_CHAIN} jobs; shorten it")

@@ -77,6 +77,8 @@ class RunDetails(NamedTuple):
     depth: int = 0
     #: compact JSON of what is added to the payload
     context: str | None = None
+    #: how many follow-up runs in a row, each caused by the end of the one before, led to this run
+    chain_length: int = 0
 
 
 class NewRun(NamedTuple):
@@ -168,6 +170,8 @@ class Follower(NamedTuple):
     upstream: Upstream | None = None
     #: the depth of that run: this one is at least as deep
     after_depth: int = 0
+    #: how many follow-up runs in a row led to that run
+    after_chain_length: int = 0
 
 
 def tick_key(job_id: str, scheduled_ms: int) -> str:

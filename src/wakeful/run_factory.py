@@ -11,7 +11,7 @@ from wakeful.document import policy_from_text, work_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
-from wakeful.job import HEARTBEAT_JOB, WAKE_JOB, Work
+from wakeful.job import HEARTBEAT_JOB, MAX_CHAIN, WAKE_JOB, Work
 from wakeful.json_value import Json, compact
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -159,14 +159,13 @@ def manual_run(
     )
 
 
-def run_details(work: Work, after_depth: int = 0) -> RunDetails | None:
-    """Return the details that a run has from its job, and from the depth of the run that it follows.
+def run_details(work: Work) -> RunDetails | None:
+    """Return the details that a run has from its job.
 
     >>> run_details(Work(depth=2))
-    RunDetails(session=None, depth=2, context=None)
+    RunDetails(session=None, depth=2, context=None, chain_length=0)
     """
-    depth = max(work.depth, after_depth)
-    return RunDetails(depth=depth) if depth else None
+    return RunDetails(depth=work.depth) if work.depth else None
 
 
 def follow_up_run(follower: Follower) -> NewRun:
@@ -174,7 +173,8 @@ def follow_up_run(follower: Follower) -> NewRun:
 
     A job that cannot be read gets a run too, which fails when it is taken: the outcome that fires it is
     written in any case. A pull run that may not start is skipped at once: executors may not be running, so
-    a later check could come too late.
+    a later check could come too late. A run beyond `MAX_CHAIN` follow-up runs in a row is skipped: jobs that
+    fire each other end there.
     """
     work, policy, claim_ms = Work(), DEFAULT_POLICY, None
     with contextlib.suppress(InvalidArgument):
@@ -193,8 +193,12 @@ def follow_up_run(follower: Follower) -> NewRun:
         serial=policy.overlap != "allow",
         claim_ms=claim_ms,
         requirement=requirement_of(work, follower.workspace, follower.agent),
-        details=run_details(work, follower.after_depth),
+        details=RunDetails(
+            depth=max(work.depth, follower.after_depth), chain_length=follower.after_chain_length + 1
+        ),
     )
+    if follower.after_chain_length >= MAX_CHAIN:
+        return skipped(run, "chain_limit", run.fire_ms)
     if work.after_output and follower.upstream is not None:
         context = upstream_context(follower.upstream)
         run = run._replace(details=(run.details or RunDetails())._replace(context=context))

@@ -14,6 +14,7 @@ REASONS: Final[Mapping[str, str]] = {
     "precheck": "the precheck found nothing to do",
     "budget": "the budget of the day was used up",
     "outside_hours": "outside the active hours",
+    "chain_limit": "it would be run 101 of a chain, each fired by the one before",
     "replaced": "replaced by a newer run",
     "superseded": "superseded by a newer run",
     "downtime": "no server was running, and the job does not catch up",

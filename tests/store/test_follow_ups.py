@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from tests.support.databases import Database
 from tests.support.factories import (
     DAY,
     MINUTE,
@@ -18,16 +21,20 @@ from tests.support.factories import (
     job,
     jobless,
     look,
+    look_at_job,
     rules,
     start,
     ticks_of,
 )
 from wakeful.consequences import consequences
+from wakeful.errors import InvalidArgument
 from wakeful.run import Follower, NewRun, Upstream
 from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow
+from wakeful.store.revisions import NewRevision
+from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sql import chains
 
 
 async def _follower(store: Store, name: str, on: str, **fields: object) -> JobRow:
@@ -140,6 +147,81 @@ async def test_followers_fire_after_completed_and_rescued_runs(store: Store) -> 
     await store.rescue(NOW + MINUTE, NOW + 1, 10, lambda run: ended(lost, "failed"), consequences)
     assert (await look(store, lost)).state == "failed"
     assert [run.triggered_by for run in await ticks_of(store, then)] == [parked.id, lost.id]
+
+
+async def test_jobs_that_fire_each_other_end_after_a_hundred_runs(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, run = await given_held(store, name="first")
+    then = await _follower(store, "then", "finished")
+
+    async def accept(*_: object) -> None:
+        """As a database may hold them that an earlier version wrote."""
+
+    monkeypatch.setattr(chains, "check", accept)
+    cycle = first._replace(after_job="then", after_on="finished")
+    await store.change_job(first.id, lambda old: JobChange(cycle))
+
+    def follow(follower: Follower) -> NewRun:
+        made = follow_up_run(follower)
+        return held(made) if made.state == "pending" else made
+
+    number, latest = 0, run
+    while latest.state == "running" and number < 200:
+        await store.finish("w1", [ended(latest)], rules(follow))
+        (latest,) = await store.follow_up_runs(latest.id)
+        number += 1
+    assert (number, latest.state, latest.reason, latest.job_id) == (101, "skipped", "chain_limit", then.id)
+
+
+async def test_a_run_of_a_job_that_was_renamed_fires_the_followers(store: Store) -> None:
+    first, run = await given_held(store, name="first")
+    then = await _follower(store, "then", "succeeded")
+
+    def follow(follower: JobRow, renamed: JobRow) -> JobChange:
+        return JobChange(follower._replace(after_job=renamed.name), revision=NewRevision("{}", "[]", "ada"))
+
+    await store.change_job(first.id, lambda row: JobChange(row._replace(name="start")), follow=follow)
+    assert (await look_at_job(store, then)).after_job == "start"
+    assert [each.replaced_by for each in await store.revisions(then.id)] == ["ada"]
+    await store.finish("w1", [ended(run)], consequences)
+    assert len(await ticks_of(store, then)) == 1
+
+
+async def test_a_cycle_is_refused_with_the_names_after_the_change(store: Store) -> None:
+    one, two = _after("a", "b"), _after("c", "a")
+    await store.create_jobs([one, two])
+    with pytest.raises(InvalidArgument, match="'b', which comes after 'a', which comes after 'b'"):
+        await store.change_job(two.id, lambda row: JobChange(row._replace(name="b")))
+    with pytest.raises(InvalidArgument, match="'b', which comes after 'a'"):
+        await store.create_jobs([_after("b", "a")])
+    with pytest.raises(InvalidArgument, match="'x', which comes after 'y', which comes after 'x'"):
+        await store.create_jobs([_after("x", "y"), _after("y", "x")])
+    assert await store.jobs_before("default", "default", ["c", "x"]) == {"c": "a", "a": "b"}
+    assert await store.dangling_jobs(10) == [("default", "default", "a", "b")]
+
+
+async def test_two_changes_at_once_make_no_cycle(database: Database) -> None:
+    stores = [await database.connect(), await database.connect()]
+    for number in range(10):
+        jobs = [job(f"a{number}"), job(f"b{number}")]
+        await stores[0].create_jobs(jobs)
+
+        async def follow(store: Store, row: JobRow, after: JobRow) -> bool:
+            try:
+                await store.change_job(
+                    row.id, lambda old: JobChange(old._replace(after_job=after.name, after_on="finished"))
+                )
+            except InvalidArgument:
+                return False
+            return True
+
+        done = await asyncio.gather(follow(stores[0], *jobs), follow(stores[1], *jobs[::-1]))
+        assert sorted(done) == [False, True]
+
+
+def _after(name: str, before: str) -> JobRow:
+    return job(name, timing=None, next_ms=None, wake_ms=None, after_job=before, after_on="finished")
 
 
 # --- heartbeats --------------------------------------------------------------------------------------

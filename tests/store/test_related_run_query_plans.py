@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -54,6 +55,10 @@ CASES: list[tuple[str, str, list[object], int]] = [
     ),
     ("HORIZON", related_runs.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
     ("FOLLOWERS", chains.FOLLOWERS, ["default", "default", "job-7", 20], 10),
+    ("FOLLOWER_IDS", chains.FOLLOWER_IDS, ["default", "default", "job-7"], 10),
+    ("BEFORE", chains.BEFORE, ["default", "default", ["job-9"]], 60),
+    ("DANGLING", chains.DANGLING, [20], 7_000),
+    ("OWNER", chains.OWNER, [_id(0)], 1),
 ]
 
 
@@ -69,7 +74,10 @@ def test_every_statement_has_a_case() -> None:
 
 async def _fill(store: Store) -> None:
     job = asleep("digest")
-    after = [asleep(f"job-{n}", after_job=f"job-{n - 1}", after_on="succeeded") for n in range(1, 2_000)]
+    after = [
+        asleep(f"job-{n}", after_job=f"job-{n - 1 if n % 10 else 0}", after_on="succeeded")
+        for n in range(1, 2_000)
+    ]
     await store.create_jobs([job, *after])
     runs = _runs(job)
     for first in range(0, RUNS, 5_000):
@@ -84,10 +92,10 @@ async def test_sqlite_uses_the_indexes(tmp_path: Path) -> None:
     db.execute("ANALYZE")
     plans = {}
     for name, statement, given, _ in CASES:
-        plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(statement)}", given)]
-        if not any(
-            re.search(r"INDEX (runs_(replay_of|follow_up|of_workspace)|jobs_after)\b", step) for step in plan
-        ):
+        values = [json.dumps(each) if isinstance(each, list) else each for each in given]
+        plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(statement)}", values)]
+        known = r"INDEX (runs_(replay_of|follow_up|of_workspace)|jobs_(after|list)|sqlite_autoindex_jobs_1)\b"
+        if not any(re.search(known, step) for step in plan):
             plans[name] = plan
     await store.close()
     assert plans == {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
 
 import pytest
 
+from tests.support.databases import Database
 from tests.support.factories import (
     NOW,
     SECOND,
@@ -17,14 +19,17 @@ from tests.support.factories import (
     given_held,
     given_job,
     held,
+    job,
     jobless,
     look,
+    look_at_job,
     over,
 )
-from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound
+from wakeful.job import StaleJob
 from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, RunFilter, RunView
+from wakeful.store.rows import JobRow, ManualRunPlan, RunFilter, RunView
 
 STATES = ("pending", "running", "retrying", "succeeded", "failed", "cancelled", "skipped", "missed")
 
@@ -55,6 +60,43 @@ async def test_an_added_run_has_every_field(store: Store, clock: FalseClock) -> 
         None, "cron", NOW + 2, None, None, run.idempotency_key, run.replay_of, '{"message":"hello"}', None,
         None, None, False, NOW + 3, serial=True,
     )  # fmt: skip
+
+
+async def test_a_run_of_a_deleted_job_is_not_added(store: Store) -> None:
+    digest = await given_job(store)
+    await store.delete_job(digest.id, NOW, "deleted")
+    with pytest.raises(NotFound, match="no job 'digest'"):
+        await store.add_runs([asked(digest)])
+    with pytest.raises(NotFound, match="no job 'digest'"):
+        await store.add_manual_run(asked(digest), lambda run, live: ManualRunPlan(run))
+    assert await store.runs(RunFilter("default")) == []
+
+
+async def test_a_run_is_only_added_at_the_version_that_is_expected(store: Store) -> None:
+    digest = await given_job(store)
+    version = (await look_at_job(store, digest)).version
+    await store.add_runs([asked(digest)], version=version)
+    with pytest.raises(StaleJob, match=f"is at version {version}, not 7"):
+        await store.add_runs([asked(digest)], version=7)
+    with pytest.raises(StaleJob, match=f"is at version {version}, not 7"):
+        await store.add_manual_run(asked(digest), lambda run, live: ManualRunPlan(run), version=7)
+
+
+async def test_a_run_that_is_added_beside_a_deletion_is_cancelled_or_refused(database: Database) -> None:
+    stores = [await database.connect(), await database.connect()]
+    for number in range(10):
+        digest = job(f"digest-{number}")
+        await stores[0].create_jobs([digest])
+        run = asked(digest)
+        added, _ = await asyncio.gather(
+            stores[0].add_runs([run]),
+            stores[1].delete_job(digest.id, NOW, "deleted"),
+            return_exceptions=True,
+        )
+        if isinstance(added, NotFound):
+            assert await stores[0].run(run.id) is None
+        else:
+            assert (await look(stores[0], run)).state == "cancelled"
 
 
 async def test_runs_are_listed_newest_first_and_page_by_page(store: Store) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
+from wakeful.consequences import JOB_DELETED
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.document.verification import MANUAL
@@ -175,6 +176,12 @@ class LauncherRegistry:
 
     def prepare_taken(self, run: TakenRun, lease: Lease) -> InFlight:
         """Return a claimed run, ready to launch. If its job cannot be read, only this run fails."""
+        if run.job_id is not None and run.anchor_ms is None:  # every job has an anchor
+            gone = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
+            gone.launcher = _FixedOutcome(
+                "", Failed("its job was deleted", permanent=True, reason=JOB_DELETED)
+            )
+            return gone
         try:
             policy, work = policy_from_text(run.policy), work_from_text(run.work)
             return self.prepare(run, policy, work, run.payload, run, lease)

@@ -42,17 +42,26 @@ class HookStore(Protocol):
         ...
 
     async def replace_hook(
-        self, row: HookRow, until_ms: int, entries: Callable[[HookRow | None], Sequence[AuditEntry]]
+        self,
+        row: HookRow,
+        until_ms: int,
+        entries: Callable[[HookRow | None], Sequence[AuditEntry]],
+        version: int | None = None,
     ) -> tuple[bool, HookRow | None]:
         """Add this URL to its job. The one before it works until `until_ms`; older ones are deleted.
 
         Returns whether the job exists, and the URL that was replaced, which `entries` gets. The change of the
-        job is published.
+        job is published. FailedPrecondition: the job is not at this version.
         """
         ...
 
-    async def delete_hooks(self, job_id: str, entries: Sequence[AuditEntry] = ()) -> bool:
-        """Delete all URLs of a job. Returns whether there was one. The change of the job is published."""
+    async def delete_hooks(
+        self, job_id: str, entries: Sequence[AuditEntry] = (), version: int | None = None
+    ) -> bool:
+        """Delete all URLs of a job. Returns whether there was one. The change of the job is published.
+
+        FailedPrecondition: the job is not at this version.
+        """
         ...
 
     async def prune_hooks(self, now_ms: int) -> int:

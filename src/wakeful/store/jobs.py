@@ -27,6 +27,8 @@ from wakeful.store.suggestions import SuggestionDecision
 
 #: Returns the run that replays a dead letter, or None to leave it.
 Replay = Callable[[DeadLetter], NewRun | None]
+#: Returns the change of a job that comes after another one, which has been renamed to the second.
+FollowRename = Callable[[JobRow, JobRow], JobChange]
 #: Returns the audit entry for a job that was changed.
 EntryForJob = Callable[[JobRow], AuditEntry]
 #: Returns the audit entry for the run of that id.
@@ -50,7 +52,8 @@ class JobStore(Protocol):
         Agents that do not exist are added. With an `allowance` each job is charged to its workspace and its
         agent; ResourceExhausted names the bucket, and nothing is charged. `agents` is what the jobs were
         prepared with, by (workspace, agent): AgentChanged if the agent differs. The agents stay locked
-        against changes until the end of the transaction. `charge` returns what is counted for the run that
+        against changes until the end of the transaction. InvalidArgument: a job would come after itself, by
+        `after` of these and other jobs. `charge` returns what is counted for the run that
         makes the call, here and in the calls below: FailedPrecondition if that run is not running any more,
         ResourceExhausted if it has made as much as it may, and then nothing is written.
         """
@@ -84,6 +87,7 @@ class JobStore(Protocol):
         agent: Inherited | None = None,
         suggestion: SuggestionDecision | None = None,
         charge: ChargeRule | None = None,
+        follow: FollowRename | None = None,
     ) -> JobRow | None:
         """Lock the job, and write what `change` returns with `version` one higher. Topic: `jobs`.
 
@@ -93,6 +97,9 @@ class JobStore(Protocol):
         waiting runs go to that lane (topic: `runs`); running ones stay. Returns the job afterwards, or None
         if there is none. `agent` is what `change` relies on: AgentChanged, before `change` is called, if the
         job's agent differs. With `suggestion`, that suggestion is written too, also if the job stays.
+        InvalidArgument: the job would come after itself. If the name changes, `follow` is called with each
+        job that comes after this one, and with this one, for the change that is written in the same
+        transaction.
         """
         ...
 
@@ -130,6 +137,14 @@ class JobStore(Protocol):
         """Return the names of the jobs that fire after the job of that name (`after`)."""
         ...
 
+    async def jobs_before(self, workspace: str, agent: str, names: Sequence[str]) -> dict[str, str | None]:
+        """Return those of these jobs that exist and the jobs before them, each with its `after`."""
+        ...
+
+    async def dangling_jobs(self, limit: int) -> list[tuple[str, str, str, str]]:
+        """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
+        ...
+
     async def precheck_state(self, job_id: str) -> str | None:
         """Return the state that the last precheck of the job left, as compact JSON."""
         ...
@@ -144,10 +159,13 @@ class RunStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
         charge: ChargeRule | None = None,
+        version: int | None = None,
     ) -> list[RunView]:
         """Add runs that are not ticks, all or none. AlreadyExists: an id is taken. Topic: `runs`.
 
-        Returns them as stored. With a key, an empty list is stored as a response too.
+        Returns them as stored. With a key, an empty list is stored as a response too. NotFound: a job was
+        deleted; none is deleted before the runs are written. A replay needs no job. FailedPrecondition: the
+        job is not at this version.
         """
         ...
 
@@ -158,11 +176,13 @@ class RunStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
         charge: ChargeRule | None = None,
+        version: int | None = None,
     ) -> RunView:
         """Add a run that is not a tick as `judge` decides, given the live runs of its job. Topic: `runs`.
 
         Meanwhile no planner plans the job, and no worker starts a serial run of it. `LiveRuns.waiting` has
         its pending serial runs without those of a backfill. Runs that `judge` cancels end as by `cancel_run`.
+        Errors as of `add_runs`.
         """
         ...
 

@@ -183,7 +183,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "NEXT_WAKE", sql.NEXT_WAKE, []
     yield "INSERT_RUNS", sql.INSERT_RUNS, [births, NOW]
     yield "INSERT_NEW_RUNS", sql.INSERT_NEW_RUNS, [births, NOW]
-    details = [[run[0] for run in births], [None] * BATCH, [1] * BATCH, [None] * BATCH]
+    details = [[run[0] for run in births], [None] * BATCH, [1] * BATCH, [None] * BATCH, [1] * BATCH]
     yield "SET_DETAILS", sql.SET_DETAILS, details
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "PICK_MORE", sql.PICK_MORE, [NOW, ["cron", "main"], [20, 30], [""], [0]]

@@ -1,30 +1,37 @@
-"""Check that chains of jobs (`after`) have no cycle."""
+"""Chains of jobs (`after`): what a request is told about them. The store checks them when it writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Sequence
 
-from wakeful.errors import InvalidArgument
+from wakeful.job import check_chain
 from wakeful.store.port import Store
-from wakeful.stored_text import is_storable
-
-#: The longest chain of jobs.
-MAX_CHAIN: Final = 100
+from wakeful.store.rows import JobRow
 
 
-async def check_chain(store: Store, workspace: str, agent: str, name: str, after: object) -> None:
-    """Raise InvalidArgument if a job would follow itself through others: the chain would never end.
+async def check_new_chain(store: Store, row: JobRow) -> None:
+    """Raise InvalidArgument if a job, which is not written yet, would come after itself."""
+    if row.after_job is not None:
+        before = await store.jobs_before(row.workspace, row.agent, [row.after_job])
+        check_chain(row.name, {**before, row.name: row.after_job})
 
-    `after` is the field of a document: a name, or an object with the name in `job`. Other values are ignored:
-    the reader of the document refuses them.
+
+async def missing_upstream(store: Store, rows: Sequence[JobRow]) -> dict[str, tuple[str, ...]]:
+    """Return the warning for each of these jobs of one agent that comes after a job that does not exist."""
+    wanted = {row.after_job for row in rows if row.after_job is not None} - {row.name for row in rows}
+    if not wanted:
+        return {}
+    known = await store.jobs_before(rows[0].workspace, rows[0].agent, sorted(wanted))
+    missing = wanted - set(known)
+    return {row.name: (no_upstream(row.name, row.after_job),) for row in rows if row.after_job in missing}
+
+
+def no_upstream(name: str, after: str) -> str:
+    """Return the warning for a job that comes after one that does not exist.
+
+    >>> no_upstream("report", "extract")
+    "job 'report' comes after 'extract', which does not exist: it fires once there is a job of that name"
     """
-    named = after.get("job") if isinstance(after, Mapping) else after
-    path = [name]
-    while isinstance(named, str) and is_storable(named):
-        path.append(named)
-        if named == name or len(path) > MAX_CHAIN:
-            chain = ", which comes after ".join(f"'{each}'" for each in path[:8])
-            raise InvalidArgument(f"after: it would come after itself and never end: {chain}")
-        before = await store.job(workspace, agent, named)
-        named = before.after_job if before else None
+    return (
+        f"job '{name}' comes after '{after}', which does not exist: it fires once there is a job of that name"
+    )

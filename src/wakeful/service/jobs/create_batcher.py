@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from wakeful.errors import AlreadyExists, ResourceExhausted
+from wakeful.errors import Unavailable
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
@@ -50,12 +50,13 @@ class CreateBatcher:
             del self._waiting[: len(batch)]
             try:
                 await self._create(batch)
-            except (AlreadyExists, ResourceExhausted, AgentChanged) as error:
+            except Unavailable as error:  # no job of the batch is the cause
+                _settle(batch, error)
+            except Exception as error:
                 await self._one_by_one(batch, error)
             except BaseException as error:
                 _settle(batch, error)
-                if not isinstance(error, Exception):
-                    raise
+                raise
             else:
                 _settle(batch)
 
@@ -73,9 +74,12 @@ class CreateBatcher:
         if len(batch) == 1:
             _settle(batch, error)
             return
-        for pending in batch:
+        for number, pending in enumerate(batch):
             try:
                 await self._create([pending])
+            except Unavailable as failure:
+                _settle(batch[number:], failure)
+                return
             except Exception as own_error:
                 _settle([pending], own_error)
             else:

@@ -104,7 +104,7 @@ class JobHooks:
             return [principal.entry(workspace, action, f"{agent}/{row.name}", compact({**details}))]
 
         until_ms = now_ms + ROTATION_MS
-        found, replaced = await self._store.replace_hook(hook, until_ms, entries)
+        found, replaced = await self._store.replace_hook(hook, until_ms, entries, version)
         if not found:
             raise no_job(name)
         return Hook(hook, replaced and replaced._replace(expires_ms=until_ms), token)
@@ -128,7 +128,7 @@ class JobHooks:
         row = await self._editor.find(principal, "job.write", workspace, agent, name)
         check_version(row, version)
         entry = principal.entry(workspace, "job.delete-hook", f"{agent}/{row.name}")
-        if not await self._store.delete_hooks(row.id, [entry]):
+        if not await self._store.delete_hooks(row.id, [entry], version):
             raise _no_hook(row)
 
     # --- senders -----------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+from wakeful import job as job_rules
 from wakeful.bounded_cache import bypass
 from wakeful.capabilities import requirement_of
 from wakeful.clock import Clock
@@ -14,7 +16,7 @@ from wakeful.document import patch_definition
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, NotFound
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, JobRecord, Json, inherit
 from wakeful.job_transitions import edited
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
@@ -26,7 +28,7 @@ from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
-from wakeful.service.jobs.chains import check_chain
+from wakeful.service.jobs.chains import check_new_chain, missing_upstream
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
 from wakeful.service.jobs.revision_rules import new_revision
@@ -40,6 +42,11 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.suggestions import SuggestionDecision
+
+T = TypeVar("T")
+
+#: How often a job is looked up again that was deleted or renamed while a change of it was prepared.
+_TRIES: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,10 @@ class JobDependencies:
     hooks_per_minute: int
     warnings: SaveWarnings
     origins: RunOrigins
+
+
+class JobGone(NotFound):
+    """The job was deleted or renamed while a change of it was prepared."""
 
 
 class SuggestionEdit(NamedTuple):
@@ -101,10 +112,25 @@ class JobEditor:
 
         `suggestion` is the suggestion that the patch comes from: it is written in the same transaction.
         """
+
+        async def update() -> SaveResult:
+            return await self._update(principal, workspace, agent, name, patch, version, suggestion)
+
+        return await look_again(update)
+
+    async def _update(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        patch: Mapping[str, object],
+        version: int | None,
+        suggestion: SuggestionEdit | None,
+    ) -> SaveResult:
         row = await self.find(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
-        await check_chain(self._store, workspace, agent, row.name, patch.get("after"))
 
         def patched(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
@@ -126,15 +152,25 @@ class JobEditor:
 
         A running run continues, waiting runs are cancelled, and its runs stay readable.
         """
+
+        async def delete() -> None:
+            await self._delete(principal, workspace, agent, name, version)
+
+        await look_again(delete)
+
+    async def _delete(
+        self, principal: Principal, workspace: str, agent: str, name: str, version: int | None
+    ) -> None:
         row = await self._find(principal, "job.write", workspace, agent, name)
         if is_admin_owned(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
             check_removal(principal, row, await self._store.runs(running))
         now_ms = self._clock.now_ms()
 
-        def leave(row: JobRow) -> tuple[NewRun, ...]:
-            check_version(row, version)
-            return overdue_runs(row, now_ms)
+        def leave(found: JobRow) -> tuple[NewRun, ...]:
+            check_name(found, row.name)
+            check_version(found, version)
+            return overdue_runs(found, now_ms)
 
         entry = principal.entry(workspace, "job.delete", f"{agent}/{row.name}")
         if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
@@ -183,9 +219,7 @@ class JobEditor:
         """Change the definition of a job to what `edit` returns, and enable or disable it."""
 
         async def change(context: JobContext) -> SaveResult:
-            return await self._edit(
-                context, principal, row.id, edit, entry, enabled, call, dry_run, suggestion
-            )
+            return await self._edit(context, principal, row, edit, entry, enabled, call, dry_run, suggestion)
 
         return await self._accounts.with_context(row.workspace, row.agent, change)
 
@@ -193,7 +227,7 @@ class JobEditor:
         self,
         context: JobContext,
         principal: Principal,
-        job_id: str,
+        found: JobRow,
         edit: Callable[[JobRecord, JobContext], Definition],
         entry: AuditEntry,
         enabled: bool | None,
@@ -206,6 +240,7 @@ class JobEditor:
 
         def apply(row: JobRow) -> JobChange | None:
             nonlocal changed, rescheduled
+            check_name(row, found.name)
             old = job_of(row)
             definition = edit(old, context)
             before = old.definition.work
@@ -256,31 +291,34 @@ class JobEditor:
             return change
 
         if dry_run:
-            row = await self._store.job_by_id(job_id)
+            row = await self._store.job_by_id(found.id)
             with bypass():
                 change = None if row is None else apply(row)
-            row = row if change is None else change.job
+            if row is not None and change is not None:
+                row = change.job
+                await check_new_chain(self._store, row)
         else:
             charge = call.charge if call else None
             entries = [entry] if suggestion is None else [entry, suggestion.entry]
             decision = None if suggestion is None else suggestion.decision
             row = await self._store.change_job(
-                job_id, apply, entries, context.inherited, decision, charge=charge
+                found.id, apply, entries, context.inherited, decision, charge, partial(_follow, principal)
             )
         if row is None:
-            raise NotFound("the job was deleted meanwhile")
+            raise JobGone("the job was deleted meanwhile")
         saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
         definition = saved.job.definition
         week = self._warnings.week(row.workspace) if rescheduled else None
-        found = waits_for_approval(row) + (self._warnings.of_schedule(row, week) if week is not None else ())
-        found += await self._warnings.of_job(
+        told = waits_for_approval(row) + (self._warnings.of_schedule(row, week) if week is not None else ())
+        told += await self._warnings.of_job(
             row.workspace,
             row.agent,
             row.name,
             untargeted(definition),
             requirement_of(definition.work, row.workspace, row.agent),
         )
-        saved = saved._replace(warnings=found)
+        told += (await missing_upstream(self._store, [row])).get(row.name, ())
+        saved = saved._replace(warnings=told)
         return saved._replace(secret=None) if dry_run else saved
 
     async def change(
@@ -296,18 +334,39 @@ class JobEditor:
         details: str = "{}",
     ) -> JobRow:
         """Write what `change` decides for the job, at the version that is expected."""
-        row = await self.find(principal, "job.write", workspace, agent, name)
+
+        async def attempt() -> JobRow:
+            return await self._change(
+                principal, action, workspace, agent, name, change, version, inherited, details
+            )
+
+        return await look_again(attempt)
+
+    async def _change(
+        self,
+        principal: Principal,
+        action: str,
+        workspace: str,
+        agent: str,
+        name: str,
+        change: Callable[[JobRow], JobChange | None],
+        version: int | None,
+        inherited: Inherited | None,
+        details: str,
+    ) -> JobRow:
+        found = await self.find(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         context = await self._accounts.context(workspace, agent) if call else None
 
         def checked(row: JobRow) -> JobChange | None:
+            check_name(row, found.name)
             check_version(row, version)
             changed = change(row)
             return changed if call is None or context is None else call.apply(row, changed, context)
 
-        entry = principal.entry(workspace, action, f"{agent}/{row.name}", details)
+        entry = principal.entry(workspace, action, f"{agent}/{found.name}", details)
         charge = call.charge if call else None
-        after = await self._store.change_job(row.id, checked, [entry], inherited, charge=charge)
+        after = await self._store.change_job(found.id, checked, [entry], inherited, charge=charge)
         if after is None:
             raise no_job(name)
         return after
@@ -336,6 +395,30 @@ class JobEditor:
         return row
 
 
+async def look_again(change: Callable[[], Awaitable[T]]) -> T:
+    """Do a change again if its job was deleted or renamed meanwhile: another job may have the name now."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(JobGone):
+            return await change()
+    return await change()
+
+
+def check_name(job: JobRow, name: str) -> None:
+    """Raise JobGone if the job has another name than when it was found."""
+    if job.name != name:
+        raise JobGone(f"job '{name}' was renamed to '{job.name}' meanwhile")
+
+
+def _follow(principal: Principal, follower: JobRow, renamed: JobRow) -> JobChange:
+    """Return the change of a job that comes after one that has been renamed."""
+    new = follower._replace(after_job=renamed.name, updated_ms=renamed.updated_ms)
+    try:
+        revision = new_revision(job_of(follower).definition, job_of(new).definition, principal.creator)
+    except InvalidArgument:  # it cannot be read
+        revision = None
+    return JobChange(new, revision=revision)
+
+
 def audit_details(document: Mapping[str, object]) -> str:
     """Return the audit details of a document: its schedule, and the names of its fields."""
     schedule = document.get("schedule", document.get("cron"))
@@ -355,7 +438,4 @@ def agent_inactive(context: JobContext) -> FailedPrecondition:
 
 def check_version(job: JobRecord | JobRow, version: int | None) -> None:
     """Raise FailedPrecondition if the job is at another version."""
-    if version is not None and job.version != version:
-        raise FailedPrecondition(
-            f"job '{job.name}' has changed: it is at version {job.version}, not {version}; read it again"
-        )
+    job_rules.check_version(job.name, job.version, version)

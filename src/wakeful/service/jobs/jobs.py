@@ -23,14 +23,16 @@ from wakeful.service.auth.agent_target_policy import check_not_internal, check_n
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.jobs.bulk_actions import BulkActions
 from wakeful.service.jobs.bulk_pauses import BulkPauses
-from wakeful.service.jobs.chains import check_chain
+from wakeful.service.jobs.chains import check_new_chain, missing_upstream
 from wakeful.service.jobs.create_batcher import CreateBatcher
 from wakeful.service.jobs.hooks import JobHooks
 from wakeful.service.jobs.job_editor import (
     JobDependencies,
     JobEditor,
+    JobGone,
     audit_details,
     check_version,
+    look_again,
 )
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
@@ -105,11 +107,11 @@ class JobService:
             with bypass() if dry_run else nullcontext():
                 await self._read_calendars(context, [document])
                 saved = self._new_job(principal, context, document, self._clock.now_ms(), call)
-            await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
             [saved] = await self._with_warnings(workspace, [saved])
             if dry_run:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:
                     raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
+                await check_new_chain(self._store, saved.row)
                 return saved
             entry = principal.entry(
                 workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
@@ -165,6 +167,21 @@ class JobService:
         The same document again changes nothing: not the pause, the secret, the anchor or the next tick. With
         `dry_run`, all checks but the quotas are made and nothing is changed.
         """
+
+        async def upsert() -> SaveResult:
+            return await self._upsert(principal, workspace, agent, document, version, dry_run)
+
+        return await look_again(upsert)
+
+    async def _upsert(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        version: int | None,
+        dry_run: bool,
+    ) -> SaveResult:
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         name = document.get("name")
         check_not_internal(principal, str(name))
@@ -177,14 +194,11 @@ class JobService:
         if row is None:
             try:
                 return await self.create(principal, workspace, agent, document, dry_run=dry_run)
-            except AlreadyExists:  # created concurrently: change that job
-                row = await self._store.job(workspace, agent, str(name))
-                if row is None:
-                    raise
+            except AlreadyExists as error:
+                raise JobGone(error.message) from error  # created meanwhile: change that one
         read_enabled(document)
         call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
-        await check_chain(self._store, workspace, agent, row.name, document.get("after"))
 
         def converged(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
@@ -292,13 +306,14 @@ class JobService:
                 await compute_ticks(read, now_ms)
 
     async def _with_warnings(self, workspace: str, saved: Sequence[SaveResult]) -> Sequence[SaveResult]:
-        """Return new jobs of a workspace with their warnings."""
+        """Return new jobs of a workspace, all of one agent, with their warnings."""
         week = self._warnings.week(workspace)
+        alone = await missing_upstream(self._store, [each.row for each in saved])
         met: set[Requirement] = {NOTHING}
         warned = []
         for each in saved:
             row = each.row
-            found = waits_for_approval(row)
+            found = waits_for_approval(row) + alone.get(row.name, ())
             if week is not None:
                 found += self._warnings.of_schedule(row, week)
             if each.untargeted is not None or each.requirement not in met:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from wakeful.errors import FailedPrecondition, NotFound
+from wakeful.job import StaleJob
 from wakeful.service.auth.access import Principal
-from wakeful.service.jobs.job_editor import JobDependencies, JobEditor
+from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, JobGone, look_again
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.revision_rules import (
     Revision,
@@ -43,6 +44,15 @@ class JobRevisions:
         Its pause and its secret stay. With `version`, only if the job is still at that version.
         FailedPrecondition: the fields had credentials, which are not kept.
         """
+
+        async def restore() -> SaveResult:
+            return await self._restore(principal, workspace, agent, name, revision, version)
+
+        return await look_again(restore)
+
+    async def _restore(
+        self, principal: Principal, workspace: str, agent: str, name: str, revision: int, version: int | None
+    ) -> SaveResult:
         job = job_of(await self._editor.find(principal, "job.write", workspace, agent, name))
         found = revisions_of(job, await self._store.revisions(job.id))
         wanted = next((each for each in found if each.version == revision), None)
@@ -57,6 +67,10 @@ class JobRevisions:
                 f"revision {revision} had credentials in its {' and '.join(lost)}, which are not kept; edit "
                 f"the job instead"
             )
-        return await self._editor.update(
-            principal, workspace, agent, job.id, patch, version=job.version if version is None else version
-        )
+        expected = job.version if version is None else version
+        try:
+            return await self._editor.update(principal, workspace, agent, job.id, patch, version=expected)
+        except StaleJob as error:
+            if version is not None:
+                raise
+            raise JobGone(error.message) from error  # changed meanwhile: what the patch must contain, too

@@ -108,10 +108,10 @@ class JobTriggers:
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
-                view = await self._store.add_manual_run(run, judge, [entry], keyed, charge)
+                view = await self._store.add_manual_run(run, judge, [entry], keyed, charge, version)
             else:
                 response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
-                (view,) = await self._store.add_runs([run], [entry], response, charge)
+                (view,) = await self._store.add_runs([run], [entry], response, charge, version)
         self.on_triggered(view)
         return view
 
@@ -146,4 +146,5 @@ class JobTriggers:
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = principal.entry(workspace, "job.backfill", f"{agent}/{job.name}", about)
-        return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None, charge))
+        response = keyed.of(len) if keyed else None
+        return len(await self._store.add_runs(runs, [entry], response, charge, version))

@@ -18,8 +18,10 @@ from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import lock_of_runs
 from wakeful.store.postgres.outcomes import finish
+from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.sql.held_jobs import hold_jobs
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -44,8 +46,11 @@ OLDEST_LETTERS: Final = f"""{_LETTER}
     WHERE r.workspace = $1 AND r.dead ORDER BY r.id LIMIT $2 FOR UPDATE OF r"""
 
 
-async def add_runs(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
+async def add_runs(
+    db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], version: int | None = None
+) -> list[RunView]:
     """Add runs that are not ticks, all or none. Returns them as stored."""
+    await hold_jobs(PostgresSession(db), runs, version)
     inserted = {run.id: run for run in await insert_runs(db, events, now_ms, runs, strict=True)}
     for run in runs:
         if run.id not in inserted:
@@ -55,11 +60,17 @@ async def add_runs(db: Db, events: TransactionEvents, now_ms: int, runs: Sequenc
 
 
 async def add_manual_run(
-    db: Db, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    run: NewRun,
+    judge: ManualRunRule,
+    version: int | None = None,
 ) -> RunView:
     """Add a manual run as `judge` decides, and cancel what it replaces. See `Store.add_manual_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(sql.LOCK_CURSORS, [run.job_id])
+    await hold_jobs(PostgresSession(db), [run], version)
     found = await db.fetch(LIVE, run.job_id)
     live = LiveRuns(
         tuple(run_id for run_id, state in found if state != "pending"),

@@ -47,3 +47,7 @@ class PostgresSession:
     async def lock_table(self, table: str) -> None:
         """Keep other transactions from writing to the table until the end of this one."""
         await self._db.execute(f"LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+
+    async def lock_name(self, name: str) -> None:
+        """Wait until no other transaction holds the lock of this name; hold it until the end of this one."""
+        await self._db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", name)

@@ -100,8 +100,9 @@ INSERT_NEW_RUNS: Final = f"{_insert('ON CONFLICT DO NOTHING')} SELECT string_agg
 
 #: the primary key, once for each
 SET_DETAILS: Final = """
-    UPDATE runs r SET session = d.session, depth = d.depth, context = d.context
-    FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::text[]) d (id, session, depth, context)
+    UPDATE runs r SET session = d.session, depth = d.depth, context = d.context, chain_length = d.chain_length
+    FROM unnest($1::uuid[], $2::text[], $3::integer[], $4::text[], $5::integer[])
+        d (id, session, depth, context, chain_length)
     WHERE r.id = d.id"""
 
 # --- running --------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ WHICH_FAIL: Final = """
 #: the jobs' primary key
 LOCK_FAILURES: Final = """
     SELECT j.id::text, j.failures, j.precheck_revision FROM jobs j WHERE j.id = ANY($1::uuid[])
-    ORDER BY j.id FOR UPDATE"""
+    ORDER BY j.id FOR NO KEY UPDATE"""
 #: the jobs' primary key, once for each
 SET_FAILURES: Final = """
     UPDATE jobs j SET failures = f.failures FROM unnest($1::uuid[], $2::integer[]) f (id, failures)
@@ -328,34 +329,38 @@ DISABLE_JOBS: Final = """
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM disabled)))
     SELECT id::text, workspace, agent, name FROM disabled"""
-#: the primary keys of jobs and cursors, once for each
+#: the primary keys of jobs and cursors, once for each. FOR UPDATE waits for transactions that add runs of the
+#: jobs (FOR KEY SHARE); an edit (FOR NO KEY UPDATE) does not
 DELETE_JOBS: Final = """
-    WITH deleted AS (
+    WITH held AS MATERIALIZED (SELECT j.id FROM jobs j WHERE j.id = ANY($1::uuid[]) ORDER BY j.id FOR UPDATE),
+    deleted AS (
         UPDATE jobs j SET deleted_at = d.at, updated_at = d.at, version = j.version + 1
         FROM unnest($1::uuid[], $2::timestamptz[]) d (id, at)
         WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.deleted_at IS NULL END
+            AND d.id = ANY(ARRAY(SELECT id FROM held))
         RETURNING j.id, j.workspace, j.agent, j.name),
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM deleted)))
     SELECT id::text, workspace, agent, name FROM deleted"""
-#: the runs' primary key, then jobs_after, once for each
+#: the primary keys of runs and jobs, then jobs_after, once for each. No follower can be deleted meanwhile
 FOLLOWERS: Final = """
     SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, f.after_on, false,
-        f.after_job, r.depth
-    FROM unnest(string_to_array($1, ',')::uuid[]) e (id) JOIN runs r ON r.id = e.id
+        f.after_job, r.depth, r.chain_length
+    FROM unnest(string_to_array($1, ',')::uuid[]) e (id)
+    JOIN runs r ON r.id = e.id JOIN jobs j ON j.id = r.job_id
     CROSS JOIN LATERAL (
         SELECT * FROM jobs f
-        WHERE f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
-            AND f.deleted_at IS NULL AND f.enabled OFFSET 0) f"""
+        WHERE f.workspace = j.workspace AND f.agent = j.agent AND f.after_job = j.name
+            AND f.deleted_at IS NULL AND f.enabled OFFSET 0 FOR KEY SHARE) f"""
 #: the runs' primary key, jobs_name and live_runs_of_job, once for each
 HEARTBEATS: Final = f"""
     SELECT h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text, 'finished',
         EXISTS (SELECT FROM live_runs l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick),
-        '', r.depth
+        '', r.depth, r.chain_length
     FROM unnest($1::uuid[]) e (id) JOIN runs r ON r.id = e.id
     JOIN jobs h ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL
-    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}'"""
+    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' FOR KEY SHARE OF h"""
 #: live_runs_of_job
 ANY_WAITING_OF: Final = """
     SELECT EXISTS (
@@ -515,14 +520,14 @@ JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AN
 ANY_JOB_BY_ID: Final = f"{_JOB} WHERE j.id = $1 AND c.job_id = $1"
 JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors
-LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c, j"
+LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c FOR NO KEY UPDATE OF j"
 #: jobs_name: a range of it
 JOB_IDS_OF_AGENT: Final = """
     SELECT id::text FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL ORDER BY id"""
 #: the primary keys of jobs and cursors, once for each
 JOBS_BY_ID: Final = f"{_JOB} WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL ORDER BY j.id"
 #: the same; their cursors are locked before (`LOCK_CURSORS`)
-LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR UPDATE OF j"
+LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR NO KEY UPDATE OF j"
 
 
 def jobs_where(condition: str) -> str:

@@ -1,9 +1,17 @@
-"""Chains of jobs, as they are read."""
+"""Chains of jobs (`after`): who follows whom, and that no job follows itself.
+
+A transaction that gives a job another name or another `after` locks the chains of its agent first and checks
+them last, as they will be after the commit. So two such transactions cannot make a cycle together.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
+from wakeful.ids import is_id
+from wakeful.job import check_chain
+from wakeful.store.rows import JobRow
 from wakeful.store.sql.driver import Session
 
 #: jobs_after: a range of it
@@ -12,8 +20,83 @@ FOLLOWERS: Final = """
     WHERE j.workspace = $1 AND j.agent = $2 AND j.after_job = $3 AND j.after_job IS NOT NULL
         AND j.deleted_at IS NULL
     LIMIT $4"""
+#: jobs_after: a range of it
+FOLLOWER_IDS: Final = """
+    SELECT j.id::text FROM jobs j
+    WHERE j.workspace = $1 AND j.agent = $2 AND j.after_job = $3 AND j.after_job IS NOT NULL
+        AND j.deleted_at IS NULL"""
+#: jobs_name, once for each job; UNION ends at a job that was found before
+BEFORE: Final = """
+    WITH RECURSIVE found (name, after_job) AS (
+        SELECT j.name, j.after_job FROM jobs j
+        WHERE j.workspace = $1 AND j.agent = $2 AND j.name = ANY($3::text[]) AND j.deleted_at IS NULL
+        UNION
+        SELECT j.name, j.after_job FROM found f JOIN jobs j
+            ON j.workspace = $1 AND j.agent = $2 AND j.name = f.after_job AND j.deleted_at IS NULL)
+    SELECT name, after_job FROM found"""
+#: jobs_after, all of it, and jobs_name, once for each
+DANGLING: Final = """
+    SELECT f.workspace, f.agent, f.name, f.after_job FROM jobs f
+    WHERE f.workspace > '' AND f.after_job IS NOT NULL AND f.deleted_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM jobs j
+        WHERE j.workspace = f.workspace AND j.agent = f.agent AND j.name = f.after_job
+            AND j.deleted_at IS NULL)
+    LIMIT $1"""
+#: the primary key
+OWNER: Final = "SELECT workspace, agent FROM jobs WHERE id = $1"
+
+
+class ChainChange(Exception):
+    """A change of a job affects its chain, and the chains of its agent are not locked yet."""
+
+
+def affects_chain(old: JobRow, new: JobRow) -> bool:
+    """Return whether a change of a job can make a cycle, or leaves its followers without it."""
+    return new.name != old.name or (new.after_job is not None and new.after_job != old.after_job)
+
+
+async def lock(session: Session, owners: Iterable[tuple[str, str]]) -> None:
+    """Lock the chains of these agents (workspace, agent). It is the first lock of a transaction."""
+    for workspace, agent in sorted(set(owners)):
+        await session.lock_name(f"chains:{workspace}/{agent}")
+
+
+async def lock_of_job(session: Session, job_id: str) -> None:
+    """Lock the chains of the agent of this job."""
+    owner = await session.row(OWNER, job_id) if is_id(job_id) else None
+    if owner is not None:
+        await lock(session, [(owner[0], owner[1])])
+
+
+async def check(session: Session, written: Sequence[JobRow]) -> None:
+    """Raise InvalidArgument if one of these jobs, as they are written, comes after itself."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in written:
+        if row.after_job is not None:
+            names.setdefault((row.workspace, row.agent), []).append(row.name)
+    for (workspace, agent), starts in names.items():
+        after = await jobs_before(session, workspace, agent, starts)
+        for name in starts:
+            check_chain(name, after)
+
+
+async def jobs_before(
+    session: Session, workspace: str, agent: str, names: Sequence[str]
+) -> dict[str, str | None]:
+    """Return those of these jobs that exist and the jobs before them, each with the one it comes after."""
+    return {row[0]: row[1] for row in await session.rows(BEFORE, workspace, agent, list(names))}
 
 
 async def followers(session: Session, workspace: str, agent: str, name: str, limit: int) -> list[str]:
     """Return the names of jobs that fire after a job, by name."""
     return sorted(row[0] for row in await session.rows(FOLLOWERS, workspace, agent, name, limit))
+
+
+async def follower_ids(session: Session, workspace: str, agent: str, name: str) -> list[str]:
+    """Return the ids of the jobs that fire after a job."""
+    return [row[0] for row in await session.rows(FOLLOWER_IDS, workspace, agent, name)]
+
+
+async def dangling(session: Session, limit: int) -> list[tuple[str, str, str, str]]:
+    """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
+    return [(row[0], row[1], row[2], row[3]) for row in await session.rows(DANGLING, limit)]

@@ -69,6 +69,10 @@ class Session(Protocol):
         """Keep other transactions from writing to the table until the end of this one."""
         ...
 
+    async def lock_name(self, name: str) -> None:
+        """Wait until no other transaction holds the lock of this name; hold it until the end of this one."""
+        ...
+
 
 class Driver(Protocol[D]):
     """The connections to a database, and how an operation becomes a transaction."""

@@ -24,19 +24,25 @@ class SqlHooks(SqlBase[D]):
         return await self._read(hooks.hooks_of_job, job_id, self.clock.now_ms())
 
     async def replace_hook(
-        self, row: HookRow, until_ms: int, entries: Callable[[HookRow | None], Sequence[AuditEntry]]
+        self,
+        row: HookRow,
+        until_ms: int,
+        entries: Callable[[HookRow | None], Sequence[AuditEntry]],
+        version: int | None = None,
     ) -> tuple[bool, HookRow | None]:
         async def run(db: D, events: TransactionEvents) -> tuple[bool, HookRow | None]:
-            return await hooks.replace_hook(self._driver.session(db), events, row, until_ms)
+            return await hooks.replace_hook(self._driver.session(db), events, row, until_ms, version)
 
         recorded: Recorded[tuple[bool, HookRow | None]] = Recorded(
             lambda result: entries(result[1]), lambda result: result[0]
         )
         return await self._record(recorded, run)
 
-    async def delete_hooks(self, job_id: str, entries: Sequence[AuditEntry] = ()) -> bool:
+    async def delete_hooks(
+        self, job_id: str, entries: Sequence[AuditEntry] = (), version: int | None = None
+    ) -> bool:
         async def run(db: D, events: TransactionEvents) -> bool:
-            return await hooks.delete_hooks(self._driver.session(db), events, job_id)
+            return await hooks.delete_hooks(self._driver.session(db), events, job_id, version)
 
         return await self._record(Recorded(entries), run)
 

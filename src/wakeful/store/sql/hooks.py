@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.ids import is_id
+from wakeful.job import check_version
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.hooks import HookRow
 from wakeful.store.sql.driver import Session
@@ -20,7 +21,7 @@ HOOKS_OF_JOB: Final = f"""
     WHERE h.job_id = $1 AND (h.expires_at IS NULL OR h.expires_at > $2) ORDER BY h.expires_at IS NOT NULL"""
 #: the primary key. Two requests for one job replace its URL one after the other
 LOCK_JOB: Final = """
-    SELECT id::text, workspace, agent, name FROM jobs
+    SELECT id::text, workspace, agent, name, version FROM jobs
     WHERE id = $1 AND deleted_at IS NULL FOR NO KEY UPDATE"""
 #: hooks_of_job
 DELETE_OLD: Final = "DELETE FROM hooks WHERE job_id = $1 AND expires_at IS NOT NULL"
@@ -50,10 +51,10 @@ async def hooks_of_job(session: Session, job_id: str, now_ms: int) -> list[HookR
 
 
 async def replace_hook(
-    session: Session, events: TransactionEvents, row: HookRow, until_ms: int
+    session: Session, events: TransactionEvents, row: HookRow, until_ms: int, version: int | None
 ) -> tuple[bool, HookRow | None]:
     """Add this URL to its job. Returns whether the job exists, and the URL that was replaced."""
-    job = await session.row(LOCK_JOB, row.job_id) if is_id(row.job_id) else None
+    job = await _lock_job(session, row.job_id, version)
     if job is None:
         return False, None
     before = await hooks_of_job(session, row.job_id, row.created_ms)
@@ -65,13 +66,23 @@ async def replace_hook(
     return True, replaced
 
 
-async def delete_hooks(session: Session, events: TransactionEvents, job_id: str) -> bool:
+async def delete_hooks(session: Session, events: TransactionEvents, job_id: str, version: int | None) -> bool:
     """Delete all URLs of a job. Returns whether there was one."""
-    job = await session.row(LOCK_JOB, job_id) if is_id(job_id) else None
+    job = await _lock_job(session, job_id, version)
     if job is None or not await session.execute(DELETE_HOOKS, job_id):
         return False
     events.changed([job])
     return True
+
+
+async def _lock_job(session: Session, job_id: str, expected: int | None) -> tuple[str, str, str, str] | None:
+    """Lock the job. Returns its id and names. FailedPrecondition: it is at another version."""
+    row = await session.row(LOCK_JOB, job_id) if is_id(job_id) else None
+    if row is None:
+        return None
+    found_id, workspace, agent, name, version = row
+    check_version(name, version, expected)
+    return found_id, workspace, agent, name
 
 
 async def prune(session: Session, now_ms: int) -> int:

@@ -15,7 +15,7 @@ from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
-from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
+from wakeful.store.jobs import EntryForJob, EntryForRun, FollowRename, Replay
 from wakeful.store.quotas import Allowance
 from wakeful.store.revisions import RevisionRow
 from wakeful.store.rows import (
@@ -60,9 +60,16 @@ class SqlJobsAndRuns(SqlBase[D]):
         agents: Mapping[tuple[str, str], Inherited] | None = None,
         charge: ChargeRule | None = None,
     ) -> None:
-        create = self._operations.jobs.create_jobs
         now_ms = self.clock.now_ms()
-        await self._record(Recorded(entries, always, keyed, charge), create, now_ms, jobs, allowance, agents)
+        chained = [job for job in jobs if job.after_job is not None]
+
+        async def create(db: D, events: TransactionEvents) -> None:
+            session = self._driver.session(db)
+            await chains.lock(session, [(job.workspace, job.agent) for job in chained])
+            await self._operations.jobs.create_jobs(db, events, now_ms, jobs, allowance, agents)
+            await chains.check(session, chained)
+
+        await self._record(Recorded(entries, always, keyed, charge), create)
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         return await self._driver.read(self._operations.jobs.job, workspace, agent, name)
@@ -87,15 +94,21 @@ class SqlJobsAndRuns(SqlBase[D]):
         agent: Inherited | None = None,
         suggestion: SuggestionDecision | None = None,
         charge: ChargeRule | None = None,
+        follow: FollowRename | None = None,
     ) -> JobRow | None:
-        async def write(db: D, events: TransactionEvents) -> tuple[JobRow | None, bool]:
+        async def write(db: D, events: TransactionEvents, chains_locked: bool) -> tuple[JobRow | None, bool]:
             session = self._driver.session(db)
+            if chains_locked:
+                await chains.lock_of_job(session, job_id)
             locked = None if suggestion is None else await suggestions.lock(session, suggestion)
+            before: JobRow | None = None
             decided: JobChange | None = None
 
             def decide(old: JobRow) -> JobChange | None:
-                nonlocal decided
-                decided = change(old)
+                nonlocal before, decided
+                before, decided = old, change(old)
+                if decided is not None and not chains_locked and chains.affects_chain(old, decided.job):
+                    raise chains.ChainChange
                 return decided
 
             row, changed = await self._operations.jobs.change_job(
@@ -106,14 +119,40 @@ class SqlJobsAndRuns(SqlBase[D]):
             if row is not None and decided is not None and decided.budget:
                 owners = [BudgetOwner(row.workspace, row.agent, row.id)]
                 await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
+            if row is not None and before is not None and chains.affects_chain(before, row):
+                if row.name != before.name and follow is not None:
+                    await self._rename_upstream(db, events, before, row, follow)
+                await chains.check(session, [row])
             if suggestion is not None and locked is not None and row is not None:
                 await suggestions.decide(session, suggestion, locked, row)
                 changed = True
             return row, changed
 
         recorded: Recorded[tuple[JobRow | None, bool]] = Recorded(entries, written, charge=charge)
-        row, _ = await self._record(recorded, write)
+        try:
+            row, _ = await self._record(recorded, write, False)
+        except chains.ChainChange:
+            row, _ = await self._record(recorded, write, True)
         return row
+
+    async def _rename_upstream(
+        self, db: D, events: TransactionEvents, old: JobRow, new: JobRow, follow: FollowRename
+    ) -> None:
+        """Let the jobs that come after a job, which has another name now, still come after it."""
+        session = self._driver.session(db)
+        followers = await chains.follower_ids(session, old.workspace, old.agent, old.name)
+        if not followers:
+            return
+        changes: dict[str, JobChange] = {}
+
+        def change(follower: JobRow) -> JobChange:
+            changes[follower.id] = follow(follower, new)
+            return changes[follower.id]
+
+        for row in await self._operations.jobs.change_jobs(db, events, self.clock, followers, change, None):
+            revision = changes[row.id].revision
+            if revision is not None:
+                await revisions.add(session, row.id, row.version - 1, revision, row.updated_ms)
 
     async def change_jobs(
         self,
@@ -144,6 +183,12 @@ class SqlJobsAndRuns(SqlBase[D]):
     async def revisions(self, job_id: str) -> list[RevisionRow]:
         return await self._read(revisions.revisions, job_id)
 
+    async def jobs_before(self, workspace: str, agent: str, names: Sequence[str]) -> dict[str, str | None]:
+        return await self._read(chains.jobs_before, workspace, agent, names)
+
+    async def dangling_jobs(self, limit: int) -> list[tuple[str, str, str, str]]:
+        return await self._read(chains.dangling, limit)
+
     async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
         return await self._read(chains.followers, workspace, agent, name, limit)
 
@@ -158,9 +203,10 @@ class SqlJobsAndRuns(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
         charge: ChargeRule | None = None,
+        version: int | None = None,
     ) -> list[RunView]:
         add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
-        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs)
+        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs, version)
 
     async def add_manual_run(
         self,
@@ -169,9 +215,10 @@ class SqlJobsAndRuns(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
         charge: ChargeRule | None = None,
+        version: int | None = None,
     ) -> RunView:
         add, now_ms = self._operations.runs.add_manual_run, self.clock.now_ms()
-        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, run, judge)
+        return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, run, judge, version)
 
     async def cancel_run(
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
@@ -259,7 +306,7 @@ class SqlJobsAndRuns(SqlBase[D]):
             replayed = {dead: run._replace(replay_of=dead) for dead, run in made if run is not None}
             if not replayed:
                 return []
-            views = await self._operations.runs.add_runs(db, events, now_ms, list(replayed.values()))
+            views = await self._operations.runs.add_runs(db, events, now_ms, list(replayed.values()), None)
             await self._driver.session(db).execute(CLEAR_DEAD, list(replayed))
             return views
 

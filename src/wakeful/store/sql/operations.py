@@ -290,11 +290,17 @@ class Runs(Protocol[C]):
     """Runs, as users see and change them."""
 
     async def add_runs(
-        self, db: C, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+        self, db: C, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], version: int | None
     ) -> list[RunView]: ...
 
     async def add_manual_run(
-        self, db: C, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        run: NewRun,
+        judge: ManualRunRule,
+        version: int | None,
     ) -> RunView: ...
 
     async def cancel_run(

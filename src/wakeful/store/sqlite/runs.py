@@ -15,12 +15,14 @@ from wakeful.run import NewRun, check_cancellable
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.sql.held_jobs import hold_jobs
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import settle
+from wakeful.store.sqlite.session import SqliteSession
 
 #: the primary key, once for each
 RUNS_BY_IDS: Final = f"SELECT {sql.RUN_VIEW} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
@@ -49,9 +51,14 @@ _DEAD: Final = RunView._fields.index("dead")
 
 
 async def add_runs(
-    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    runs: Sequence[NewRun],
+    version: int | None = None,
 ) -> list[RunView]:
     """Add runs that are not ticks, all or none. Returns them as stored."""
+    await hold_jobs(SqliteSession(db), runs, version)
     ids = json.dumps([run.id for run in runs])
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
     if taken is not None:
@@ -64,9 +71,15 @@ async def add_runs(
 
 
 async def add_manual_run(
-    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    run: NewRun,
+    judge: ManualRunRule,
+    version: int | None = None,
 ) -> RunView:
     """Add a manual run as `judge` decides, and cancel what it replaces. See `Store.add_manual_run`."""
+    await hold_jobs(SqliteSession(db), [run], version)
     found = db.execute(LIVE, (run.job_id,)).fetchall()
     live = LiveRuns(
         tuple(run_id for run_id, state in found if state != "pending"),

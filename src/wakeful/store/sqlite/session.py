@@ -41,6 +41,9 @@ class SqliteSession:
     async def lock_table(self, table: str) -> None:
         """Do nothing: SQLite has one writer at a time."""
 
+    async def lock_name(self, name: str) -> None:
+        """Do nothing: SQLite has one writer at a time."""
+
     def _execute(self, statement: str, args: Sequence[object]) -> sqlite3.Cursor:
         values = [json.dumps(each) if isinstance(each, list) else each for each in args]
         return self._db.execute(translate(statement), values)
@@ -57,5 +60,5 @@ def translate(statement: str) -> str:
     """
     statement = re.sub(r"/\*\+ (INDEXED BY \w+) \*/", r"\1", statement)
     statement = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", statement)
-    statement = re.sub(r"\s+FOR (NO KEY )?UPDATE( OF \w+)?( SKIP LOCKED)?", "", statement)
+    statement = re.sub(r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE)( OF \w+)?( SKIP LOCKED)?", "", statement)
     return re.sub(r"::\w+", "", statement).replace("$", "?")

@@ -87,7 +87,7 @@ INSERT_SIGNALS: Final = f"""
     INSERT INTO runs ({NEW_RUN_COLUMNS}, sequence)
     VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
 #: the primary key
-SET_DETAILS: Final = "UPDATE runs SET session = ?, depth = ?, context = ? WHERE id = ?"
+SET_DETAILS: Final = "UPDATE runs SET session = ?, depth = ?, context = ?, chain_length = ? WHERE id = ?"
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -256,12 +256,13 @@ EDITS: Final = """
 ANY_FOLLOWER: Final = """
     SELECT 1 FROM jobs INDEXED BY jobs_after
     WHERE workspace > '' AND after_job IS NOT NULL AND deleted_at IS NULL LIMIT 1"""
-#: the runs' primary key, then jobs_after, once for each
+#: the primary keys of runs and jobs, then jobs_after, once for each
 FOLLOWERS: Final = """
-    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on, 0, f.after_job, r.depth
-    FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
+    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on, 0, f.after_job, r.depth,
+        r.chain_length
+    FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value CROSS JOIN jobs j ON j.id = r.job_id
     CROSS JOIN jobs f INDEXED BY jobs_after
-        ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
+        ON f.workspace = j.workspace AND f.agent = j.agent AND f.after_job = j.name
         AND f.deleted_at IS NULL
     WHERE f.enabled"""
 #: the runs' primary key, jobs_name and runs_waiting, once for each
@@ -269,7 +270,7 @@ HEARTBEATS: Final = f"""
     SELECT h.id, h.workspace, h.agent, h.name, h.policy, h.work, r.id, 'finished', EXISTS (
         SELECT 1 FROM runs w INDEXED BY runs_waiting
         WHERE w.job_id = h.id AND w.state IN ('pending', 'retrying') AND w.state = 'pending'
-        AND w.trigger <> 'schedule'), '', r.depth
+        AND w.trigger <> 'schedule'), '', r.depth, r.chain_length
     FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs h INDEXED BY jobs_name
         ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'

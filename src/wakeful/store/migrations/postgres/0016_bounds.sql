@@ -26,3 +26,6 @@ ALTER TABLE runs ADD COLUMN losses integer NOT NULL DEFAULT 0;
 -- The claim that gave the run to its executor, as the executor or the server named it. A claim whose response
 -- is lost is returned by this name.
 ALTER TABLE runs ADD COLUMN claim_id text;
+
+-- How many follow-up runs in a row, each caused by the end of the one before, led to the run.
+ALTER TABLE runs ADD COLUMN chain_length integer NOT NULL DEFAULT 0;

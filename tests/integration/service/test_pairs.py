@@ -1,0 +1,32 @@
+"""Two operations at once have the result of one after the other, in one of the two orders."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.support import effort
+from tests.support.databases import Database, SqliteDatabase, postgres
+from tests.support.pairs import Pairs, cases
+
+
+@pytest_asyncio.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
+    made: Database = SqliteDatabase(tmp_path / "wakeful.db") if request.param == "sqlite" else postgres()
+    yield made
+    await made.close()
+
+
+async def test_two_operations_at_once_are_as_one_after_the_other(database: Database) -> None:
+    pairs = await Pairs.on(database, stepped=True)
+    for case in cases(effort.cases(105, 4_000)):
+        await pairs.check(case)
+
+
+async def test_two_transactions_at_once_are_as_one_after_the_other(database: Database) -> None:
+    pairs = await Pairs.on(database, stepped=False)
+    for case in cases(effort.cases(30, 4_000)):
+        await pairs.check(case)

@@ -1,0 +1,404 @@
+"""Two operations of the services at once, compared with the two one after the other.
+
+A case is a start, two operations, and an order of their store calls. The pair runs in one workspace, and one
+after the other, in both orders, in two other workspaces: what the callers receive and what the database holds
+must be the same as in one of the two orders. An operation is one line in `OPERATIONS`: a function that draws
+arguments and returns what to call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+from tests.support.databases import Database
+from wakeful.document import Defaults
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.metrics import Metrics
+from wakeful.errors import NotFound, WakefulError
+from wakeful.launch.secrets import Keyring
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.services import Services
+from wakeful.settings import Settings
+from wakeful.store.port import Store
+from wakeful.store.rows import JobFilter, RunFilter
+
+AGENT: Final = "default"
+NAMES: Final = ("a", "b", "c")
+
+#: Calls a service in a workspace.
+Call = Callable[[Services, str], Awaitable[object]]
+
+
+class Arguments:
+    """Draws the arguments of the two operations of a case: mostly they are about the same job."""
+
+    def __init__(self, rng: random.Random, jobs: Sequence[str]) -> None:
+        self.rng = rng
+        self.job = rng.choice(jobs)
+
+    def name(self) -> str:
+        """Return the name of a job."""
+        return self.job if self.rng.random() < 0.75 else self.rng.choice(NAMES)
+
+    def other(self, name: str) -> str:
+        """Return another name."""
+        return self.rng.choice([each for each in NAMES if each != name])
+
+
+#: Draws the arguments of an operation.
+Draw = Callable[[Arguments], Call]
+
+
+class Operation(NamedTuple):
+    """A call with its arguments, and how a failure names it."""
+
+    label: str
+    call: Call
+
+
+# --- operations -------------------------------------------------------------------------------------
+
+
+def _document(name: str, after: str | None, description: str = "") -> dict[str, object]:
+    when: dict[str, object] = {"schedule": "0 0 29 2 *"} if after is None else {"after": after}
+    return {"name": name, "description": description, "target": {"kind": "pull"}, **when}
+
+
+def _job(of: Arguments) -> dict[str, object]:
+    name = of.name()
+    return _document(name, of.rng.choice([None, of.other(name)]), of.rng.choice(["x", "y"]))
+
+
+def _create(of: Arguments) -> Call:
+    document = _job(of)
+    return lambda s, w: s.jobs.create(LOCAL, w, AGENT, document)
+
+
+def _create_many(of: Arguments) -> Call:
+    first = of.name()
+    second = of.other(first)
+    documents = [_document(first, second), _document(second, of.rng.choice([None, first]))]
+    return lambda s, w: s.jobs.create_many(LOCAL, w, AGENT, documents)
+
+
+def _upsert(of: Arguments) -> Call:
+    document = _job(of)
+    return lambda s, w: s.jobs.upsert(LOCAL, w, AGENT, document)
+
+
+def _describe(of: Arguments) -> Call:
+    name, text = of.name(), of.rng.choice(["x", "y"])
+    return lambda s, w: s.jobs.update(LOCAL, w, AGENT, name, {"description": text})
+
+
+def _follow(of: Arguments) -> Call:
+    name = of.name()
+    patch = {"after": of.other(name), "schedule": None}
+    return lambda s, w: s.jobs.update(LOCAL, w, AGENT, name, patch)
+
+
+def _rename(of: Arguments) -> Call:
+    name = of.name()
+    new = of.rng.choice([of.other(name), "d"])
+    return lambda s, w: s.jobs.update(LOCAL, w, AGENT, name, {"name": new})
+
+
+def _delete(of: Arguments) -> Call:
+    name = of.name()
+    return lambda s, w: s.jobs.delete(LOCAL, w, AGENT, name)
+
+
+def _restore(of: Arguments) -> Call:
+    name = of.name()
+    return lambda s, w: s.jobs.revisions.restore(LOCAL, w, AGENT, name, 1)
+
+
+def _run(of: Arguments) -> Call:
+    name, overlap = of.name(), of.rng.choice([None, None, "queue"])
+    return lambda s, w: s.jobs.trigger(LOCAL, w, AGENT, name, overlap=overlap)
+
+
+def _run_at_version(of: Arguments) -> Call:
+    name = of.name()
+    return lambda s, w: s.jobs.trigger(LOCAL, w, AGENT, name, version=1)
+
+
+def _backfill(of: Arguments) -> Call:
+    name = of.name()
+    return lambda s, w: s.jobs.backfill(LOCAL, w, AGENT, name, "2020-01-01T00:00Z", "2020-12-31T00:00Z")
+
+
+def _hook(of: Arguments) -> Call:
+    name, version = of.name(), of.rng.choice([None, 1])
+    return lambda s, w: s.jobs.hooks.create(LOCAL, w, AGENT, name, version=version)
+
+
+def _pause(of: Arguments) -> Call:
+    name = of.name()
+    return lambda s, w: s.jobs.pause(LOCAL, w, AGENT, name)
+
+
+def _resume(of: Arguments) -> Call:
+    name = of.name()
+    return lambda s, w: s.jobs.resume(LOCAL, w, AGENT, name)
+
+
+#: What a pair is drawn from.
+OPERATIONS: Final[Mapping[str, Draw]] = {
+    "create": _create,
+    "create many": _create_many,
+    "upsert": _upsert,
+    "describe": _describe,
+    "follow": _follow,
+    "rename": _rename,
+    "delete": _delete,
+    "restore": _restore,
+    "run": _run,
+    "run at version 1": _run_at_version,
+    "backfill": _backfill,
+    "hook": _hook,
+    "pause": _pause,
+    "resume": _resume,
+}
+
+#: What the jobs are before a pair: each name with what it comes after.
+STARTS: Final[Sequence[Mapping[str, str | None]]] = (
+    {"a": None},
+    {"a": None, "b": "a"},
+    {"a": "b"},
+    {"a": "b", "c": "a"},
+    {"a": None, "b": "a", "c": "b"},
+)
+
+
+# --- cases ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """A start, two operations, and the seed of the order of their store calls."""
+
+    seed: int
+    start: Mapping[str, str | None]
+    first: Operation
+    second: Operation
+
+    def __str__(self) -> str:
+        return f"seed {self.seed}: {dict(self.start)}, {self.first.label} beside {self.second.label}"
+
+
+def cases(number: int, operations: Mapping[str, Draw] = OPERATIONS) -> Iterator[Case]:
+    """Yield so many cases. Every pair of operations comes up in turn, with other arguments each time."""
+    names = list(operations)
+    pairs = [(one, two) for number, one in enumerate(names) for two in names[number:]]
+    random.Random(0).shuffle(pairs)
+    for seed in range(number):
+        rng = random.Random(seed)
+        start = rng.choice(STARTS)
+        drawn = Arguments(rng, list(start))
+        one, two = (Operation(name, operations[name](drawn)) for name in pairs[seed % len(pairs)])
+        yield Case(seed, start, one, two)
+
+
+class Result(NamedTuple):
+    """What the two callers received, and what the database holds afterwards."""
+
+    answers: tuple[object, object]
+    state: object
+
+
+class Pairs:
+    """Runs cases on a database: each operation has the services of a process of its own."""
+
+    def __init__(self, stores: Sequence[Store], *, stepped: bool) -> None:
+        self._turns = Turns() if stepped else None
+        self._stores = stores
+        self._services = [
+            new_services(store if self._turns is None else self._turns.of(store)) for store in stores
+        ]
+        self._made = 0
+
+    @classmethod
+    async def on(cls, database: Database, *, stepped: bool) -> Pairs:
+        """Return the pairs on a database. `stepped`: one store call at a time, in an order that is drawn."""
+        return cls([await database.connect(), await database.connect()], stepped=stepped)
+
+    async def check(self, case: Case) -> Result:
+        """Run a case; AssertionError if the result is not that of one order, or breaks an invariant."""
+        workspaces = [f"w{self._made + number}" for number in range(3)]
+        self._made += 3
+        one, two = case.first, case.second
+        for workspace in workspaces:
+            await self._start(workspace, case.start)
+        together = await self._together(workspaces[0], case)
+        orders = [
+            Result(
+                (await self._answer(0, one, workspaces[1]), await self._answer(1, two, workspaces[1])),
+                await self._state(workspaces[1]),
+            )
+        ]
+        later = await self._answer(1, two, workspaces[2])
+        orders.append(
+            Result(
+                (await self._answer(0, one, workspaces[2]), later),
+                await self._state(workspaces[2]),
+            )
+        )
+        await self._check_references(workspaces[0], case)
+        assert together in orders, f"{case}\ntogether: {together}\none after the other: {orders}"
+        return together
+
+    async def _start(self, workspace: str, jobs: Mapping[str, str | None]) -> None:
+        services = self._services[0]
+        await services.workspaces.put(LOCAL, workspace, {})
+        documents = [_document(name, after, "start") for name, after in jobs.items()]
+        await services.jobs.create_many(LOCAL, workspace, AGENT, documents)
+        for name in list(jobs)[:1]:  # a second revision
+            await services.jobs.update(LOCAL, workspace, AGENT, name, {"description": "started"})
+
+    async def _together(self, workspace: str, case: Case) -> Result:
+        calls = [self._answer(0, case.first, workspace), self._answer(1, case.second, workspace)]
+        if self._turns is None:
+            first, second = await asyncio.gather(*calls)
+        else:
+            first, second = await self._turns.run(calls, random.Random(case.seed))
+        return Result((first, second), await self._state(workspace))
+
+    async def _answer(self, number: int, operation: Operation, workspace: str) -> object:
+        """Return what a caller receives: the code of an error, or what is known of a success."""
+        try:
+            result = await operation.call(self._services[number], workspace)
+        except NotFound as error:
+            return "404 of an upsert" if operation.label == "upsert" else error.code
+        except WakefulError as error:
+            return error.code
+        return (result.created, result.changed) if isinstance(result, SaveResult) else "done"
+
+    async def _state(self, workspace: str) -> object:
+        """Return what the database holds of a workspace, without ids and times."""
+        store, services = self._stores[0], self._services[0]
+        jobs = await store.jobs(JobFilter(workspace))
+        runs = await store.runs(RunFilter(workspace, limit=1_000))
+        kept = {
+            row.name: (
+                row.after_job,
+                row.description,
+                row.enabled,
+                row.version,
+                len(await store.revisions(row.id)),
+                await services.jobs.hooks.exists(row.id),
+            )
+            for row in jobs
+        }
+        agents = [(row.name, row.active, row.target) for row in await store.agents(workspace)]
+        keys = [(row.role, row.agent, row.revoked_ms is None) for row in await store.keys(workspace)]
+        return (
+            kept,
+            sorted((str(run.job_name), run.trigger, run.state, run.reason or "") for run in runs),
+            sorted(agents, key=repr),
+            sorted(keys, key=repr),
+        )
+
+    async def _check_references(self, workspace: str, case: Case) -> None:
+        """Check that no job comes after itself, and that a reference to no job is reported."""
+        store = self._stores[0]
+        after = {row.name: row.after_job for row in await store.jobs(JobFilter(workspace))}
+        for name in after:
+            path = [name]
+            while (before := after.get(path[-1])) is not None:
+                assert before not in path, f"{case}: the jobs {path} come after each other"
+                path.append(before)
+        reported = {name for where, _, name, _ in await store.dangling_jobs(1_000_000) if where == workspace}
+        alone = {name for name, before in after.items() if before is not None and before not in after}
+        assert reported == alone, f"{case}: {alone} come after jobs that do not exist"
+        known = {row.name for row in await store.agents(workspace)}
+        for key in await store.keys(workspace):
+            assert key.agent is None or key.revoked_ms is not None or key.agent in known, f"{case}: {key}"
+
+
+def new_services(store: Store) -> Services:
+    """Return the services of a process of its own, without launchers."""
+    settings = Settings()
+    return Services(store, LauncherRegistry([]), Keyring([]), Defaults(), settings, Metrics(), None)
+
+
+# --- turns ------------------------------------------------------------------------------------------
+
+#: How the names of methods begin that write.
+_WRITES: Final = ("add", "change", "create", "delete", "put", "replace", "revoke", "send", "take", "update")
+#: The task that a store call belongs to, also if another task makes it (a batcher).
+_CALLER: ContextVar[int | None] = ContextVar("caller", default=None)
+
+
+class Turns:
+    """Lets one store call happen at a time, of the task whose turn it is."""
+
+    def __init__(self) -> None:
+        #: the store calls that wait, by task: the name of the method, and its turn
+        self._waiting: dict[int, tuple[str, asyncio.Future[None]]] = {}
+        self._arrived = asyncio.Event()
+
+    def of(self, store: Store) -> Store:
+        """Return a store whose calls wait for their turn."""
+        return cast(Store, _StoreWithTurns(store, self))
+
+    async def run(self, calls: Sequence[Awaitable[object]], rng: random.Random) -> list[object]:
+        """Run two calls, and draw whose store call comes next each time that all wait or have ended.
+
+        In most cases one of them runs until it writes for the first time, then the other one runs to its end:
+        so everything that the first one has read may be outdated when it writes.
+        """
+        tasks = []
+        held_up = rng.choice([0, 1, None])
+        for number, call in enumerate(calls):
+            token = _CALLER.set(number)
+            tasks.append(asyncio.ensure_future(call))
+            _CALLER.reset(token)
+        while live := [number for number, task in enumerate(tasks) if not task.done()]:
+            if not set(live) <= set(self._waiting):
+                self._arrived.clear()
+                waiter = asyncio.ensure_future(self._arrived.wait())
+                unfinished = [tasks[number] for number in live if number not in self._waiting]
+                await asyncio.wait([waiter, *unfinished], return_when=asyncio.FIRST_COMPLETED)
+                waiter.cancel()
+                continue
+            chosen = rng.choice(live)
+            if held_up is not None and len(live) > 1:
+                chosen = 1 - held_up if self._waiting[held_up][0].startswith(_WRITES) else held_up
+            self._waiting.pop(chosen)[1].set_result(None)
+        return [task.result() for task in tasks]
+
+    async def wait(self, method: str) -> None:
+        """Wait until the current task may call this method."""
+        caller = _CALLER.get()
+        if caller is not None:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting[caller] = method, turn
+            self._arrived.set()
+            await turn
+
+
+class _StoreWithTurns:
+    """A store whose calls wait for their turn."""
+
+    def __init__(self, store: Store, turns: Turns) -> None:
+        self._store = store
+        self._turns = turns
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await self._turns.wait(name)
+            return await found(*args, **kwargs)
+
+        return call
