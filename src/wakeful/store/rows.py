@@ -271,8 +271,10 @@ class AwaitingRun(NamedTuple):
     run_id: str
     attempt: int
     idempotency_key: str
-    #: the work of its job
+    #: the work of its job, which may have been edited since the launch
     work: str
+    #: what a process needs to launch it (`wakeful.capabilities`)
+    requires: str = ""
 
 
 class RunView(NamedTuple):

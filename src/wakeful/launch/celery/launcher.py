@@ -301,7 +301,7 @@ class CeleryLauncher:
             for row in page:
                 task_id = f"{row.idempotency_key}-{row.attempt}"
                 awaiting.add(task_id)
-                if _is_celery(row.work):
+                if row.requires == CELERY or _is_celery(row.work):
                     self._tracker.add(Awaited(row.run_id, row.attempt, task_id), loop.time(), own=False)
             after = page[-1].run_id
         over: list[str] = []

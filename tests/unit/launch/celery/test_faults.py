@@ -25,6 +25,7 @@ from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.celery.results import UNREADABLE, TaskState
 from wakeful.launch.port import Launch
 from wakeful.outcome import AwaitingCallback, Failed
+from wakeful.store.rows import AwaitingRun
 
 #: more than there are threads that send
 LAUNCHES = 20
@@ -50,6 +51,8 @@ class _World:
         self.release = threading.Event()
         self.sent: list[str] = []
         self.revoked: list[str] = []
+        #: what the database has of all replicas
+        self.awaiting: list[AwaitingRun] = []
         self.reports: dict[str, Report] = {}
         store: Any = SimpleNamespace(awaiting_runs=self._awaiting_runs, run=self._run)
         self.launcher = CeleryLauncher(store, lambda: self)  # type: ignore[arg-type, return-value]
@@ -96,7 +99,7 @@ class _World:
         fault = self.faults.pop("sweep", None)
         if fault is not None:
             fault(self)
-        return []
+        return self.awaiting if after == "" else []
 
     async def _run(self, run_id: str) -> Any:
         over = run_id in self.reports
@@ -248,3 +251,14 @@ async def test_the_task_of_a_cancelled_launch_is_not_sent_or_revoked(port: str):
             while world.revoked != world.sent[:-1]:
                 await asyncio.sleep(0.01)
         assert world.sent == (["k1-1"] if port == "before sending" else ["k0-1", "k1-1"])
+
+
+@pytest.mark.parametrize("work", ['{"target":{"kind":"webhook","url":"https://a.example"}}', "{garbage"])
+async def test_the_result_of_a_dead_replica_is_read_also_if_the_job_was_edited(work: str):
+    world = _World({})
+    world.sent.append("k1-1")
+    world.awaiting.append(AwaitingRun("r1", 1, "k1", work, "celery"))
+    async with _open(world), asyncio.timeout(30):
+        while "r1" not in world.reports:
+            await asyncio.sleep(0.01)
+    assert world.reports["r1"].status == "succeeded"
