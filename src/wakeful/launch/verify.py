@@ -22,6 +22,7 @@ from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.stored_text import cleaned
 from wakeful.verification import MAX_TRIES, Verdict, judge_success, outcome_of
 
 
@@ -44,9 +45,8 @@ class VerifyLaunch(Launch):
     @property
     def report(self) -> str:
         """The JSON that a webhook or a command gets: job, payload, output and evidence."""
-        return compact(
-            {"job": self.job, "payload": self.payload, "output": self.output, "evidence": self.evidence}
-        )
+        content = {"job": self.job, "payload": self.payload, "output": self.output, "evidence": self.evidence}
+        return cleaned(compact(content))  # the output of an agent class is not stored yet
 
 
 @runtime_checkable

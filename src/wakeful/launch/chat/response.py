@@ -134,7 +134,7 @@ def _error(status: int, body: Mapping[str, Json]) -> EndpointError:
     facts: Mapping[str, Json] = error if isinstance(error, dict) else body
     message = error if isinstance(error, str) else facts.get("message") or facts.get("detail")
     code = facts.get("code")
-    number = int(code) if isinstance(code, int | float) or (isinstance(code, str) and code.isdigit()) else 0
+    number = _status(code)
     actual: int | None = status
     if 200 <= status < 300:
         actual = number if 400 <= number <= 599 else None
@@ -148,6 +148,17 @@ def _upstream(metadata: Json) -> str:
     """Return what a router adds about the provider behind it."""
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     return f" ({raw})" if isinstance(raw, str) and raw.strip() else ""
+
+
+def _status(code: Json) -> int:
+    """Return the status that the code of an error names; 0 if it names none.
+
+    >>> _status(429), _status("503"), _status("rate_limit"), _status(float("inf"))
+    (429, 503, 0, 0)
+    """
+    if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
+        return int(code)
+    return int(code) if isinstance(code, int | float) and 0 < code < 1_000 else 0
 
 
 def _not_json(status: int, text: str) -> str:

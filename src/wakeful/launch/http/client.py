@@ -82,6 +82,9 @@ class HttpClient:
                 reused = connection is not None
                 if connection is None:
                     connection = await self._connector.connect(host.origin, self._connections)
+                if self.closed:  # while it waited
+                    connection.abort()
+                    raise HttpError("the client is closed")
                 try:
                     response = await connection.exchange(request, limit)
                 except ConnectionClosed as error:

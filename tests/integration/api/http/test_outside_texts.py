@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -34,8 +35,26 @@ ANSWERS: Final = (
     (200, b'X-Wakeful-Usage: {"n":NaN,"m":1e999}\r\n', LONG.encode("utf-8", "surrogatepass")),
     (302, b"Location: /\xff\r\n", b""),
     (500, b"Retry-After: \xff\r\n", ODD.encode("utf-8", "surrogatepass")),
+    (
+        200,
+        b"",
+        json.dumps(
+            {
+                "choices": [{"message": {"role": "assistant", "content": ODD}, "finish_reason": ODD}],
+                "usage": {"prompt_tokens": 3, "note": ODD},
+            }
+        ).encode(),
+    ),
     (418, b"content-encoding: \xff\r\n", f'{{"usage":{ODD_JSON}}}'.encode()),
 )
+
+#: A program that prints bytes that are not UTF-8, reports odd evidence, and fails.
+PRINT: Final = r"""
+import os, sys
+sys.stdout.buffer.write(b"\xff\x00\xed\xa0\x80"); sys.stderr.buffer.write(b"\xff\x00\xed\xa0\x80")
+open(os.environ["JOB_EVIDENCE_FILE"], "w").write('{"a": "\\ud800"}')
+sys.exit(3)
+"""
 
 PAGES: Final = (
     "", "jobs", "runs", "calendar", "agents", "dead-letters", "dead-letters?view=runs", "incidents", "cost",
@@ -54,7 +73,7 @@ async def hostile_url() -> AsyncIterator[str]:
     async def talk(connection: RawConnection) -> None:
         while True:
             head, _ = await connection.request()
-            status, headers, body = ANSWERS[int(head.split()[1][1:])]
+            status, headers, body = ANSWERS[int(head.split(b"/")[1].split()[0])]
             await connection.send(
                 b"HTTP/1.1 %d Odd\r\n%scontent-length: %d\r\n\r\n" % (status, headers, len(body)) + body
             )
@@ -64,7 +83,7 @@ async def hostile_url() -> AsyncIterator[str]:
 
 
 async def test_no_text_of_a_run_breaks_a_list_a_page_or_a_stream(new_app: NewApp):
-    app = new_app()
+    app = new_app(commands=("*",))
     outcomes: dict[str, object] = {
         "text": ODD,
         "long": LONG,
@@ -102,6 +121,9 @@ async def test_no_text_of_a_run_breaks_a_list_a_page_or_a_stream(new_app: NewApp
             "checked": {"target": function, "verify": {"kind": "webhook", "url": f"{url}/3"}},
             "evident": {"target": function, "evidence": ["external_id"]},
             "told": {"target": function, "payload": {"a": "\x00\u202e</script>"}, "deliver": True},
+            "chat": {"target": {"kind": "chat", "url": f"{url}/7", "model": "m"}, "message": "hello"},
+            "no-chat": {"target": {"kind": "chat", "url": f"{url}/8", "model": "m"}, "message": "hello"},
+            "command": {"target": {"kind": "command", "argv": [sys.executable, "-c", PRINT]}},
             "after": {"target": function, "after": {"job": "text", "output": True}},
         }
         for name, fields in jobs.items():

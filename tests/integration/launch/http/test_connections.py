@@ -215,6 +215,24 @@ async def test_a_request_behind_a_cancelled_one_gets_its_turn():
         assert client._hosts == {}
 
 
+async def test_a_request_that_waits_while_the_client_closes_is_not_sent():
+    async def talk(connection: RawConnection) -> None:
+        requests.append(await connection.request())
+        await connection.until_closed()
+
+    requests: list[object] = []
+    async with raw_server(talk) as server:
+        async with new_client(connections=1) as client:
+            url = f"http://127.0.0.1:{server.port}/"
+            sent, waiting = (asyncio.create_task(send(client, url)) for _ in range(2))
+            await eventually(lambda: requests)
+        for task in (sent, waiting):
+            with pytest.raises(HttpError, match="closed"):
+                await task
+        assert len(requests) == 1
+        assert client._connections == set()
+
+
 async def test_a_slow_response_is_cancelled_by_a_timeout_which_closes_the_connection():
     closed = asyncio.Event()
 

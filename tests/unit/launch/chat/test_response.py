@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wakeful.chat_settings import ChatModel
+from wakeful.launch.chat.failures import failed
 from wakeful.launch.chat.response import Answer, EndpointError, TokenUsage, read_response
 from wakeful.launch.chat.spending import Spending
 
@@ -194,6 +195,20 @@ def test_a_page_and_a_stream_are_named():
 @given(st.sampled_from([200, 400, 500]), JSON)
 def test_any_json_is_an_answer_or_an_error(status: int, body: object):
     read_response(status, json.dumps(body))
+
+
+@settings(derandomize=True)
+@given(
+    st.sampled_from([200, 400, 500]),
+    st.dictionaries(
+        st.sampled_from(["code", "type", "message", "param", "metadata"]),
+        JSON | st.sampled_from([float("inf"), float("nan"), "²", "9" * 5_000, "\ud800", "503"]),
+    ),
+)
+def test_any_error_of_an_endpoint_is_a_failed_attempt(status: int, facts: dict[str, object]):
+    found = read_response(status, json.dumps({"error": {"type": "error", **facts}}))
+    assert isinstance(found, EndpointError)
+    assert failed(found, key=None).error
 
 
 @given(st.dictionaries(st.sampled_from(["content", "tool_calls", "refusal", "reasoning"]), JSON), JSON, JSON)
