@@ -17,7 +17,7 @@ from wakeful.prechecks import ONCE, Checked
 from wakeful.run import Follower, NewRun, Upstream
 from wakeful.run_factory import follow_up_run
 from wakeful.start_rules import BudgetOwner
-from wakeful.usage import Spent, usage_by_owner
+from wakeful.usage import Spent, usage_by_owner, usage_of
 
 #: The reasons for which runs end that have not started when their job is disabled or deleted.
 JOB_DISABLED: Final = "job_disabled"
@@ -96,6 +96,8 @@ class Facts(NamedTuple):
     incidents: Sequence[Incident] = ()
     #: the revision of the precheck of each of `Needs.checked_jobs`
     revisions: Mapping[str, int] = {}
+    #: of those of `Needs.usage_runs` that are under a budget: what of their attempt is counted already
+    counted: Mapping[str, Spent] = {}
 
 
 class JobEnd(NamedTuple):
@@ -145,6 +147,8 @@ class Effects(NamedTuple):
     deliveries: Sequence[tuple[str, str | None, str | None]]
     #: the new states of prechecks, by job
     precheck_states: Mapping[str, PrecheckState] = {}
+    #: what the attempts of runs under a budget have used in all, by run
+    settled: Mapping[str, Spent] = {}
 
 
 #: What follows from a batch of outcomes: `consequences`, as it is passed to a store.
@@ -251,10 +255,15 @@ def consequences(
             *(Withdrawal(job_id, at_ms, JOB_DELETED, manual=True) for job_id, at_ms in deleted.items()),
         ],
         incidents.changes(),
-        usage_by_owner(special, facts.owners) if facts.owners else {},
+        usage_by_owner(special, facts.owners, facts.counted) if facts.owners else {},
         [follow_up(each) for each in followers if each.job_id not in disabled and each.job_id not in deleted],
         [(each.run_id, *each.deliver) for each in special if each.deliver is not None],
         prechecks.states,
+        {
+            each.run_id: usage_of(each.usage) or Spent()
+            for each in special
+            if each.run_id in facts.counted and not each.usage_counted
+        },
     )
 
 

@@ -245,8 +245,8 @@ class Work:
     budget: Annotated[
         Mapping[str, Json] | None,
         FieldSpec(
-            "[How much its runs may use per day](../how-to/guardrails.md#budgets) (UTC): "
-            '`{"tokensPerDay": …, "costPerDay": …}`.'
+            "[How much its runs may use](../how-to/guardrails.md#budgets) per day (UTC), and each run: "
+            '`{"tokensPerDay": …, "costPerDay": …, "tokensPerRun": …, "costPerRun": …}`.'
         ),
     ] = None
     #: the time zone of `active_hours`

@@ -12,7 +12,7 @@ REASONS: Final[Mapping[str, str]] = {
     "queue_full": "too many runs were waiting (maxQueued)",
     "asked": "the tick was skipped on request",
     "precheck": "the precheck found nothing to do",
-    "budget": "the budget of the day was used up",
+    "budget": "a budget was used up",
     "outside_hours": "outside the active hours",
     "chain_limit": "it would be run 101 of a chain, each fired by the one before",
     "replaced": "replaced by a newer run",

@@ -1,8 +1,9 @@
 """Whether a run may start: budgets and active hours. Pure.
 
-`may_start` is the only place that decides it. It is called by the planner for a tick, by the worker for an
-attempt, by the services for a claim of an executor and for a request (manual run, backfill, replay, wake,
-message), and by `run_factory` for a follow-up run.
+`may_start` decides it by what is known without a query. It is called by the planner for a tick, by the worker
+for an attempt, by the services for a claim of an executor and for a request (manual run, backfill, replay,
+wake, message), and by `run_factory` for a follow-up run. An attempt under a budget also needs a reservation
+(`wakeful.launch.budget_gate`), whatever started its run.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ BLOCK_REASONS: Final[tuple[BlockReason, ...]] = get_args(BlockReason)
 
 #: Triggers without a request. Active hours apply to these only.
 _AUTOMATIC: Final = frozenset({"schedule", "chain", "heartbeat"})
-#: Triggers whose budget is checked when the run starts. A backfill is checked when it is requested, too: its
-#: runs may wait for days. The budget of any other request is checked only when it is made.
-_BUDGETED: Final = _AUTOMATIC | {"backfill"}
+#: Triggers whose runs are skipped, rather than failed, if a budget is used up before they start.
+_SKIPPED: Final = _AUTOMATIC | {"backfill"}
+#: Triggers that no budget applies to: an alert tells of a budget that is used up, and uses nothing.
+UNBUDGETED: Final = frozenset({"alert"})
+#: The reason of a run that a budget ends.
+BUDGET: Final = "budget"
 
 
 class BudgetOwner(NamedTuple):
@@ -32,14 +36,14 @@ class BudgetOwner(NamedTuple):
 
 
 class BudgetBlock(NamedTuple):
-    """A daily cap that has been reached."""
+    """A cap that has been reached."""
 
     #: the day in UTC, counted from 1970-01-01
     day: int
     workspace: str
     agent: str
     job: str
-    #: `tokensPerDay` or `costPerDay`
+    #: `tokensPerDay`, `costPerDay`, `tokensPerRun` or `costPerRun`
     cap: str
     most: float
 
@@ -75,8 +79,8 @@ def may_start(
 ) -> StartDecision:
     """Return whether an attempt may start at this instant. `block` is the budget that is used up, if any.
 
-    A run that has started once may start again: only a first attempt is refused. With `at_request` the
-    decision is for a request, before its run exists: active hours do not apply, and any budget does.
+    Outside the active hours only a first attempt is refused. With `at_request` the decision is for a request,
+    before its run exists: active hours do not apply.
 
     >>> night = Work(active_hours="08:00-22:00", hours_tz="UTC")
     >>> may_start("schedule", 1, night, 0, None)
@@ -84,8 +88,8 @@ def may_start(
     >>> bool(may_start("user", 1, night, 0, None)), bool(may_start("schedule", 2, night, 0, None))
     (True, True)
     """
-    if block is not None and (at_request or (attempt == 1 and trigger in _BUDGETED)):
-        return StartDecision("budget", _used_up(block, job_name))
+    if block is not None and (at_request or trigger not in UNBUDGETED):
+        return StartDecision("budget", describe_block(block, job_name))
     hours = work.active_hours
     if hours is None or at_request or attempt > 1 or trigger not in _AUTOMATIC:
         return ALLOWED
@@ -103,7 +107,19 @@ def find_block(
     return block or blocks.get(BudgetOwner(workspace, agent)) or blocks.get(BudgetOwner(workspace))
 
 
-def _used_up(block: BudgetBlock, job_name: str | None) -> str:
+def is_skipped(trigger: str, *, retried: bool) -> bool:
+    """Return whether a run that a budget ends is `skipped`: nobody asked for it, and it has not started.
+
+    Any other run that reaches a cap is `failed`, so that it is a dead letter and can be replayed.
+    """
+    return trigger in _SKIPPED and not retried
+
+
+def describe_block(block: BudgetBlock, job_name: str | None) -> str:
+    """Return which cap is reached, and what to do, in a sentence."""
+    if block.cap in ("tokensPerRun", "costPerRun"):
+        amount = f"{block.most:.0f} tokens" if block.cap == "tokensPerRun" else f"{block.most:g}"
+        return f"the run has used its budget of {amount} ({block.cap}); raise the budget, and replay the run"
     if block.job:
         subject = f"job '{job_name or block.job}'"
     else:

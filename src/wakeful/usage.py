@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.outcome import Finished
 from wakeful.policy import DAY_MS
-from wakeful.start_rules import BudgetOwner
+from wakeful.start_rules import BudgetBlock, BudgetOwner
 
 #: The fields in which a run reports its tokens: the total, the input and the output. The first that has a
 #: number counts.
@@ -34,6 +34,68 @@ class Spent(NamedTuple):
 
     tokens: int = 0
     cost: float = 0.0
+
+
+class Ledger(NamedTuple):
+    """What a run under a budget has used so far."""
+
+    attempt: int
+    #: used by earlier attempts
+    earlier: Spent = Spent()
+    #: used by this attempt, and counted already
+    used: Spent = Spent()
+
+
+class ReservationRequest(NamedTuple):
+    """What an attempt reserves before it starts, and before each of its requests to a model."""
+
+    workspace: str
+    agent: str
+    run_id: str
+    attempt: int
+    #: what the attempt has used so far; None: what is recorded
+    used: Spent | None = None
+    #: what the next step may use; None: not known, so all that the budget of a run leaves
+    need: Spent | None = None
+
+
+class ReservationFacts(NamedTuple):
+    """What the database holds when a reservation is decided."""
+
+    #: the budgets of the run's job, agent and workspace, in this order
+    budgets: Mapping[BudgetOwner, Mapping[str, Json]]
+    #: what these used today
+    spent: Mapping[BudgetOwner, Spent]
+    #: what other running runs have reserved
+    reserved: Mapping[BudgetOwner, Spent]
+    ledger: Ledger | None
+
+
+class Reserved(NamedTuple):
+    """The answer to a reservation. True if the next step may start."""
+
+    #: the cap that is reached
+    reached: BudgetBlock | None = None
+    #: the rest is reserved for steps under way, which may use less: ask again
+    wait: bool = False
+    #: the attempt is not running any more
+    lost: bool = False
+
+    def __bool__(self) -> bool:
+        return self == _RESERVED
+
+
+_RESERVED: Final = Reserved()
+
+
+class ReservationDecision(NamedTuple):
+    """What to write for a reservation, and the answer."""
+
+    answer: Reserved
+    ledger: Ledger
+    reserved: Spent
+    #: usage that is not counted yet
+    added: Spent
 
 
 class OwnerUsage(NamedTuple):
@@ -107,31 +169,84 @@ def capped(tokens: float, cost: float) -> Spent:
     return Spent(int(min(tokens, MOST_TOKENS)), min(cost, MOST_COST))
 
 
+def levels_of(owner: BudgetOwner) -> list[BudgetOwner]:
+    """Return whose budgets apply to a job, or to an agent: its own, its agent's and its workspace's."""
+    agent, workspace = BudgetOwner(owner.workspace, owner.agent), BudgetOwner(owner.workspace)
+    return [owner, agent, workspace] if owner.job else [agent, workspace]
+
+
 def usage_by_owner(
-    outcomes: Iterable[Finished], owners: Mapping[str, BudgetOwner]
+    outcomes: Iterable[Finished], owners: Mapping[str, BudgetOwner], counted: Mapping[str, Spent]
 ) -> dict[tuple[BudgetOwner, int], Spent]:
     """Return the usage to add, by owner and day, in lock order.
 
     `owners` names the job of each run that reports usage, or its agent if it has no job. Usage counts for
-    that owner, for its agent and for its workspace.
+    that owner, for its agent and for its workspace. `counted` is what of the attempt is counted already.
     """
     added: dict[tuple[BudgetOwner, int], Spent] = {}
     for outcome in outcomes:
         used, owner = usage_of(outcome.usage), owners.get(outcome.run_id)
         if used is None or owner is None:
             continue
-        for level in {owner, BudgetOwner(owner.workspace, owner.agent), BudgetOwner(owner.workspace)}:
+        more = _difference(used, counted.get(outcome.run_id, Spent()))
+        if more == Spent():
+            continue
+        for level in levels_of(owner):
             key = level, day_of(outcome.finished_ms)
-            before = added.get(key, Spent())
-            added[key] = capped(before.tokens + used.tokens, before.cost + used.cost)
+            added[key] = add(added.get(key, Spent()), more)
     return dict(sorted(added.items()))
+
+
+def add(one: Spent, other: Spent) -> Spent:
+    """Return the sum, limited to the largest counts."""
+    return capped(one.tokens + other.tokens, one.cost + other.cost)
+
+
+def decide_reservation(request: ReservationRequest, facts: ReservationFacts, day: int) -> ReservationDecision:
+    """Decide whether the next step of an attempt may start, and what it reserves.
+
+    It may start while what was used and what others have reserved is below each cap. So a cap is exceeded
+    by at most the last step that started below it.
+    """
+    ledger = facts.ledger or Ledger(request.attempt)
+    if ledger.attempt != request.attempt:
+        ledger = Ledger(request.attempt, add(ledger.earlier, ledger.used))
+    added = Spent() if request.used is None else _difference(request.used, ledger.used)
+    ledger = ledger._replace(used=add(ledger.used, added))
+    run = add(ledger.earlier, ledger.used)
+    left: dict[str, float] = {}
+    wait = False
+    for owner, caps in facts.budgets.items():
+        spent = add(facts.spent.get(owner, Spent()), added)
+        others = facts.reserved.get(owner, Spent())
+        for cap, used, reserved in (
+            ("tokensPerDay", float(spent.tokens), float(others.tokens)),
+            ("costPerDay", spent.cost, others.cost),
+            ("tokensPerRun", float(run.tokens), 0.0),
+            ("costPerRun", run.cost, 0.0),
+        ):
+            most = caps.get(cap)
+            if not isinstance(most, int | float):
+                continue
+            if used >= most:
+                reached = Reserved(BudgetBlock(day, *owner, cap, float(most)))
+                return ReservationDecision(reached, ledger, Spent(), added)
+            wait = wait or used + reserved >= most
+            if cap.endswith("PerRun"):
+                left[cap] = min(left.get(cap, math.inf), most - used)
+    if wait:
+        return ReservationDecision(Reserved(wait=True), ledger, Spent(), added)
+    need = request.need
+    if need is None:
+        need = capped(left.get("tokensPerRun", 0), left.get("costPerRun", 0.0))
+    return ReservationDecision(_RESERVED, ledger, need, added)
 
 
 def budget_changes(owners: Iterable[OwnerUsage]) -> list[BudgetChange]:
     """Return the caps that are newly reached, and those that are no longer reached."""
     found = []
     for one in owners:
-        caps = _budget(one)
+        caps = budget_from_text(one.text, of_job=bool(one.job))
         blocked = set((one.blocked or "").split(",")) - {""}
         for cap, used in {"tokensPerDay": float(one.tokens), "costPerDay": one.cost}.items():
             most = caps.get(cap)
@@ -148,16 +263,22 @@ def incident_details(change: BudgetChange) -> str:
     return compact({"cap": change.cap, "most": change.most, "used": change.used})
 
 
-def _budget(one: OwnerUsage) -> Mapping[str, Json]:
-    if one.text is None:
+def budget_from_text(text: str | None, *, of_job: bool) -> Mapping[str, Json]:
+    """Return the caps of a stored budget: compact JSON, or the `work` of a job. Empty if there are none."""
+    if text is None:
         return {}
-    if not one.job:
-        read = json.loads(one.text)
+    if not of_job:
+        read = json.loads(text)
         return read if isinstance(read, dict) else {}
     try:
-        return work_from_text(one.text).budget or {}
+        return work_from_text(text).budget or {}
     except InvalidArgument:  # the planner reports it
         return {}
+
+
+def _difference(used: Spent, counted: Spent) -> Spent:
+    """Return what of `used` is not counted yet."""
+    return Spent(max(0, used.tokens - counted.tokens), max(0.0, used.cost - counted.cost))
 
 
 def _first(report: Mapping[str, object], names: Iterable[str]) -> float:

@@ -18,6 +18,7 @@ from wakeful.job import Json, Work
 from wakeful.outcome import AwaitingVerification, Failed, Finished, Succeeded, Verification, conclude
 from wakeful.policy import Backoff, Policy
 from wakeful.prechecks import checked_from_text
+from wakeful.start_rules import BUDGET
 
 #: The reason of an attempt that was not verified.
 UNVERIFIED: Final = "unverified"
@@ -79,6 +80,8 @@ def outcome_of(verdict: Verdict | Failed, done: Succeeded, tries: int) -> Succee
     if isinstance(verdict, Verdict) and verdict.verified:
         return done
     if isinstance(verdict, Failed):
+        if verdict.reason == BUDGET:
+            return verdict._replace(usage=done.usage, response_code=done.response_code)
         if not verdict.permanent and tries < MAX_TRIES:
             return None
         error, permanent = f"verify: {verdict.error}", verdict.permanent

@@ -21,6 +21,7 @@ from wakeful.start_rules import (
     BudgetOwner,
     StartDecision,
     find_block,
+    is_skipped,
     may_start,
 )
 
@@ -64,8 +65,9 @@ def test_active_hours_without_a_zone_are_in_utc():
 # --- budgets --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trigger", ["schedule", "chain", "heartbeat", "backfill"])
+@pytest.mark.parametrize("trigger", [each for each in TRIGGERS if each != "alert"])
 def test_a_run_does_not_start_when_its_budget_is_used_up(trigger: str):
+    assert may_start(trigger, 2, Work(), DAY, BLOCK).reason == "budget"
     assert may_start(trigger, 1, Work(), DAY, BLOCK) == (
         "budget",
         "agent 'writer' has used its budget of 1000 tokens a day (tokensPerDay); "
@@ -73,10 +75,10 @@ def test_a_run_does_not_start_when_its_budget_is_used_up(trigger: str):
     )
 
 
-@pytest.mark.parametrize("trigger", ["user", "agent", "replay"])
-def test_the_budget_of_a_request_is_checked_when_it_is_made_and_not_when_its_run_starts(trigger: str):
-    assert may_start(trigger, 1, Work(), DAY, BLOCK, at_request=True).reason == "budget"
-    assert may_start(trigger, 1, Work(), DAY, BLOCK)
+def test_a_run_that_a_budget_ends_is_skipped_only_if_nobody_asked_for_it_and_it_has_not_started():
+    skipped = {trigger for trigger in TRIGGERS if is_skipped(trigger, retried=False)}
+    assert skipped == {"schedule", "chain", "heartbeat", "backfill"}
+    assert not any(is_skipped(trigger, retried=True) for trigger in TRIGGERS)
 
 
 def test_an_alert_is_sent_though_the_budget_is_used_up():
@@ -126,11 +128,9 @@ instants = st.integers(0, 4_000_000_000_000)
 maybe_blocked = st.sampled_from([None, BLOCK])
 
 
-@given(st.sampled_from(TRIGGERS), st.integers(2, 50), works, instants, maybe_blocked)
-def test_a_later_attempt_always_starts(
-    trigger: str, attempt: int, work: Work, at_ms: int, block: BudgetBlock | None
-):
-    assert may_start(trigger, attempt, work, at_ms, block) is ALLOWED
+@given(st.sampled_from(TRIGGERS), st.integers(2, 50), works, instants)
+def test_a_later_attempt_starts_at_any_hour(trigger: str, attempt: int, work: Work, at_ms: int):
+    assert may_start(trigger, attempt, work, at_ms, None) is ALLOWED
 
 
 @given(st.sampled_from(TRIGGERS), works, instants)

@@ -33,6 +33,7 @@ from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.launch.address_guard import AddressGuard
+from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.celery.launcher import celery_launcher
 from wakeful.launch.chat.launcher import chat_launcher
 from wakeful.launch.command import CommandLauncher
@@ -178,6 +179,7 @@ class Wakeful:
             metrics,
             lanes=self._config.lanes,
         )
+        chat.budget = BudgetGate(self.store, self.store.clock)
         chat.tools, chat.conversations = CronTool(self.services), StoredConversations(self.services)
         self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
         self._launchers.add(self._agent_runtime.launcher)

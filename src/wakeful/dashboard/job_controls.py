@@ -63,7 +63,12 @@ _LABELS: Final = {
 #: The parts of fields whose value is an object: name, form, further words.
 _PARTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {
     "backoff": (("base", "duration", ()), ("max", "duration", ())),
-    "budget": (("tokensPerDay", "number", ()), ("costPerDay", "number", ())),
+    "budget": (
+        ("tokensPerDay", "number", ()),
+        ("costPerDay", "number", ()),
+        ("tokensPerRun", "number", ()),
+        ("costPerRun", "number", ()),
+    ),
     "after": (
         ("job", "line", ()),
         ("on", "choice", ("succeeded", "failed", "finished")),

@@ -25,8 +25,9 @@ _EXAMPLES: Final = {
     "webhook": "a url, such as 'https://example.com/any'",
     "command": 'an argv, such as ["/usr/local/bin/any-mail"]',
 }
-_CAPS: Final = ("tokensPerDay", "costPerDay")
-TOKENS_PER_DAY: Final = whole(1, 2**53)
+_TOKEN_CAPS: Final = ("tokensPerDay", "tokensPerRun")
+_COST_CAPS: Final = ("costPerDay", "costPerRun")
+TOKENS: Final = whole(1, 2**53)
 MOST_COST: Final = 1e12
 #: The fields of alerts.
 ALERT_FIELDS: Final[dict[str, Kind]] = {
@@ -73,23 +74,26 @@ def precheck(value: object) -> dict[str, Json]:
 
 
 def budget(value: object) -> dict[str, Json]:
-    """Return how much may be used per day (UTC).
+    """Return how much may be used per day (UTC) and per run.
 
     >>> budget({"tokens_per_day": 200_000})
     {'tokensPerDay': 200000}
     """
     values = read_object(value, '{"tokensPerDay": 200000, "costPerDay": 5}')
-    check_names(values, "a budget", _CAPS)
-    if "tokensPerDay" in values:
-        values["tokensPerDay"] = read_as("tokensPerDay", TOKENS_PER_DAY, values["tokensPerDay"])
-    if "costPerDay" in values:
-        cost = values["costPerDay"]
+    check_names(values, "a budget", ("tokensPerDay", "costPerDay", "tokensPerRun", "costPerRun"))
+    for cap in _TOKEN_CAPS:
+        if cap in values:
+            values[cap] = read_as(cap, TOKENS, values[cap])
+    for cap in _COST_CAPS:
+        if cap not in values:
+            continue
+        cost = values[cap]
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost):
-            refuse(f"costPerDay: {shown(cost)} is not a number; give one such as 5 or 0.5")
+            refuse(f"{cap}: {shown(cost)} is not a number; give one such as 5 or 0.5")
         if not 0 < cost <= MOST_COST:
-            refuse(f"costPerDay: {shown(cost)} is out of range; give a number above 0")
+            refuse(f"{cap}: {shown(cost)} is out of range; give a number above 0")
         number = whole_number(cost)
-        values["costPerDay"] = cost if number is None else number
+        values[cap] = cost if number is None else number
     return copy_object(values)
 
 

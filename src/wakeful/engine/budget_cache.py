@@ -1,8 +1,8 @@
-"""The budgets that are used up today, kept in memory so that no run needs a query.
+"""Who has a budget, and which budgets are used up today: kept in memory, so that most runs need no query.
 
 The cache is read again when a change is announced, when the day (UTC) changes, and otherwise after
-`max_age_ms`. Every replica knows of a used-up budget within that time. What starts until then, and what runs
-already, can exceed the cap.
+`max_age_ms`. Every replica knows of a new budget, and of a used-up one, within that time. The planner skips
+ticks by it; an attempt under a budget also needs a reservation, which the database decides.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class BudgetCache:
         self._store = store
         self._max_age_ms = max_age_ms
         self._blocks: dict[BudgetOwner, BudgetBlock] = {}
+        #: the agents and workspaces that have a budget
+        self._owners: set[BudgetOwner] = set()
         self._day = -1
         self._read_ms = 0
         self._reading = asyncio.Lock()
@@ -43,6 +45,7 @@ class BudgetCache:
             if self._fresh(now_ms):  # another task has read them meanwhile
                 return
             day, changes = day_of(now_ms), self._changes  # a change from now on may be missing in the result
+            self._owners = await self._store.budget_owners()
             self._blocks = {block.owner: block for block in await self._store.budget_blocks(day)}
             self._day, self._read_ms, self._read_changes = day, now_ms, changes
 
@@ -52,6 +55,11 @@ class BudgetCache:
             and self._day == day_of(now_ms)
             and 0 <= now_ms - self._read_ms < self._max_age_ms
         )
+
+    def apply_to(self, workspace: str, agent: str) -> bool:
+        """Return whether the agent or its workspace has a budget."""
+        owners = self._owners
+        return bool(owners) and (BudgetOwner(workspace, agent) in owners or BudgetOwner(workspace) in owners)
 
     def find(self, workspace: str, agent: str, job_id: str | None, at_ms: int) -> BudgetBlock | None:
         """Return the used-up budget that applies to a job that starts at this instant, or None.

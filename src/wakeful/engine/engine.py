@@ -30,6 +30,7 @@ from wakeful.engine.verifier import Verifier
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.ids import new_id
+from wakeful.launch.budget_gate import BudgetGate
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.policy import Backoff
@@ -81,10 +82,12 @@ class Engine:
         launchers.record_check = recorder(store, name)
         self._completer = Completer(name, store, clock, tick_ms, consequences)
         self._budgets = BudgetCache(store, tick_ms)
+        gate = BudgetGate(store, clock)
         self._worker = Worker(
             clock,
             self._completer,
             self._budgets,
+            gate,
             config.lanes,
             metrics.record_finished,
             launchers,
@@ -126,6 +129,8 @@ class Engine:
             consequences,
             metrics.record_finished,
             metrics.record_verification,
+            self._budgets,
+            gate,
             max_sleep_ms=2 * config.heartbeat_ms,
             lease_ms=config.lease_ms,
         )

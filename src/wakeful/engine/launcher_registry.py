@@ -18,7 +18,7 @@ from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.prompt import with_prompt
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
-from wakeful.launch.precheck import PrecheckedLauncher, RecordCheck, needs_precheck
+from wakeful.launch.precheck import PRECHECK_FAILED, PrecheckedLauncher, RecordCheck, needs_precheck
 from wakeful.launch.pull import check_pull
 from wakeful.launch.verify import VerifiedLauncher
 from wakeful.logs import get_logger
@@ -26,6 +26,7 @@ from wakeful.outcome import TAKEN_OVER, Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.prechecks import Checked, Watch, checked_from_text
 from wakeful.run import NewRun
+from wakeful.start_rules import BUDGET
 from wakeful.store.rows import DueJob, TakenRun
 
 log = get_logger("wakeful.engine")
@@ -163,7 +164,7 @@ class LauncherRegistry:
         if kind == AGENT_KIND and launch.instance_id is None:
             launcher = _NO_INSTANCE
         precheck = work.precheck
-        if precheck is not None and needs_precheck(run.trigger, run.reason, _is_checked(run)):
+        if precheck is not None and launch.unchecked:
             checker = self.launcher(precheck.get("kind"))
             launcher = PrecheckedLauncher(launcher, checker, precheck, lambda: lease.valid, self.record_check)
         if work.verify is not None or work.evidence:
@@ -221,9 +222,12 @@ def build_launch(
         run.missed if isinstance(run, TakenRun) else 0,
     )  # fmt: skip
     launch.continuity = work.continuity
+    launch.unchecked = work.precheck is not None and needs_precheck(run.trigger, run.reason, _is_checked(run))
     if isinstance(run, TakenRun):
         launch.session = run.session
         launch.taken_over = run.reason == TAKEN_OVER
+        unlaunched = run.reason in (BUDGET, PRECHECK_FAILED) and run.failed_attempts == 0
+        launch.retried = run.attempt > 1 and not unlaunched
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
         launch.of_instance(
             run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision, run.memory

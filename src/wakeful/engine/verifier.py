@@ -21,12 +21,14 @@ from wakeful.conversations import with_history
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.verification import MANUAL, timeout_ms
 from wakeful.duration import spell_duration
+from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import NO_WORK, Json, Work
+from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifyLaunch, verify_run
@@ -70,6 +72,8 @@ class Verifier(Loop):
         consequences: Consequences,
         on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
         on_checked: Callable[[str], None],
+        budgets: BudgetCache,
+        gate: BudgetGate,
         *,
         max_sleep_ms: int,
         lease_ms: int,
@@ -83,6 +87,8 @@ class Verifier(Loop):
         self._on_finished = on_finished
         #: called with each result: `verified`, `unverified` or `error`
         self._on_checked = on_checked
+        self._budgets = budgets
+        self._gate = gate
         self._lease_ms = lease_ms
         self._checks: dict[str, asyncio.Task[None]] = {}
 
@@ -164,6 +170,7 @@ class Verifier(Loop):
         except InvalidArgument as error:
             failed = Failed(f"its job cannot be read: {error.message}", permanent=True)
             return _Job(DEFAULT_POLICY, NO_WORK, None), failed
+        launch.budgeted = work.budget is not None or self._budgets.apply_to(run.workspace, run.agent)
         return _Job(policy, work, launch.payload_text), await self._ask(due, launch)
 
     async def _ask(self, due: DueVerification, launch: Launch) -> Verdict | Failed:
@@ -174,6 +181,10 @@ class Verifier(Loop):
         requirement = Requirement(due.requires)
         if not can_take(self._launchers.capabilities(), requirement):
             return Verdict(False, requirement.advice)
+        if launch.budgeted and verify.get("kind") != "http":  # a request with GET uses nothing
+            refused = await self._gate.verify(launch)
+            if refused is not None:
+                return refused
         request = VerifyLaunch(launch, due.view.output, due.view.evidence)
         try:
             return await verify_run(self._launchers.verifier(verify.get("kind")), request, verify)

@@ -29,10 +29,12 @@ from wakeful.engine.runners import Runners
 from wakeful.engine.slots import Reserved, Slots
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
+from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.port import Launch
+from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
-from wakeful.start_rules import may_start
+from wakeful.start_rules import BUDGET, UNBUDGETED, may_start
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun
 
@@ -53,6 +55,7 @@ class Worker:
         clock: Clock,
         completer: Completer,
         budgets: BudgetCache,
+        gate: BudgetGate,
         lanes: Mapping[str, int],
         on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
         launchers: LauncherRegistry,
@@ -64,6 +67,7 @@ class Worker:
         self._clock = clock
         self._completer = completer
         self._budgets = budgets
+        self._gate = gate
         self.lease = Lease(lease_ms)
         self._launchers = launchers
         self._lease_s = lease_ms / 1000
@@ -254,15 +258,30 @@ class Worker:
         return self._blocked(run)
 
     def _launch(self, run: InFlight) -> Awaitable[Outcome]:
+        launch = run.launch
+        if run.work.budget is not None or self._budgets.apply_to(launch.workspace, launch.agent):
+            launch.budgeted = launch.trigger not in UNBUDGETED
+        return self._launch_reserved(run) if launch.budgeted else self._start(run)
+
+    async def _launch_reserved(self, run: InFlight) -> Outcome:
+        """Launch an attempt under a budget, if it gets a reservation."""
+        refused = await self._gate.start(run.launch)
+        if refused is not None:
+            return refused
+        if not self.lease.valid:
+            reason = PRECHECK_FAILED if run.launch.unchecked else BUDGET
+            return Failed("the lease ended before the launch", reason=reason, counted=False)
+        return await self._start(run)
+
+    def _start(self, run: InFlight) -> Awaitable[Outcome]:
         if self._tracing is None:
             return run.launcher.start(run.launch)
         return self._tracing.launch(run, self._completer.worker_name)
 
     def _blocked(self, run: InFlight) -> Skipped | None:
-        """Return the outcome of an attempt that may not start now; None if it may."""
+        """Return the outcome of an attempt outside its active hours; None if it may start."""
         launch = run.launch
-        block = self._budgets.find(launch.workspace, launch.agent, launch.job_id, run.started_ms)
-        decision = may_start(launch.trigger, launch.attempt, run.work, run.started_ms, block, launch.job)
+        decision = may_start(launch.trigger, launch.attempt, run.work, run.started_ms, None)
         return None if decision.reason is None else Skipped(decision.message, decision.reason)
 
     def _end(self, run: InFlight, outcome: Outcome) -> None:

@@ -83,6 +83,7 @@ class Launch:
         "agent",
         "anchor_ms",
         "attempt",
+        "budgeted",
         "continuity",
         "fire_ms",
         "id",
@@ -91,6 +92,7 @@ class Launch:
         "job_id",
         "missed",
         "payload_text",
+        "retried",
         "scheduled_ms",
         "secrets",
         "session",
@@ -101,6 +103,7 @@ class Launch:
         "timing",
         "traceparent",
         "trigger",
+        "unchecked",
         "watch",
         "workspace",
     )
@@ -164,6 +167,12 @@ class Launch:
         self.traceparent: str | None = None
         #: whether this attempt was launched before, by a process that died: a broker may have its message
         self.taken_over = False
+        #: whether the target was launched before, by an earlier attempt
+        self.retried = attempt > 1
+        #: whether its precheck still has to be asked
+        self.unchecked = False
+        #: whether a budget applies to it: each step that uses something needs a reservation
+        self.budgeted = False
         #: the context of the run, and the state and the decision of its precheck; None: it has none of them
         self.watch: Watch | None = None
         self._payload: Json | object = _UNREAD
@@ -249,6 +258,9 @@ class Launch:
         other.traceparent = self.traceparent
         other.watch = self.watch
         other.taken_over = self.taken_over
+        other.retried = self.retried
+        other.unchecked = self.unchecked
+        other.budgeted = self.budgeted
         return other
 
     @property

@@ -84,7 +84,8 @@ class Job:
     verify: Mapping[str, Json] | None
     #: Fields that a success must bring, such as `["external_id", "result_url"]`.
     evidence: tuple[str, ...]
-    #: How much its runs may use per day (UTC): `{"tokensPerDay": …, "costPerDay": …}`.
+    #: How much its runs may use per day (UTC), and each run: `{"tokensPerDay": …, "costPerDay": …,
+    #: "tokensPerRun": …, "costPerRun": …}`.
     budget: Mapping[str, Json] | None
     #: What happens to a tick while an earlier run is active.
     overlap_policy: OverlapPolicy

@@ -67,7 +67,8 @@ class JobOptions(TypedDict, total=False):
     verify: str | Mapping[str, object] | None
     #: Fields that a success must bring, such as `["external_id", "result_url"]`.
     evidence: str | Sequence[str] | None
-    #: How much its runs may use per day (UTC): `{"tokensPerDay": …, "costPerDay": …}`.
+    #: How much its runs may use per day (UTC), and each run: `{"tokensPerDay": …, "costPerDay": …,
+    #: "tokensPerRun": …, "costPerRun": …}`.
     budget: Mapping[str, object] | None
     #: What happens to a tick while an earlier run is active. Default: 'skip'.
     overlap_policy: Literal["allow", "skip", "queue", "queue_one", "replace"] | None

@@ -136,7 +136,7 @@ class Services:
             store, self.jobs, self.runs, self.budgets, self.executors, replicas, metrics
         )
         self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors, launchers)
+        self.pull = PullService(store, accounts, self.runs, self.executors, launchers)
         self.reports = ReportBatches(store, accounts, self.runs)
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs, run_origins)

@@ -5,6 +5,7 @@
 - `budget_blocks`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces.
   Whenever use is added, or a budget changes, the budgets concerned are checked in the same transaction.
   Topic: `holds`.
+- `reservations`: what running attempts under a budget have reserved, and what they have used so far.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from wakeful.start_rules import BudgetBlock, BudgetOwner
-from wakeful.usage import Spent
+from wakeful.usage import ReservationRequest, Reserved, Spent
 
 
 class BudgetStore(Protocol):
@@ -26,6 +27,18 @@ class BudgetStore(Protocol):
         """Return the caps that are reached on that day, of all workspaces."""
         ...
 
+    async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:
+        """Return the agents and workspaces that have a budget; of one workspace, or of all."""
+        ...
+
+    async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
+        """Reserve what the next step of a running attempt may use, and count what it has used so far.
+
+        Reservations of one workspace are made one after another. A reservation ends when the run ends, is
+        lost or is tried again. Without a budget nothing is written.
+        """
+        ...
+
     async def prune_budgets(self, before_ms: int) -> None:
-        """Delete spending, blocks and cool-downs from before then."""
+        """Delete spending, blocks and cool-downs from before then, and what ended runs had reserved."""
         ...

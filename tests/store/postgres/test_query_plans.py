@@ -87,7 +87,7 @@ ALL_LIVE_RUNS = (
     "live.LIVE_COUNTS",
 )
 #: small tables
-SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks")
+SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks", "reservations")
 
 _NOW = f"to_timestamp({NOW // 1000})"
 _LOAD = f"""
@@ -409,6 +409,17 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "EVENTS": [200],
         "DROP_EVENTS": [[1, 2, 3]],
         "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW],
+        "BUDGET_OWNERS": [],
+        "BUDGET_OWNERS_OF": ["ws-1"],
+        "LOCK_BUDGETS": ["ws-1"],
+        "RUNNING": [runs[0], 1],
+        "BUDGETS": ["ws-1", "agent-1", jobs[0]],
+        "SPENT_BY_LEVEL": ["ws-1", "agent-1", jobs[0], 1],
+        "RESERVED": ["ws-1", runs[0]],
+        "LEDGER": [runs[0]],
+        "WRITE_RESERVATION": [runs[0], 1, "ws-1", "agent-1", jobs[0], 0, 0.0, 0, 0.0, 5, 0.5],
+        "SETTLE": [runs[0], 5, 0.5],
+        "PRUNE_RESERVATIONS": [],
         "PRUNE_SPENDING": [0],
         "PRUNE_BLOCKS": [0],
         "PRUNE_COOLDOWNS": [NOW],

@@ -62,7 +62,10 @@ SMALL = (
     "job_incidents_open",
 )
 #: statements that read a whole table by design, or a single row from their arguments
-WHOLE = ("WORKSPACES", "ALL_KEYS", "EVENTS", "CAP_REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
+WHOLE = (
+    *("WORKSPACES", "ALL_KEYS", "EVENTS", "CAP_REACHED"),
+    *("BUDGET_OWNERS", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS"),
+)
 STEP = 1_000
 
 

@@ -20,6 +20,7 @@ from wakeful.conversations import continuity_of, job_session
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard
+from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.chat import failures
 from wakeful.launch.chat.endpoint import ChatEndpoint
 from wakeful.launch.chat.keys import ChatKeys
@@ -32,7 +33,7 @@ from wakeful.launch.chat.target import ChatTarget, read_chat_target
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
 from wakeful.settings import Settings
 
 #: The most tool calls that are performed in one round.
@@ -64,6 +65,8 @@ class ChatLauncher:
         self.tools: ChatTools | None = None
         #: what was said before; None: nothing
         self.conversations: Conversations | None = None
+        #: reserves what requests of runs under a budget may use; None: there are no budgets
+        self.budget: BudgetGate | None = None
         #: what endpoints accept, by URL and model: a cache
         self._dialects: OrderedDict[tuple[str, str], Dialect] = OrderedDict()
 
@@ -105,6 +108,8 @@ class ChatLauncher:
             outcome = Failed(truncate(error.message), reason="unavailable", counted=False)
         except WakefulError as error:
             outcome = Failed(truncate(error.message), reason="history_unreadable")
+        if isinstance(outcome, Skipped):
+            return outcome
         if isinstance(outcome, Failed):
             outcome = outcome._replace(error=self._keys.redact(outcome.error))
         elif outcome.output is not None:
@@ -113,7 +118,7 @@ class ChatLauncher:
 
     async def _turn(
         self, run: Launch, target: ChatTarget, headers: Mapping[str, str], spending: Spending
-    ) -> Succeeded | Failed:
+    ) -> Succeeded | Failed | Skipped:
         tools = self.tools.definitions() if self.tools and target.tools and target.max_steps else ()
         conversation = await self._conversation(run, target)
         if conversation.earlier:
@@ -128,7 +133,9 @@ class ChatLauncher:
         trimmed, made = False, Counter[str]()
         while True:
             last = spending.steps >= target.max_steps
-            answer = await self._ask(target, headers, conversation, tools, spending, last=last)
+            answer = await self._ask(run, target, headers, conversation, tools, spending, last=last)
+            if isinstance(answer, Skipped):
+                return answer
             if isinstance(answer, EndpointError | Failed):
                 overflow = isinstance(answer, EndpointError) and failures.is_overflow(answer)
                 if overflow and not trimmed and conversation.halve():
@@ -139,6 +146,10 @@ class ChatLauncher:
                 return answer if isinstance(answer, Failed) else failures.failed(answer, key=target.key)
             if not answer.calls or last or not tools:
                 return _outcome(answer, target, acted=bool(conversation.rounds))
+            said = [*conversation.messages(), answer.message]
+            refused = await self._reserve(run, spending, request_body(target, said, tools, Dialect()))
+            if refused is not None:
+                return refused
             spending.steps += 1
             results = await self._perform(run, answer.calls, made)
             conversation.rounds += [answer.message, *results]
@@ -167,8 +178,17 @@ class ChatLauncher:
         )
         return Conversation(system, earlier, user_text(run.payload, run.job, turn=turn))
 
+    async def _reserve(
+        self, run: Launch, spending: Spending, body: Mapping[str, Json]
+    ) -> Failed | Skipped | None:
+        """Reserve what a request may use, if the run has a budget. Returns the outcome of a run that ends."""
+        if not run.budgeted or self.budget is None:
+            return None
+        return await self.budget.reserve(run, spending.spent, spending.estimate(body))
+
     async def _ask(
         self,
+        run: Launch,
         target: ChatTarget,
         headers: Mapping[str, str],
         conversation: Conversation,
@@ -176,12 +196,15 @@ class ChatLauncher:
         spending: Spending,
         *,
         last: bool,
-    ) -> Answer | EndpointError | Failed:
+    ) -> Answer | EndpointError | Failed | Skipped:
         """Send a request, and again in another dialect if the endpoint asks for it."""
         place = str(target.url), target.model
         while True:
             dialect = self._dialects.get(place, Dialect())
             body = request_body(target, conversation.messages(), tools, dialect, last=last)
+            refused = await self._reserve(run, spending, body)
+            if refused is not None:
+                return refused
             reply = await self._endpoint.post(target.url, headers, body)
             if isinstance(reply, Failed):
                 return reply

@@ -14,8 +14,9 @@ from wakeful.launch.chat.target import ChatTarget
 
 #: The context window of a model of which none is stated.
 DEFAULT_WINDOW: Final = 32_000
-#: Kept free for the answer if the target has no `maxTokens`, but at most a quarter of the window.
-_ANSWER_TOKENS: Final = 4_096
+#: Kept free for the answer if the target has no `maxTokens`, but at most a quarter of the window; also what a
+#: request then reserves for its answer under a budget.
+ANSWER_TOKENS: Final = 4_096
 #: What an endpoint adds to each message.
 _PER_MESSAGE: Final = 8
 
@@ -53,7 +54,7 @@ class Conversation:
 
     def fit(self, window: int, target: ChatTarget, tools: Sequence[ToolDefinition]) -> None:
         """Leave out the oldest entries that do not fit into the context window."""
-        answer = target.max_tokens or min(_ANSWER_TOKENS, window // 4)
+        answer = target.max_tokens or min(ANSWER_TOKENS, window // 4)
         fixed = [self.system, self.user, *(json.dumps(function_of(tool)) for tool in tools)]
         self._keep(window - answer - sum(estimated_tokens(text) + _PER_MESSAGE for text in fixed))
 

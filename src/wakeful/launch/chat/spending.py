@@ -10,7 +10,9 @@ from wakeful.chat_settings import ChatModel
 from wakeful.conversations import estimated_tokens
 from wakeful.document.values import compact
 from wakeful.job import Json
+from wakeful.launch.chat.request import ANSWER_TOKENS
 from wakeful.launch.chat.response import Answer, TokenUsage
+from wakeful.usage import Spent, capped
 
 _MILLION: Final = 1_000_000
 
@@ -34,9 +36,8 @@ class Spending:
         """Count a request and its answer. What the endpoint does not count is estimated."""
         usage = answer.usage
         if usage is None or usage[:2] == (0, 0):
-            said = json.dumps([body.get("messages"), body.get("tools")], ensure_ascii=False)
             usage = TokenUsage(
-                estimated_tokens(said),
+                _count_input(body),
                 estimated_tokens(json.dumps(answer.message, ensure_ascii=False)),
                 cost=None if usage is None else usage.cost,
             )
@@ -51,6 +52,18 @@ class Spending:
         cost = cost_of(usage, self._model)
         if cost is not None:
             self._cost = (self._cost or 0) + cost
+
+    @property
+    def spent(self) -> Spent:
+        """What the requests so far used."""
+        return capped(self._input + self._output, self._cost or 0.0)
+
+    def estimate(self, body: Mapping[str, Json]) -> Spent:
+        """Return what a request may use: its input, and the longest answer that it allows."""
+        limits = (body.get("max_completion_tokens"), body.get("max_tokens"))
+        answer = next((each for each in limits if isinstance(each, int) and each > 0), ANSWER_TOKENS)
+        usage = TokenUsage(_count_input(body), answer)
+        return capped(usage.input + usage.output, cost_of(usage, self._model) or 0.0)
 
     def report(self) -> str | None:
         """Return the usage as compact JSON; None if nothing was used."""
@@ -82,3 +95,8 @@ def cost_of(usage: TokenUsage, model: ChatModel) -> float | None:
     cached = model.input if model.cached_input is None else model.cached_input
     fresh = usage.input - usage.cached
     return (fresh * model.input + usage.cached * cached + usage.output * model.output) / _MILLION
+
+
+def _count_input(body: Mapping[str, Json]) -> int:
+    said = json.dumps([body.get("messages"), body.get("tools")], ensure_ascii=False)
+    return estimated_tokens(said)

@@ -1,7 +1,7 @@
 """Prepare claimed runs for their executor.
 
 The runs are already marked as running. One that cannot be executed is ended; the others are returned. A claim
-costs a fixed number of statements, whatever its number of runs.
+costs a fixed number of statements, whatever its number of runs; runs under a budget have a reservation each.
 
 Runs of jobs with a precheck are checked here, all of a claim at once. Meanwhile their leases are renewed.
 `PullService` returns the runs if this is cancelled or fails.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from wakeful.consequences import consequences
@@ -21,16 +21,16 @@ from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import DatabaseFault, InvalidArgument, NotFound, Unavailable, WakefulError
+from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.precheck import RecordCheck, check_run, needs_precheck
+from wakeful.launch.precheck import RecordCheck, check_run
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.service.admin.budgets import Budgets
 from wakeful.service.serializers import JsonObject, serialize_run
-from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block, may_start
+from wakeful.start_rules import BudgetOwner, may_start
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView, TakenRun
 from wakeful.store.workflows import WorkflowRow
@@ -41,9 +41,9 @@ log = get_logger("wakeful.service")
 class Claims:
     """Prepares claimed runs for their executor."""
 
-    def __init__(self, store: Store, budgets: Budgets, launchers: LauncherRegistry) -> None:
+    def __init__(self, store: Store, launchers: LauncherRegistry) -> None:
         self._store = store
-        self._budgets = budgets
+        self._gate = BudgetGate(store, store.clock)
         self._launchers = launchers
         #: records a span for each claimed run
         self.tracing: Tracing | None = None
@@ -58,8 +58,8 @@ class Claims:
         Runs that cannot be executed, or may not start now, are ended and left out.
         """
         workflows = await self._workflows(workspace, [run for run, _ in claimed])
-        blocks = await self._budgets.blocks() if claimed else {}
-        claim = _Claim(workflows, blocks, recorder(self._store, worker))
+        owners = await self._store.budget_owners(workspace) if claimed else set()
+        claim = _Claim(workflows, owners, recorder(self._store, worker))
         if any('"precheck"' in run.work for run, _ in claimed):
             results = await self._prepare_checked(workspace, worker, claimed, claim)
         else:
@@ -129,13 +129,17 @@ class Claims:
         work = work_from_text(run.work)
         policy = policy_from_text(run.policy)
         launch = build_launch(run, policy, work, run.payload, run)
-        block = find_block(claim.blocks, run.workspace, run.agent, run.job_id)
-        now_ms = self._store.clock.now_ms()
-        decision = may_start(run.trigger, run.attempt, work, now_ms, block, run.job_name)
+        decision = may_start(run.trigger, run.attempt, work, self._store.clock.now_ms(), None)
         if decision.reason is not None:
             return _Prepared(launch, Skipped(decision.message, decision.reason))
+        if work.budget is not None or not claim.budget_owners.isdisjoint(
+            (BudgetOwner(run.workspace, run.agent), BudgetOwner(run.workspace))
+        ):
+            unpaid = await self._gate.start(launch)
+            if unpaid is not None:
+                return _Prepared(launch, unpaid)
         precheck = work.precheck
-        if precheck is not None and needs_precheck(run.trigger, run.reason, run.precheck is not None):
+        if precheck is not None and launch.unchecked:
             checker = self._launchers.launcher(precheck.get("kind"))
             refused = await check_run(launch, checker, precheck, claim.record)
             if refused is not None:
@@ -182,7 +186,8 @@ class _Claim(NamedTuple):
     """What the runs of a claim share."""
 
     workflows: _Workflows
-    blocks: Mapping[BudgetOwner, BudgetBlock]
+    #: the agent and the workspaces that have a budget
+    budget_owners: Set[BudgetOwner]
     record: RecordCheck
 
 

@@ -28,6 +28,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "too_large": "Send a smaller payload, or raise max_payload of the NATS server.",
     "workflow_missing": "Add this version of the workflow, or correct workflowId and version.",
     "history_unreadable": "Delete the history of the session, or run the job without continuity.",
+    "budget": "Raise the budget, or wait until midnight UTC. Then replay the run.",
     "precheck_failed": "Correct the precheck; the target was not launched.",
 }
 

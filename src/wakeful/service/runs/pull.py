@@ -23,7 +23,6 @@ from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
@@ -84,7 +83,6 @@ class PullService:
         self,
         store: Store,
         accounts: Accounts,
-        budgets: Budgets,
         runs: RunService,
         executors: Executors,
         launchers: LauncherRegistry,
@@ -93,7 +91,7 @@ class PullService:
         self._accounts = accounts
         self._runs = runs
         self._executors = executors
-        self.claims = Claims(store, budgets, launchers)
+        self.claims = Claims(store, launchers)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         #: the claims that are over, by their topics, with the time until which this matters

@@ -32,7 +32,7 @@ from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
-from wakeful.store.sql import history, incidents, prechecks, verifications
+from wakeful.store.sql import budgets, history, incidents, prechecks, verifications
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -162,16 +162,18 @@ async def _facts(
     followed = fires_followers(finished) if written.any_follower else ()
     followers = await db.fetch(sql.FOLLOWERS, ",".join(followed)) if followed else ()
     heartbeats = await db.fetch(sql.HEARTBEATS, list(need.waking_runs)) if need.waking_runs else ()
+    owners, spent = await owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         {job_id: failures for job_id, failures, _ in jobs if job_id in counted},
         has_next,
         {run_id: (created_ms, updated_ms) for run_id, created_ms, updated_ms in edits},
         [Candidate(*row) for row in followers],
         [Candidate(*row) for row in heartbeats],
-        await owners_of(db, need.usage_runs) if need.usage_runs else {},
+        owners,
         await incidents.jobs(session, failed) if failed else {},
         await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
         {job_id: revision for job_id, _, revision in jobs},
+        spent,
     )
 
 
@@ -197,6 +199,8 @@ async def _apply(
         await incidents.write(PostgresSession(db), events, effects.incidents)
     if effects.usage:
         await add_usage(db, events, now_ms, effects.usage)
+    if effects.settled:
+        await budgets.settle(PostgresSession(db), effects.settled)
     if effects.disabled:
         await _disable(db, events, effects.disabled)
     if effects.deleted:

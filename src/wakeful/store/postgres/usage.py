@@ -11,15 +11,32 @@ from typing import TYPE_CHECKING, Final
 from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.sql import budgets
 from wakeful.store.sql.alert_statements import HAS_ALERTS
-from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
+from wakeful.usage import (
+    MOST_TOKENS,
+    OwnerUsage,
+    ReservationRequest,
+    Reserved,
+    Spent,
+    budget_changes,
+    day_of,
+    decide_reservation,
+    incident_details,
+    levels_of,
+)
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-#: the runs' primary key, once for each
+#: the primary keys of runs and reservations, once for each
 OWNERS: Final = """
-    SELECT id::text, workspace, agent, coalesce(job_id::text, '') FROM runs WHERE id = ANY($1::uuid[])"""
+    SELECT o.id::text, o.workspace, o.agent, coalesce(o.job_id::text, ''), r.used_tokens, r.used_cost
+    FROM runs o LEFT JOIN reservations r ON r.run_id = o.id AND r.attempt = o.attempt
+    WHERE o.id = ANY($1::uuid[])"""
+#: no table
+LOCK_BUDGETS: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful budgets ' || $1, 0))"
 #: the primary key, once for each, in the order given
 ADD_SPENDING: Final = f"""
     INSERT INTO spending AS s (workspace, agent, job, day, tokens, cost)
@@ -79,9 +96,34 @@ CAP_REACHED: Final = f"""
     SELECT EXISTS (SELECT FROM noted)"""
 
 
-async def owners_of(db: Db, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
-    """Return the job of each of these runs, or its agent if it has no job."""
-    return {row[0]: BudgetOwner(*row[1:]) for row in await db.fetch(OWNERS, list(run_ids))}
+async def owners_of(db: Db, run_ids: Sequence[str]) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
+    """Return the job of each of these runs, or its agent, and what of runs under a budget is counted."""
+    rows = await db.fetch(OWNERS, list(run_ids))
+    return (
+        {row[0]: BudgetOwner(*row[1:4]) for row in rows},
+        {row[0]: Spent(*row[4:]) for row in rows if row[4] is not None},
+    )
+
+
+async def reserve(db: Db, events: TransactionEvents, now_ms: int, request: ReservationRequest) -> Reserved:
+    """Reserve what the next step of an attempt may use. See `Store.reserve`.
+
+    The lock on the budgets of the workspace comes before the locks on rows: nobody waits for it with one.
+    """
+    await db.execute(LOCK_BUDGETS, request.workspace)
+    session, day = PostgresSession(db), day_of(now_ms)
+    owner = await budgets.running_owner(session, request)
+    if owner is None:
+        return Reserved(lost=True)
+    facts = await budgets.reservation_facts(session, request, owner, day)
+    if facts is None:
+        return Reserved()
+    decision = decide_reservation(request, facts, day)
+    if decision.added != Spent():
+        usage = {(level, day): decision.added for level in sorted(levels_of(owner))}
+        await add_usage(db, events, now_ms, usage)
+    await budgets.write_reservation(session, request.run_id, owner, decision)
+    return decision.answer
 
 
 async def add_usage(
@@ -105,6 +147,7 @@ async def check_budgets(
     An outcome that is written meanwhile has read the old caps: it holds the row of its spending, which is
     locked here. So its block is visible then, or it reads the new caps.
     """
+    events.publish("budget_blocks")  # also if no cap is reached: replicas must know who has a budget
     day = day_of(now_ms)
     columns = [*map(list, zip(*sorted(set(owners)), strict=True))]
     await db.execute(LOCK_SPENDING, *columns, day)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wakeful.alert_rules import Alert, AlertEvent, Recipients
@@ -10,7 +10,18 @@ from wakeful.run import NewRun
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.sql.alert_statements import RECIPIENT_COLUMNS, recipient_joins
 from wakeful.store.sql.driver import Session
-from wakeful.usage import Spent, capped, day_of
+from wakeful.usage import (
+    Ledger,
+    ReservationDecision,
+    ReservationFacts,
+    ReservationRequest,
+    Spent,
+    add,
+    budget_from_text,
+    capped,
+    day_of,
+    levels_of,
+)
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
 
@@ -19,7 +30,53 @@ SPENT: Final = """
     SELECT tokens, cost FROM spending WHERE workspace = $1 AND agent = $2 AND job = $3 AND day = $4"""
 #: the primary key: a range of it
 BLOCKS: Final = "SELECT day, workspace, agent, job, cap, most FROM budget_blocks WHERE day = $1"
-
+#: workspaces_budget and agents_budget, all of them
+BUDGET_OWNERS: Final = """
+    SELECT name, '' FROM workspaces /*+ INDEXED BY workspaces_budget */ WHERE budget IS NOT NULL
+    UNION ALL SELECT workspace, name FROM agents /*+ INDEXED BY agents_budget */ WHERE budget IS NOT NULL"""
+#: the primary key of workspaces; agents_budget
+BUDGET_OWNERS_OF: Final = """
+    SELECT name, '' FROM workspaces WHERE name = $1 AND budget IS NOT NULL
+    UNION ALL SELECT workspace, name FROM agents WHERE workspace = $1 AND budget IS NOT NULL"""
+#: the primary key
+RUNNING: Final = """
+    SELECT coalesce(job_id::text, '') FROM runs
+    WHERE id = $1 AND attempt = $2 AND state = 'running' FOR NO KEY UPDATE"""
+#: the primary keys of workspaces, agents and jobs
+BUDGETS: Final = """
+    SELECT (SELECT work FROM jobs WHERE id = nullif($3, '')::uuid AND deleted_at IS NULL),
+        (SELECT budget FROM agents WHERE workspace = $1 AND name = $2),
+        (SELECT budget FROM workspaces WHERE name = $1)"""
+#: the primary key of spending, up to three times
+SPENT_BY_LEVEL: Final = """
+    SELECT agent, job, tokens, cost FROM spending
+    WHERE workspace = $1 AND agent IN ('', $2) AND job IN ('', $3) AND day = $4"""
+#: reservations_held: those of a workspace; the primary key of runs for each
+RESERVED: Final = """
+    SELECT r.agent, r.job, sum(r.tokens)::bigint, sum(r.cost) FROM reservations r
+    /*+ INDEXED BY reservations_held */
+    JOIN runs o ON o.id = r.run_id AND o.attempt = r.attempt AND o.state = 'running'
+    WHERE r.workspace = $1 AND (r.tokens > 0 OR r.cost > 0) AND r.run_id <> $2
+    GROUP BY r.agent, r.job"""
+#: the primary key
+LEDGER: Final = """
+    SELECT attempt, earlier_tokens, earlier_cost, used_tokens, used_cost FROM reservations
+    WHERE run_id = $1"""
+#: the primary key
+WRITE_RESERVATION: Final = """
+    INSERT INTO reservations (run_id, attempt, workspace, agent, job, earlier_tokens, earlier_cost,
+        used_tokens, used_cost, tokens, cost) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    ON CONFLICT (run_id) DO UPDATE SET attempt = EXCLUDED.attempt,
+        earlier_tokens = EXCLUDED.earlier_tokens, earlier_cost = EXCLUDED.earlier_cost,
+        used_tokens = EXCLUDED.used_tokens, used_cost = EXCLUDED.used_cost,
+        tokens = EXCLUDED.tokens, cost = EXCLUDED.cost"""
+#: the primary key
+SETTLE: Final = """
+    UPDATE reservations SET used_tokens = $2, used_cost = $3, tokens = 0, cost = 0 WHERE run_id = $1"""
+#: all of it, and the primary key of runs for each: it has a row for each run under a budget
+PRUNE_RESERVATIONS: Final = """
+    DELETE FROM reservations WHERE NOT EXISTS (SELECT 1 FROM runs
+        WHERE id = reservations.run_id AND state IN ('pending', 'running', 'retrying'))"""
 
 #: the primary key, in its order; for each, those of jobs, agents and workspaces, and twice jobs_name
 EVENTS: Final = f"""
@@ -53,6 +110,64 @@ async def budget_blocks(session: Session, day: int) -> list[BudgetBlock]:
     return [BudgetBlock(*row) for row in await session.rows(BLOCKS, day)]
 
 
+async def budget_owners(session: Session, workspace: str | None) -> set[BudgetOwner]:
+    """Return the agents and workspaces that have a budget."""
+    rows = await (
+        session.rows(BUDGET_OWNERS) if workspace is None else session.rows(BUDGET_OWNERS_OF, workspace)
+    )
+    return {BudgetOwner(*row) for row in rows}
+
+
+async def running_owner(session: Session, request: ReservationRequest) -> BudgetOwner | None:
+    """Lock the run. Return its job, or its agent if it has no job; None if the attempt is not running."""
+    row = await session.row(RUNNING, request.run_id, request.attempt)
+    return None if row is None else BudgetOwner(request.workspace, request.agent, row[0])
+
+
+async def reservation_facts(
+    session: Session, request: ReservationRequest, owner: BudgetOwner, day: int
+) -> ReservationFacts | None:
+    """Return what a reservation depends on; None if the run has no budget."""
+    texts = await session.row(BUDGETS, *owner)
+    assert texts is not None
+    work, of_agent, of_workspace = texts
+    levels = levels_of(owner)
+    budgets = {
+        level: caps
+        for level, text in zip(levels, (work, of_agent, of_workspace)[-len(levels) :], strict=True)
+        if (caps := budget_from_text(text, of_job=bool(level.job)))
+    }
+    if not budgets:
+        return None
+    # Before what was used: an outcome that is written in between is then counted twice, and never not at all.
+    reserved: dict[BudgetOwner, Spent] = {}
+    for agent, job, tokens, cost in await session.rows(RESERVED, owner.workspace, request.run_id):
+        for level in levels_of(BudgetOwner(owner.workspace, agent, job)):
+            reserved[level] = add(reserved.get(level, Spent()), capped(tokens, cost))
+    spent = {
+        BudgetOwner(owner.workspace, row[0], row[1]): capped(row[2], row[3])
+        for row in await session.rows(SPENT_BY_LEVEL, *owner, day)
+    }
+    row = await session.row(LEDGER, request.run_id)
+    ledger = None if row is None else Ledger(row[0], Spent(row[1], row[2]), Spent(row[3], row[4]))
+    return ReservationFacts(budgets, spent, reserved, ledger)
+
+
+async def write_reservation(
+    session: Session, run_id: str, owner: BudgetOwner, decision: ReservationDecision
+) -> None:
+    """Write what a run has used and reserved."""
+    ledger = decision.ledger
+    await session.execute(
+        WRITE_RESERVATION, run_id, ledger.attempt, *owner, *ledger.earlier, *ledger.used, *decision.reserved
+    )
+
+
+async def settle(session: Session, settled: Mapping[str, Spent]) -> None:
+    """Record what attempts have used in all, and release what they had reserved."""
+    await session.execute_many(SETTLE, [(run_id, *used) for run_id, used in sorted(settled.items())])
+
+
 async def take_alert_events(
     session: Session, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
 ) -> tuple[list[AlertEvent], list[NewRun]]:
@@ -76,7 +191,8 @@ async def take_alert_events(
 
 
 async def prune(session: Session, before_ms: int) -> None:
-    """Delete spending, blocks and cool-downs from before then."""
+    """Delete spending, blocks and cool-downs from before then, and what ended runs had reserved."""
+    await session.execute(PRUNE_RESERVATIONS)
     await session.execute(PRUNE_SPENDING, day_of(before_ms))
     await session.execute(PRUNE_BLOCKS, day_of(before_ms))
     await session.execute(PRUNE_COOLDOWNS, before_ms)

@@ -51,6 +51,7 @@ from wakeful.store.rows import (
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import Backlog, DueRequirement, WorkspaceStats
 from wakeful.store.workflows import WorkflowRow
+from wakeful.usage import ReservationRequest, Reserved
 
 D = TypeVar("D")
 C = TypeVar("C", contravariant=True)
@@ -436,6 +437,10 @@ class Usage(Protocol[C]):
     async def check_budgets(
         self, db: C, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
     ) -> None: ...
+
+    async def reserve(
+        self, db: C, events: TransactionEvents, now_ms: int, request: ReservationRequest
+    ) -> Reserved: ...
 
 
 class Stats(Protocol[C]):

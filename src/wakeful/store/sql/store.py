@@ -55,7 +55,7 @@ from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.sql.web_session_store import SqlWebSessions
 from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.stored_text import cleaned
-from wakeful.usage import Spent
+from wakeful.usage import ReservationRequest, Reserved, Spent
 
 D = TypeVar("D")
 
@@ -341,6 +341,12 @@ class SqlStore(
 
     async def budget_blocks(self, day: int) -> list[BudgetBlock]:
         return await self._read(budgets.budget_blocks, day)
+
+    async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:
+        return await self._read(budgets.budget_owners, workspace)
+
+    async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
+        return await self._driver.write(self._operations.usage.reserve, now_ms, request)
 
     async def raise_alerts(
         self, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]

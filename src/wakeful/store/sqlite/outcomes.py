@@ -25,7 +25,7 @@ from wakeful.consequences import (
 )
 from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished, storable
-from wakeful.store.sql import history, incidents, prechecks, verifications
+from wakeful.store.sql import budgets, history, incidents, prechecks, verifications
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
@@ -187,16 +187,18 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     if need.waking_runs:
         waking = json.dumps(need.waking_runs)
         heartbeats = [Candidate(*row) for row in db.execute(sql.HEARTBEATS, (waking,))]
+    owners, spent = owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         failures,
         {job_id for _, _, _, job_id in edits},
         {run_id: (created_ms, updated_ms) for run_id, created_ms, updated_ms, _ in edits},
         followers,
         heartbeats,
-        owners_of(db, need.usage_runs) if need.usage_runs else {},
+        owners,
         await incidents.jobs(session, need.failed_jobs) if need.failed_jobs else {},
         await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
         await prechecks.revisions(session, list(need.checked_jobs)) if need.checked_jobs else {},
+        spent,
     )
 
 
@@ -233,6 +235,8 @@ async def _apply(
         await incidents.write(SqliteSession(db), events, effects.incidents)
     if effects.usage:
         add_usage(db, events, now_ms, effects.usage)
+    if effects.settled:
+        await budgets.settle(SqliteSession(db), effects.settled)
     for job_id, (at_ms, reason) in effects.disabled.items():
         if db.execute(sql.DISABLE_JOB, (reason, at_ms, job_id)).rowcount:
             events.changed(db.execute(sql.JOB_NAMES, (job_id,)))

@@ -13,14 +13,28 @@ from typing import Final
 from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.sql import budgets
 from wakeful.store.sql.alert_statements import HAS_ALERTS
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
+from wakeful.store.sqlite.session import SqliteSession
+from wakeful.usage import (
+    MOST_TOKENS,
+    OwnerUsage,
+    ReservationRequest,
+    Reserved,
+    Spent,
+    budget_changes,
+    day_of,
+    decide_reservation,
+    incident_details,
+    levels_of,
+)
 
-#: the primary key, once for each
+#: the primary keys of runs and reservations, once for each
 OWNERS: Final = """
-    SELECT id, workspace, agent, coalesce(job_id, '') FROM runs
-    WHERE id IN (SELECT value FROM json_each(?))"""
+    SELECT o.id, o.workspace, o.agent, coalesce(o.job_id, ''), r.used_tokens, r.used_cost
+    FROM runs o LEFT JOIN reservations r ON r.run_id = o.id AND r.attempt = o.attempt
+    WHERE o.id IN (SELECT value FROM json_each(?))"""
 #: the primary key
 ADD_SPENDING: Final = f"""
     INSERT INTO spending (workspace, agent, job, day, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)
@@ -63,9 +77,33 @@ CAP_REACHED: Final = f"""
     FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {HAS_ALERTS}"""
 
 
-def owners_of(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
-    """Return the job of each of these runs, or its agent if it has no job."""
-    return {row[0]: BudgetOwner(*row[1:]) for row in db.execute(OWNERS, (json.dumps(run_ids),))}
+def owners_of(
+    db: sqlite3.Connection, run_ids: Sequence[str]
+) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
+    """Return the job of each of these runs, or its agent, and what of runs under a budget is counted."""
+    rows = db.execute(OWNERS, (json.dumps(run_ids),)).fetchall()
+    return (
+        {row[0]: BudgetOwner(*row[1:4]) for row in rows},
+        {row[0]: Spent(*row[4:]) for row in rows if row[4] is not None},
+    )
+
+
+async def reserve(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, request: ReservationRequest
+) -> Reserved:
+    """Reserve what the next step of an attempt may use. See `Store.reserve`."""
+    session, day = SqliteSession(db), day_of(now_ms)
+    owner = await budgets.running_owner(session, request)
+    if owner is None:
+        return Reserved(lost=True)
+    facts = await budgets.reservation_facts(session, request, owner, day)
+    if facts is None:
+        return Reserved()
+    decision = decide_reservation(request, facts, day)
+    if decision.added != Spent():
+        add_usage(db, events, now_ms, {(level, day): decision.added for level in levels_of(owner)})
+    await budgets.write_reservation(session, request.run_id, owner, decision)
+    return decision.answer
 
 
 def add_usage(
@@ -107,4 +145,5 @@ async def check_budgets(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
     """Check these budgets, which this transaction has changed."""
+    events.publish("budget_blocks")  # also if no cap is reached: replicas must know who has a budget
     update_blocks(db, events, now_ms, owners)

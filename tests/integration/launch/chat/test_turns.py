@@ -138,6 +138,34 @@ async def test_what_a_chat_costs_counts_towards_the_budget(new_app: NewApp, endp
             await app.jobs.run("digest")
 
 
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_chat_stops_at_its_budget(new_app: NewApp, endpoint: ChatStandIn, failing: bool):
+    """Each request uses 120 tokens: a cap of 300 lets three of them start, in rounds or in attempts."""
+    for _ in range(8):
+        if failing:
+            endpoint.say(None)
+        else:
+            endpoint.call(("cron", {"action": "list"}))
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, budget={"tokensPerDay": 300}, max_attempts=6)
+        done = await run(app)
+        spent = await app.services.budgets.spent("default")
+    assert (done.state, done.reason, len(endpoint.requests)) == ("failed", "budget", 3)
+    assert spent["tokens"] == 360
+    if not failing:
+        assert used(done)["steps"] == 2  # the calls of the last answer are not performed
+
+
+async def test_parallel_chats_exceed_a_budget_by_at_most_one_request(new_app: NewApp, endpoint: ChatStandIn):
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, budget={"tokensPerDay": 300}, overlap_policy="allow")
+        started = [await app.jobs.run("digest") for _ in range(10)]
+        runs = [await over(app, each.id) for each in started]
+    assert len(endpoint.requests) == 3
+    assert sorted(each.state for each in runs) == ["failed"] * 7 + ["succeeded"] * 3
+    assert {each.reason for each in runs} == {None, "budget"}
+
+
 @on_one_store
 async def test_a_key_goes_only_to_its_hosts(new_app: NewApp, endpoint: ChatStandIn):
     bound = settings(chat_hosts={"test": ("api.openai.com",)})

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any, get_args
 
 import pytest
 
 from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.api_client import ApiClient
+from tests.support.factories import asked
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of, soon
 from wakeful import Function, ResourceExhausted, Wakeful, Webhook
 from wakeful.model import Run
-from wakeful.outcome import Succeeded
+from wakeful.outcome import Failed, Succeeded
+from wakeful.run import TriggerName
 from wakeful.service.auth.access import LOCAL
+from wakeful.usage import Reserved
 
 
 def thinking(app: Wakeful, usage: str = '{"tokens":60,"cost":0.25}') -> list[int]:
@@ -158,6 +164,171 @@ async def test_a_one_time_job_over_budget_is_skipped_and_disabled(new_app: NewAp
         await eventually(lambda: skipped(app, "once"))
         job = await app.jobs.get("once")
     assert (job.enabled, job.disabled_reason) == (False, "no_more_ticks")
+
+
+async def test_a_run_that_reaches_a_cap_while_it_retries_fails_and_is_not_tried_again(new_app: NewApp):
+    app = new_app()
+    calls: list[int] = []
+
+    @app.function("think")
+    async def think() -> Failed:
+        calls.append(1)
+        return Failed("no", usage='{"tokens":1000}')
+
+    async with app:
+        await app.jobs.create(
+            "think", schedule=SELDOM, target=Function("think"), max_attempts=6,
+            backoff={"baseMs": 1, "maxMs": 1}, budget={"tokensPerDay": 1_500},
+        )  # fmt: skip
+        run = await over(app, (await app.jobs.run("think")).id)
+        spent = await app.services.budgets.spent("default")
+        with pytest.raises(ResourceExhausted):
+            await app.runs.replay(run.id)
+    assert (run.state, run.reason, len(calls)) == ("failed", "budget", 2)
+    assert "job 'think' has used its budget of 1500 tokens a day" in (run.error or "")
+    assert spent["tokens"] == 2_000
+
+
+async def test_the_budget_of_a_run_ends_its_retries(new_app: NewApp):
+    app = new_app()
+    calls: list[int] = []
+
+    @app.function("think")
+    async def think() -> Failed:
+        calls.append(1)
+        return Failed("no", usage='{"tokens":1000}')
+
+    async with app:
+        await app.jobs.create(
+            "think", schedule=SELDOM, target=Function("think"), max_attempts=6,
+            backoff={"baseMs": 1, "maxMs": 1}, budget={"tokensPerRun": 2_500},
+        )  # fmt: skip
+        for number in (1, 2):  # each run has its own
+            run = await over(app, (await app.jobs.run("think")).id)
+            assert (run.state, run.reason, len(calls)) == ("failed", "budget", 3 * number)
+    assert "the run has used its budget of 2500 tokens (tokensPerRun)" in (run.error or "")
+
+
+async def test_a_waiting_run_of_any_trigger_does_not_start_when_a_cap_is_reached(new_app: NewApp):
+    app = new_app()
+    calls = thinking(app)
+    async with app:
+        await put_agent(app, budget={"tokensPerDay": 60})
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        await over(app, (await app.jobs.run("think")).id)
+        row = await app.store.job_by_id((await app.jobs.get("think")).id)
+        assert row is not None
+        now_ms = app.store.clock.now_ms()
+        waiting = {
+            trigger: asked(row, now_ms, trigger=trigger, serial=False) for trigger in get_args(TriggerName)
+        }
+        await app.store.add_runs(list(waiting.values()))
+        ends = {}
+        for trigger, made in waiting.items():
+            run = await over(app, made.id)
+            ends[trigger] = run.state, run.reason
+    skipped = dict.fromkeys(("schedule", "chain", "heartbeat", "backfill"), ("skipped", "budget"))
+    failed = dict.fromkeys(("user", "agent", "signal", "replay", "hook"), ("failed", "budget"))
+    assert ends == {**skipped, **failed, "alert": ("succeeded", None)}
+    assert len(calls) == 2
+
+
+async def test_an_executor_gets_no_retry_over_the_budget(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.create(
+            "outside", schedule=SELDOM, target={"kind": "pull"}, max_attempts=6,
+            backoff={"baseMs": 1, "maxMs": 1}, budget={"tokensPerDay": 1_500},
+        )  # fmt: skip
+        started = await app.jobs.run("outside")
+
+        async def claim() -> list[Any]:
+            return await app.services.pull.claim(LOCAL, "default", "laptop")
+
+        for _ in range(2):
+            (claimed,) = await eventually(claim)
+            await app.services.runs.complete(
+                LOCAL, "default", claimed["id"], "failed", attempt=claimed["attempt"], error="no",
+                usage='{"tokens":1000}',
+            )  # fmt: skip
+
+        async def ended() -> Run | None:
+            assert await claim() == []
+            run = await app.runs.get(started.id)
+            return run if run.state == "failed" else None
+
+        run = await eventually(ended)
+    assert run is not None
+    assert (run.reason, run.attempt) == ("budget", 3)
+
+
+async def test_parallel_runs_reserve_what_each_may_use(new_app: NewApp):
+    app = new_app()
+    running: list[int] = []
+    peak: list[int] = []
+    go_on = asyncio.Event()
+
+    @app.function("think")
+    async def think() -> Succeeded:
+        running.append(1)
+        peak.append(len(running))
+        await go_on.wait()
+        running.pop()
+        return Succeeded("done", '{"tokens":50}')
+
+    async with app:
+        await app.jobs.create(
+            "think", schedule=SELDOM, target=Function("think"), overlap_policy="allow",
+            budget={"tokensPerDay": 300, "tokensPerRun": 100},
+        )  # fmt: skip
+        started = [await app.jobs.run("think") for _ in range(8)]
+        await eventually(lambda: len(running) == 3)
+        await eventually(
+            lambda: _count(app, "retrying", 5)
+        )  # the rest is reserved, not used: they are tried again
+        go_on.set()
+        runs = [await over(app, each.id) for each in started]
+    ends = Counter((run.state, run.reason) for run in runs)
+    assert max(peak) == 3
+    assert ends == {("succeeded", None): 6, ("failed", "budget"): 2}
+
+
+async def _count(app: Wakeful, state: str, number: int) -> bool:
+    return len([run for run in await runs_of(app, "think") if run.state == state]) == number
+
+
+async def test_a_run_that_used_up_its_budget_is_not_verified(new_app: NewApp):
+    app = new_app()
+    thinking(app)
+    checks: list[int] = []
+
+    @app.function("check")
+    async def check() -> bool:
+        checks.append(1)
+        return True
+
+    async with app:
+        await app.jobs.create(
+            "think", schedule=SELDOM, target=Function("think"), budget={"tokensPerDay": 60},
+            verify={"kind": "function", "name": "check"},
+        )  # fmt: skip
+        run = await over(app, (await app.jobs.run("think")).id)
+    assert (run.state, run.reason, checks) == ("failed", "budget", [])
+
+
+@on_one_store
+async def test_a_run_without_a_budget_reserves_nothing(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+    app = new_app()
+    thinking(app)
+    async with app:
+        await app.services.agents.put(LOCAL, "default", "other", {"budget": {"tokensPerDay": 60}})
+
+        async def reserve(*_: object) -> Reserved:
+            raise AssertionError("no budget applies to this run")
+
+        monkeypatch.setattr(app.store, "reserve", reserve)
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        run = await over(app, (await app.jobs.run("think")).id)
+    assert run.state == "succeeded"
 
 
 async def test_a_webhook_reports_usage_in_a_header_or_in_its_response_body(

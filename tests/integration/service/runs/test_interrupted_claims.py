@@ -91,12 +91,12 @@ async def test_a_claim_that_waits_and_is_cancelled_takes_nothing_afterwards(app:
     await complete_all(app)
 
 
-@pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_blocks", True)])
+@pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_owners", True)])
 async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str, after: bool):
     await start_runs(app)
     pull = app.services.pull
     faulty: Any = FaultyPort(app.store).fail(method, after=after)
-    pull._store = pull.claims._store = pull.claims._budgets._store = faulty
+    pull._store = pull.claims._store = faulty
     with pytest.raises(Unavailable):
         await claim_all(app)
     await complete_all(app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from wakeful.document.guards import MOST_COST, TOKENS_PER_DAY
+from wakeful.document.guards import MOST_COST, TOKENS
 from wakeful.document.kinds import Kind, Reader, hours, slug
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT
 
@@ -71,10 +71,12 @@ READ_ONLY: Final[Schema] = {"description": "Accepted and ignored.", "readOnly": 
 #: A budget in a request.
 BUDGET: Final[Schema] = {
     "type": "object",
-    "description": "How much its runs may use per day (UTC).",
+    "description": "How much its runs may use per day (UTC), and each run.",
     "properties": {
-        "tokensPerDay": schema_of(TOKENS_PER_DAY),
+        "tokensPerDay": schema_of(TOKENS),
         "costPerDay": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_COST},
+        "tokensPerRun": schema_of(TOKENS),
+        "costPerRun": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_COST},
     },
     "minProperties": 1,
     "additionalProperties": False,

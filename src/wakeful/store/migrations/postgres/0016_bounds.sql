@@ -1,4 +1,4 @@
--- compatible: new columns with a default.
+-- compatible: new columns with a default, a new table, new indexes.
 --
 -- Bounds that hold under concurrency and across crashes.
 
@@ -29,3 +29,26 @@ ALTER TABLE runs ADD COLUMN claim_id text;
 
 -- How many follow-up runs in a row, each caused by the end of the one before, led to the run.
 ALTER TABLE runs ADD COLUMN chain_length integer NOT NULL DEFAULT 0;
+
+-- What the running attempts of runs under a budget have reserved, and what the runs have used so far. A
+-- reservation counts while its run is running in that attempt, so a run that ends or is lost releases it.
+CREATE TABLE reservations (
+    run_id         uuid             PRIMARY KEY,
+    attempt        integer          NOT NULL,
+    workspace      text             COLLATE "C" NOT NULL,
+    agent          text             COLLATE "C" NOT NULL,
+    job            text             COLLATE "C" NOT NULL,
+    -- used by earlier attempts
+    earlier_tokens bigint           NOT NULL,
+    earlier_cost   double precision NOT NULL,
+    -- used by this attempt, and part of `spending` already
+    used_tokens    bigint           NOT NULL,
+    used_cost      double precision NOT NULL,
+    -- reserved for what is under way
+    tokens         bigint           NOT NULL,
+    cost           double precision NOT NULL
+);
+
+CREATE INDEX reservations_held ON reservations (workspace) WHERE tokens > 0 OR cost > 0;
+CREATE INDEX agents_budget ON agents (workspace, name) WHERE budget IS NOT NULL;
+CREATE INDEX workspaces_budget ON workspaces (name) WHERE budget IS NOT NULL;

@@ -1,4 +1,4 @@
--- compatible: new columns with a default.
+-- compatible: new columns with a default, a new table, new indexes.
 --
 -- Bounds that hold under concurrency and across crashes.
 
@@ -21,3 +21,26 @@ ALTER TABLE runs ADD COLUMN claim_id TEXT;
 
 -- How many follow-up runs in a row, each caused by the end of the one before, led to the run.
 ALTER TABLE runs ADD COLUMN chain_length INTEGER NOT NULL DEFAULT 0;
+
+-- What the running attempts of runs under a budget have reserved, and what the runs have used so far. A
+-- reservation counts while its run is running in that attempt, so a run that ends or is lost releases it.
+CREATE TABLE reservations (
+    run_id         TEXT    NOT NULL PRIMARY KEY,
+    attempt        INTEGER NOT NULL,
+    workspace      TEXT    NOT NULL,
+    agent          TEXT    NOT NULL,
+    job            TEXT    NOT NULL,
+    -- used by earlier attempts
+    earlier_tokens INTEGER NOT NULL,
+    earlier_cost   REAL    NOT NULL,
+    -- used by this attempt, and part of `spending` already
+    used_tokens    INTEGER NOT NULL,
+    used_cost      REAL    NOT NULL,
+    -- reserved for what is under way
+    tokens         INTEGER NOT NULL,
+    cost           REAL    NOT NULL
+) WITHOUT ROWID;
+
+CREATE INDEX reservations_held ON reservations (workspace) WHERE tokens > 0 OR cost > 0;
+CREATE INDEX agents_budget ON agents (workspace, name) WHERE budget IS NOT NULL;
+CREATE INDEX workspaces_budget ON workspaces (name) WHERE budget IS NOT NULL;
