@@ -31,10 +31,7 @@ ONE = b":1\r\n"
 async def test_a_run_waits_for_a_broker_that_is_down_and_is_then_sent_once(
     new_app: NewApp, redis: RedisServer
 ):
-    celery = celery_app(
-        redis, results=False, broker_transport_options={"max_retries": 1, "interval_start": 0}
-    )
-    async with new_app(celery=celery) as app:
+    async with new_app(celery=celery_app(redis, results=False)) as app:
         await app.jobs.create(
             "sent", schedule=SELDOM, target=CeleryTask("tests.record", args=["x"]), max_attempts=1
         )

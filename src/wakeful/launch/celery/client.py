@@ -104,6 +104,8 @@ class CeleryClient:
         self.has_results = not isinstance(backend, DisabledBackend | RPCBackend)
         self._reads_many = isinstance(backend, BaseKeyValueStoreBackend)
         self._local = threading.local()
+        #: the connections of all threads
+        self._connections: set[Any] = set()
         self._tasks: Mapping[str, Any] = app.tasks if has_code else {}
         #: the names of the tasks that the code of the app registers
         self.registered = frozenset(str(name) for name in self._tasks)
@@ -157,6 +159,11 @@ class CeleryClient:
             self.read(["wakeful-check"])
         return CeleryHealth(broker, self.has_results, bool(answers))
 
+    def close(self) -> None:
+        """Close the connections to the broker, also those that are waiting for it."""
+        while self._connections:
+            _disconnect(self._connections.pop())
+
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
         """Return the producer of this thread. The broker has answered on its connection just now.
@@ -166,7 +173,9 @@ class CeleryClient:
         """
         producer = getattr(self._local, "producer", None)
         if producer is None:
-            producer = self._local.producer = self._app.amqp.Producer(self._connection())
+            new = self._connection()
+            self._connections.add(new)
+            producer = self._local.producer = self._app.amqp.Producer(new)
         connection = producer.connection
         try:
             if connection.get_transport_cls().driver_type == "redis":
@@ -177,8 +186,8 @@ class CeleryClient:
         except Exception as error:
             if not isinstance(error, Withdrawn):
                 self._local.producer = None
-                with contextlib.suppress(Exception):
-                    connection.collapse()
+                self._connections.discard(connection)
+                _disconnect(connection)
             raise
 
     def _connection(self) -> Any:
@@ -264,6 +273,13 @@ class CeleryClient:
 
 def _nothing(*args: object, **kwargs: object) -> dict[str, object]:
     return {}
+
+
+def _disconnect(connection: Any) -> None:
+    """Close a connection. That to RabbitMQ is dropped: to close it needs an answer of the broker."""
+    with contextlib.suppress(Exception):
+        drop = hasattr(connection.get_transport_cls(), "_collect")
+        connection.collect() if drop else connection.release()
 
 
 def _mark_id(task_id: str) -> str:

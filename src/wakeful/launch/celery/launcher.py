@@ -111,6 +111,9 @@ class CeleryLauncher:
             self._watching = None
         if self._revoking:
             await asyncio.wait(self._revoking, timeout=_RETRY_S)
+        if self._client is not None and self._reader is not None:
+            closing = asyncio.get_running_loop().run_in_executor(self._reader, self._client.close)
+            await asyncio.wait({closing}, timeout=_RETRY_S)
         for threads in (self._senders, self._reader):
             if threads is not None:
                 threads.shutdown(wait=False, cancel_futures=True)

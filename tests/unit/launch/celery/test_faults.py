@@ -81,6 +81,9 @@ class _World:
         }
         return states if changed is None else changed(states)
 
+    def close(self) -> None:
+        """Close nothing."""
+
     def revoke(self, ids: Sequence[str]) -> None:
         self.revoked.extend(ids)
 
