@@ -16,10 +16,20 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from wakeful.document.values import compact
-from wakeful.errors import InvalidArgument, Unavailable, WakefulError
+from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable, WakefulError
 from wakeful.launch.secrets import Keyring
 from wakeful.service.auth.access import Principal, permit
-from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed, StoredResponse, check_fingerprint
+from wakeful.store.idempotency import (
+    ABANDONED_MS,
+    AlreadyPerformed,
+    Claim,
+    InProgress,
+    Keyed,
+    ResponseLost,
+    StoredResponse,
+    check_fingerprint,
+    current_claim,
+)
 from wakeful.store.port import Store
 
 T = TypeVar("T")
@@ -27,6 +37,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 _KEY: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _SEALED: Final = "sealed:"
+#: The fields of responses that are secrets: of webhooks, new keys, and trigger URLs.
+_SECRETS: Final = frozenset({"secret", "key", "url"})
 #: How long a request waits for another one of this process with the same key.
 _WAIT_S: Final = 10.0
 
@@ -90,10 +102,50 @@ class IdempotencyService:
         permit(principal, "read", workspace)  # a key occupies space in the workspace
         own_key, fingerprint = _hash(principal.actor, key), _hash(*request)
         async with self._one_at_a_time(workspace, own_key):
-            return await self._perform(workspace, own_key, fingerprint, operation, render)
+            return await self._perform(principal, workspace, own_key, fingerprint, operation, render)
+
+    async def perform_claimed(
+        self,
+        principal: Principal,
+        workspace: str,
+        key: str,
+        request: Sequence[str | bytes],
+        operation: Callable[[], Awaitable[T]],
+        render: Callable[[T], Reply],
+    ) -> Reply:
+        """Do the same with an operation that takes no key: its first audited transaction claims the key.
+
+        Its response is stored afterwards. If the process dies in between, a retry gets `ResponseLost`, and
+        the operation is not performed again. For operations whose response a caller can do without.
+        """
+        failed: list[WakefulError] = []  # after a transaction that claimed the key
+
+        async def claimed(*, keyed: Keyed[T] | None) -> T:
+            assert keyed is not None
+            claim = Claim(keyed.workspace, keyed.key, keyed.fingerprint)
+            token = current_claim.set(claim)
+            try:
+                result = await operation()
+            except WakefulError as error:
+                if not claim.is_open:
+                    failed.append(error)
+                raise
+            finally:
+                current_claim.reset(token)
+            try:
+                await self._store.keep_response(claim, *keyed.render(result))
+            finally:
+                claim.is_open = False  # for tasks that were started meanwhile
+            return result
+
+        try:
+            return await self.perform(principal, workspace, key, request, claimed, render)
+        except InProgress:
+            raise (failed or [InProgress()])[0] from None
 
     async def _perform(
         self,
+        principal: Principal,
         workspace: str,
         own_key: str,
         fingerprint: str,
@@ -105,7 +157,7 @@ class IdempotencyService:
         def rendered(result: T) -> tuple[int, str]:
             nonlocal reply
             reply = render(result)
-            return reply.status, self._sealed(reply)
+            return reply.status, self._sealed(principal, reply)
 
         stored = await self._store.stored_response(workspace, own_key)
         if stored is None:
@@ -124,7 +176,7 @@ class IdempotencyService:
                 assert reply is not None, "the operation did not use its key"
                 return reply
         check_fingerprint(stored, fingerprint)
-        return self._opened(stored)
+        return self._opened(principal, stored)
 
     @asynccontextmanager
     async def _one_at_a_time(self, workspace: str, key: str) -> AsyncIterator[None]:
@@ -145,21 +197,32 @@ class IdempotencyService:
             del self._in_progress[workspace, key]
             done.set()
 
-    def _sealed(self, reply: Reply) -> str:
-        """Return the reply as stored text. A reply with a webhook secret is encrypted."""
-        text = compact({"headers": dict(reply.headers), "body": reply.body})
-        if not reply.body or "secret" not in json.loads(reply.body):
+    def _sealed(self, principal: Principal, reply: Reply) -> str:
+        """Return the reply as stored text. A reply with a secret is encrypted."""
+        text = compact({"headers": dict(reply.headers), "body": reply.body, "rights": _rights(principal)})
+        if not reply.body or _SECRETS.isdisjoint(json.loads(reply.body)):
             return text
         return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
 
-    def _opened(self, stored: StoredResponse) -> Reply:
-        if stored.status is None:
-            raise InProgress
+    def _opened(self, principal: Principal, stored: StoredResponse) -> Reply:
+        if not stored.status:
+            is_recent = self._store.clock.now_ms() - stored.created_ms < ABANDONED_MS
+            raise InProgress if is_recent else ResponseLost
         text = stored.body
         if text.startswith(_SEALED):
             text = self._keyring.open(b64decode(text.removeprefix(_SEALED))).decode()
         kept = json.loads(text)
+        if kept.get("rights", _rights(principal)) != _rights(principal):
+            raise PermissionDenied(
+                "Idempotency-Key: the first request with this key was made with other rights than you have "
+                "now; use a new key"
+            )
         return Reply(stored.status, kept["headers"], kept["body"], replayed=True)
+
+
+def _rights(principal: Principal) -> str:
+    """Return the rights of a caller, which a signed token can change: a response is for the same ones."""
+    return f"{principal.role}:{principal.agent or ''}"
 
 
 def _hash(*parts: str | bytes) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 from wakeful.errors import Unavailable
 from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import NO_RULES, InternalRules
 from wakeful.store.rows import JobChange, JobRow
 
@@ -181,6 +182,7 @@ class AccountStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         follow: InheritingChange | None = None,
         internal: Callable[[AgentRow], InternalRules] | None = None,
+        keyed: Keyed[AgentRow | None] | None = None,
     ) -> AgentRow | None:
         """Lock the agent and write what `change` returns; None changes nothing and writes no entry.
 
@@ -209,7 +211,9 @@ class AccountStore(Protocol):
 
     # --- keys -------------------------------------------------------------------------------------
 
-    async def add_key(self, row: KeyRow, entries: Sequence[AuditEntry] = ()) -> None:
+    async def add_key(
+        self, row: KeyRow, entries: Sequence[AuditEntry] = (), keyed: Keyed[None] | None = None
+    ) -> None:
         """Add a key."""
         ...
 

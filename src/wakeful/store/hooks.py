@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
 
 
 class HookRow(NamedTuple):
@@ -47,6 +48,7 @@ class HookStore(Protocol):
         until_ms: int,
         entries: Callable[[HookRow | None], Sequence[AuditEntry]],
         version: int | None = None,
+        keyed: Keyed[tuple[bool, HookRow | None]] | None = None,
     ) -> tuple[bool, HookRow | None]:
         """Add this URL to its job. The one before it works until `until_ms`; older ones are deleted.
 

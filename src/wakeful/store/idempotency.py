@@ -7,11 +7,16 @@ or the key is free and the retry performs the operation. An operation that raise
 Of two requests with one key, the second waits for the transaction of the first: SQLite has one writer at a
 time, and in PostgreSQL the insert of the key blocks until the first transaction has ended (`InProgress` after
 the lock timeout).
+
+An operation whose result is not known inside its transaction, or that has several, has a `Claim`: its first
+audited transaction inserts the key as `PERFORMED`, and the response follows (`keep_response`). If the process
+dies between the two, the key stays: the operation is not performed again, and a retry says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -25,6 +30,8 @@ KEPT_MS: Final = 24 * 3_600_000
 #: Earlier versions inserted the key, without a response, in a transaction of its own. A key that has no
 #: response after this time was abandoned, and is free.
 ABANDONED_MS: Final = 60_000
+#: The status of an operation that was performed and whose response is not stored yet.
+PERFORMED: Final = 0
 
 
 class StoredResponse(NamedTuple):
@@ -48,6 +55,16 @@ class InProgress(FailedPrecondition):
     def __init__(self) -> None:
         super().__init__(
             "another request with this Idempotency-Key is in progress; send it again in a moment"
+        )
+
+
+class ResponseLost(FailedPrecondition):
+    """The operation was performed, at least in part, and its response was not stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the first request with this Idempotency-Key was performed, at least in part, but the server "
+            "stopped before its response was kept; look at what it changed, and use a new key"
         )
 
 
@@ -82,6 +99,18 @@ class Keyed(Generic[T]):
         return StoredResponse(self.workspace, self.key, self.fingerprint, None, "", now_ms)
 
 
+class Claim:
+    """The key of an operation, until its first audited transaction has claimed it."""
+
+    def __init__(self, workspace: str, key: str, fingerprint: str) -> None:
+        self.keyed: Keyed[object] = Keyed(workspace, key, fingerprint, lambda _: (PERFORMED, ""))
+        self.is_open = True
+
+
+#: The claim of the request that is performed in this context.
+current_claim: ContextVar[Claim | None] = ContextVar("current_claim", default=None)
+
+
 def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
     """Raise InvalidArgument if the key was used for another request."""
     if response.fingerprint != fingerprint:
@@ -93,7 +122,7 @@ def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
 def conflict(stored: StoredResponse, fingerprint: str) -> Exception:
     """Return the exception for a key that exists."""
     check_fingerprint(stored, fingerprint)
-    return InProgress() if stored.status is None else AlreadyPerformed(stored)
+    return AlreadyPerformed(stored) if stored.status else InProgress()
 
 
 class IdempotencyStore(Protocol):
@@ -101,4 +130,8 @@ class IdempotencyStore(Protocol):
 
     async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
         """Return the response that was stored with that key less than a day ago."""
+        ...
+
+    async def keep_response(self, claim: Claim, status: int, body: str) -> None:
+        """Store the response of an operation; also its key, if no transaction has claimed it."""
         ...

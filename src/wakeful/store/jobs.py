@@ -88,6 +88,7 @@ class JobStore(Protocol):
         suggestion: SuggestionDecision | None = None,
         charge: ChargeRule | None = None,
         follow: FollowRename | None = None,
+        keyed: Keyed[JobRow | None] | None = None,
     ) -> JobRow | None:
         """Lock the job, and write what `change` returns with `version` one higher. Topic: `jobs`.
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServiceDocument, ServicesDep
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
+from wakeful.service.auth.keys import KeyRow
 from wakeful.service.serializers import (
     serialize_audit_entry,
     serialize_key,
@@ -44,18 +47,28 @@ async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPri
     tags=["keys"],
     summary="Create a key",
     status_code=201,
-    responses=responses({201: "NewKey"}, *BODY, headers=("Location",)),
+    responses=responses({201: "NewKey"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
     openapi_extra=request_body(
         "KeyDocument", {"name": "ci", "role": "member", "expiresAt": "2030-01-01T00:00:00Z"}
     ),
 )
 async def create_key(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
+    workspace: str,
+    request: Request,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    document: ServiceDocument,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """The `key` is returned only once."""
-    row, key = await services.keys.create(principal, workspace, document)
-    headers = {"Location": location_of(workspace, "keys", row.id), "Cache-Control": "no-store"}
-    return JsonResponse({**serialize_key(row), "key": key}, 201, headers)
+
+    def response(created: tuple[KeyRow, str]) -> Response:
+        row, key = created
+        headers = {"Location": location_of(workspace, "keys", row.id), "Cache-Control": "no-store"}
+        return JsonResponse({**serialize_key(row), "key": key}, 201, headers)
+
+    create = partial(services.keys.create, principal, workspace, document)
+    return await respond_once(request, principal, workspace, create, response)
 
 
 @router.delete(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.etags import etag, matches
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
@@ -155,15 +157,25 @@ async def put_agent(
     "/{workspace}/agents/{agent}/rotate-secret",
     tags=["agents"],
     summary="Give an agent a new webhook secret",
-    responses=responses({200: "SavedAgent"}, 409),
+    responses=responses({200: "SavedAgent"}, 409, headers=("Idempotency-Replayed",)),
 )
 async def rotate_agent_secret(
-    workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str,
+    agent: str,
+    request: Request,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """It signs the webhooks that jobs inherit, for a day beside the old one. It is returned only once."""
-    saved = await services.agents.rotate_secret(principal, workspace, agent)
-    return JsonResponse(
-        {**serialize_saved_agent(principal, saved), "spent": await services.budgets.spent(workspace, agent)}
+    await services.agents.get(principal, workspace, agent)
+    spent = await services.budgets.spent(workspace, agent)
+    return await respond_once(
+        request,
+        principal,
+        workspace,
+        partial(services.agents.rotate_secret, principal, workspace, agent),
+        lambda saved: JsonResponse({**serialize_saved_agent(principal, saved), "spent": spent}),
     )
 
 

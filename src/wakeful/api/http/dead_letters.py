@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final, NamedTuple
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
-from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.dead_letter_groups import DeadLetterSelection
@@ -115,18 +115,20 @@ async def replay_dead_letters(
 @router.post(
     "/discard",
     summary="Discard dead letters",
-    responses=responses({200: "Discarded"}, *BODY),
+    responses=responses({200: "Discarded"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
 )
 async def discard_dead_letters(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
 ) -> Response:
     """Discard permanently, selected in the same way; their runs stay readable."""
     picked = await _pick(services, principal, workspace, body)
-    discarded: Sequence[str] = ()
-    if not picked.dry_run:
-        discarded = await services.dead_letters.discard(principal, workspace, picked.ids)
-    return JsonResponse({"discarded": list(discarded), **picked.content})
+    if picked.dry_run:
+        return JsonResponse({"discarded": [], **picked.content})
+    return await once.respond(
+        partial(services.dead_letters.discard, principal, workspace, picked.ids),
+        lambda ids: JsonResponse({"discarded": list(ids), **picked.content}),
+    )
 
 
 class _Picked(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request
@@ -13,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.declared import refuse_unknown
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, OptionalDocument, ServicesDep
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, WakefulError
@@ -28,6 +30,7 @@ from wakeful.stored_text import is_storable
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
 
 T = TypeVar("T")
+_KEPT: Final = ("Idempotency-Replayed",)
 _MANY_NAMES: Final = 1_000
 #: How many rounds of the event loop it takes until it notices that a client has disconnected.
 _UNTIL_NOTICED: Final = 4
@@ -123,7 +126,7 @@ async def heartbeat_runs(
 @router.post(
     "/complete",
     summary="Report how several runs ended",
-    responses=responses({200: "Completions"}, *BODY),
+    responses=responses({200: "Completions"}, *BODY, 409, headers=_KEPT),
     openapi_extra=request_body(
         "CompletionMany",
         {
@@ -140,7 +143,7 @@ async def heartbeat_runs(
     ),
 )
 async def complete_runs(
-    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
 ) -> Response:
     """Each report counts by itself: a refused one has a `code` and a `message`, and does not affect others.
 
@@ -148,9 +151,13 @@ async def complete_runs(
     """
     reports = _reports(body)
     read = [report for _, report in reports]
-    results = await services.reports.complete_many(principal, workspace, read)
-    shown: list[Json] = [_result(run_id, each) for (run_id, _), each in zip(reports, results, strict=True)]
-    return JsonResponse({"runs": shown})
+
+    def response(results: list[ReportResult]) -> Response:
+        pairs = zip(reports, results, strict=True)
+        return JsonResponse({"runs": [_result(run_id, each) for (run_id, _), each in pairs]})
+
+    complete = partial(services.reports.complete_many, principal, workspace, read)
+    return await once.respond(complete, response)
 
 
 @router.post(
@@ -171,20 +178,26 @@ async def heartbeat_run(
 @router.post(
     "/{run_id}/complete",
     summary="Report how a run ended",
-    responses=responses({200: "Run"}, *BODY, 409),
+    responses=responses({200: "Run"}, *BODY, 409, headers=_KEPT),
     openapi_extra=request_body(
         "Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}
     ),
 )
 async def complete_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+    workspace: str,
+    run_id: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    once: Once,
+    body: Document,
 ) -> Response:
     """For a claimed run, with the `attempt` of the claim, or a webhook run with `completion: callback`.
 
     The first report of an attempt counts. A success of a job with `verify` stays `running`, `verifying`,
     until it is verified. 409: the run is over, or at another attempt.
     """
-    run = await services.runs.complete(
+    complete = partial(
+        services.runs.complete,
         principal,
         workspace,
         run_id,
@@ -196,17 +209,22 @@ async def complete_run(
         evidence=_evidence(body),
         permanent=_permanent(body),
     )
-    return JsonResponse(serialize_run(run))
+    return await once.respond(complete, lambda run: JsonResponse(serialize_run(run)))
 
 
 @router.post(
     "/{run_id}/verify",
     summary="Confirm or reject the work of a run",
-    responses=responses({200: "Run"}, *BODY, 409),
+    responses=responses({200: "Run"}, *BODY, 409, headers=_KEPT),
     openapi_extra=request_body("RunVerification", {"verified": True}),
 )
 async def verify_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+    workspace: str,
+    run_id: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    once: Once,
+    body: Document,
 ) -> Response:
     """For a run that is `verifying`: `manual`, or any other check that a person decides instead.
 
@@ -217,7 +235,8 @@ async def verify_run(
     verified = body.get("verified")
     if not isinstance(verified, bool):
         raise InvalidArgument("verified: write true or false")
-    run = await services.runs.verify(
+    verify = partial(
+        services.runs.verify,
         principal,
         workspace,
         run_id,
@@ -225,7 +244,7 @@ async def verify_run(
         reason=_reason(body),
         attempt=_whole(body, "attempt", None),
     )
-    return JsonResponse(serialize_run(run))
+    return await once.respond(verify, lambda run: JsonResponse(serialize_run(run)))
 
 
 class ClaimResponse(JsonResponse):

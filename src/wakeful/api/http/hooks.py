@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.etags import JobRequestDep
-from wakeful.api.http.idempotency import IdempotencyKey, respond_by_key
+from wakeful.api.http.idempotency import IdempotencyKey, respond_by_key, respond_once
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
 from wakeful.hook_requests import read_body
@@ -56,16 +56,23 @@ async def get_hook(
     dependencies=SECURED,
     status_code=201,
     summary="Give a job a new trigger URL",
-    responses=responses({201: "NewHook"}, 409, 412),
+    responses=responses({201: "NewHook"}, 409, 412, headers=("Idempotency-Replayed",)),
 )
-async def create_hook(request: Request, about: JobRequestDep) -> Response:
+async def create_hook(
+    request: Request, about: JobRequestDep, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Creates the URL, or replaces it: then the one before it works for another day.
 
     The `url` is returned only once. Its address is `WAKEFUL_PUBLIC_URL`, else that of this request.
     """
-    hook = await about.perform(partial(about.services.jobs.hooks.create, *about.job))
     base_url = about.services.public_url or str(request.base_url).rstrip("/")
-    return JsonResponse(serialize_hook(hook, base_url), 201, {"Cache-Control": "no-store"})
+    return await respond_once(
+        request,
+        about.principal,
+        about.workspace,
+        partial(about.perform, partial(about.services.jobs.hooks.create, *about.job)),
+        lambda hook: JsonResponse(serialize_hook(hook, base_url), 201, {"Cache-Control": "no-store"}),
+    )
 
 
 @router.delete(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar
 
-from fastapi import Header, Request
+from fastapi import Depends, Header, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import services_of
+from wakeful.api.http.dependencies import CurrentPrincipal, services_of
 from wakeful.service.auth.access import Principal
 from wakeful.service.idempotency import KeyedOperation, Reply
 
@@ -23,7 +24,7 @@ IdempotencyKey = Annotated[
 ]
 
 _REPLAYED: Final = "Idempotency-Replayed"
-_HEADERS: Final = ("location", "etag")
+_HEADERS: Final = ("location", "etag", "cache-control")
 
 
 async def respond_once(
@@ -35,7 +36,7 @@ async def respond_once(
 ) -> Response:
     """Perform the request, or return the stored response of the first one with its `Idempotency-Key`."""
     key = request.headers.get("idempotency-key")
-    identity = request.method, request.url.path, request.url.query, await request.body()
+    identity = await _identity(request)
     return await respond_by_key(request, principal, workspace, key, identity, operation, render)
 
 
@@ -55,6 +56,48 @@ async def respond_by_key(
         principal, workspace, key, identity, operation, lambda result: _reply(render(result))
     )
     return _response(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class OnceRequest:
+    """A request whose operation takes no key itself, with its `Idempotency-Key`."""
+
+    request: Request
+    principal: Principal
+    workspace: str
+    key: str | None
+
+    async def respond(
+        self, operation: Callable[[], Awaitable[T]], render: Callable[[T], Response]
+    ) -> Response:
+        """Perform the request, or return the stored response of the first one with its key."""
+        if self.key is None:
+            return render(await operation())
+        reply = await services_of(self.request).idempotency.perform_claimed(
+            self.principal,
+            self.workspace,
+            self.key,
+            await _identity(self.request),
+            operation,
+            lambda result: _reply(render(result)),
+        )
+        return _response(reply)
+
+
+async def _once_request(
+    request: Request, principal: CurrentPrincipal, workspace: str, idempotency_key: IdempotencyKey = None
+) -> OnceRequest:
+    return OnceRequest(request, principal, workspace, idempotency_key)
+
+
+#: A request that is performed once for its `Idempotency-Key`.
+Once = Annotated[OnceRequest, Depends(_once_request)]
+
+
+async def _identity(request: Request) -> tuple[str | bytes, ...]:
+    """Return what a repeated request must have in common with the first: also the attributes of an event."""
+    events = [f"{name}: {value}" for name, value in request.headers.items() if name.startswith("ce-")]
+    return (request.method, request.url.path, request.url.query, await request.body(), *sorted(events))
 
 
 def _reply(response: Response) -> Reply:

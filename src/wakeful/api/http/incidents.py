@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.incident_rules import INCIDENT_STATES
@@ -60,7 +62,7 @@ async def get_incident(
 @router.post(
     "/{incident_id}/ack",
     summary="Acknowledge an incident",
-    responses=responses({200: "Incident"}, *BODY, 409),
+    responses=responses({200: "Incident"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body("Acknowledgement", {"note": "the database is being moved"}, required=False),
 )
 async def acknowledge_incident(
@@ -68,8 +70,9 @@ async def acknowledge_incident(
     incident_id: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
+    once: Once,
     body: OptionalDocument,
 ) -> Response:
     """No reminder follows. Acknowledging it again changes nothing. Requires the role admin or member."""
-    found = await services.incidents.acknowledge(principal, workspace, incident_id, body.get("note"))
-    return JsonResponse(serialize_incident(found))
+    acknowledge = partial(services.incidents.acknowledge, principal, workspace, incident_id, body.get("note"))
+    return await once.respond(acknowledge, lambda found: JsonResponse(serialize_incident(found)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.errors import InvalidArgument
@@ -18,6 +20,7 @@ from wakeful.service.services import Services
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["instances"], dependencies=SECURED)
 
+_KEPT: Final = ("Idempotency-Replayed",)
 _OF_AGENT = "/agents/{agent}/instances"
 _ONE = _OF_AGENT + "/{instance}"
 
@@ -67,7 +70,7 @@ async def get_instance(
 @router.post(
     f"{_ONE}/start",
     summary="Start an instance",
-    responses=responses({200: "Instance"}, *BODY, 409, 429),
+    responses=responses({200: "Instance"}, *BODY, 409, 429, headers=_KEPT),
     openapi_extra=request_body("StartInstance", {"state": {"region": "eu"}}, required=False),
 )
 async def start_instance(
@@ -76,6 +79,7 @@ async def start_instance(
     instance: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
+    once: Once,
     body: OptionalDocument,
 ) -> Response:
     """A new instance, and one that was stopped, begins with its initial state; `state` changes keys of it.
@@ -85,24 +89,25 @@ async def start_instance(
     state = body.get("state")
     if not isinstance(state, dict | None):
         raise InvalidArgument("state: give an object with the keys of the initial state to change")
-    view = await services.instances.start(principal, workspace, agent, instance, state=state)
-    return JsonResponse(serialize_instance(view))
+    start = partial(services.instances.start, principal, workspace, agent, instance, state=state)
+    return await once.respond(start, lambda view: JsonResponse(serialize_instance(view)))
 
 
-@router.post(f"{_ONE}/stop", summary="Stop an instance", responses=responses({200: "Instance"}, 409))
+@router.post(
+    f"{_ONE}/stop", summary="Stop an instance", responses=responses({200: "Instance"}, 409, headers=_KEPT)
+)
 async def stop_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Its schedules are deleted and its runs are cancelled. It accepts no signal until it is started."""
-    return JsonResponse(
-        serialize_instance(await services.instances.stop(principal, workspace, agent, instance))
-    )
+    stop = partial(services.instances.stop, principal, workspace, agent, instance)
+    return await once.respond(stop, lambda view: JsonResponse(serialize_instance(view)))
 
 
 @router.post(
     f"{_ONE}/pause",
     summary="Pause an instance",
-    responses=responses({200: "Instance"}, *BODY, 409),
+    responses=responses({200: "Instance"}, *BODY, 409, headers=_KEPT),
     openapi_extra=request_body("PauseInstance", {"note": "maintenance"}, required=False),
 )
 async def pause_instance(
@@ -111,34 +116,37 @@ async def pause_instance(
     instance: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
+    once: Once,
     body: OptionalDocument,
 ) -> Response:
     """Its signals wait until it is resumed. A run that is running ends."""
     note = body.get("note")
-    view = await services.instances.pause(principal, workspace, agent, instance, note=note)
-    return JsonResponse(serialize_instance(view))
-
-
-@router.post(f"{_ONE}/resume", summary="Resume an instance", responses=responses({200: "Instance"}, 409))
-async def resume_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal
-) -> Response:
-    """An instance that is paused or blocked handles its signals again."""
-    return JsonResponse(
-        serialize_instance(await services.instances.resume(principal, workspace, agent, instance))
-    )
+    pause = partial(services.instances.pause, principal, workspace, agent, instance, note=note)
+    return await once.respond(pause, lambda view: JsonResponse(serialize_instance(view)))
 
 
 @router.post(
-    f"{_ONE}/hibernate", summary="Hibernate an instance", responses=responses({200: "Instance"}, 409)
+    f"{_ONE}/resume", summary="Resume an instance", responses=responses({200: "Instance"}, 409, headers=_KEPT)
+)
+async def resume_instance(
+    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
+) -> Response:
+    """An instance that is paused or blocked handles its signals again."""
+    resume = partial(services.instances.resume, principal, workspace, agent, instance)
+    return await once.respond(resume, lambda view: JsonResponse(serialize_instance(view)))
+
+
+@router.post(
+    f"{_ONE}/hibernate",
+    summary="Hibernate an instance",
+    responses=responses({200: "Instance"}, 409, headers=_KEPT),
 )
 async def hibernate_instance(
-    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Every process removes it from its memory. Its next signal loads it again."""
-    return JsonResponse(
-        serialize_instance(await services.instances.hibernate(principal, workspace, agent, instance))
-    )
+    hibernate = partial(services.instances.hibernate, principal, workspace, agent, instance)
+    return await once.respond(hibernate, lambda view: JsonResponse(serialize_instance(view)))
 
 
 async def _page(

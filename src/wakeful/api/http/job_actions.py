@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, Document, OptionalDocument
 from wakeful.api.http.etags import JobRequest, JobRequestDep
-from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, request_body, responses
 from wakeful.api.http.runs import created_run
 from wakeful.job import JobRecord
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.serializers import (
     serialize_job,
     serialize_revision,
@@ -22,6 +24,8 @@ from wakeful.service.serializers import (
     serialize_saved_job,
     serialize_skipped_tick,
 )
+
+_KEPT: Final = ("ETag", "Idempotency-Replayed")
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED
@@ -31,51 +35,57 @@ router = APIRouter(
 @router.post(
     "/pause",
     summary="Pause a job",
-    responses=responses({200: "JobWithTicks"}, *BODY, 409, 412, headers=("ETag",)),
+    responses=responses({200: "JobWithTicks"}, *BODY, 409, 412, headers=_KEPT),
     openapi_extra=request_body("Pause", {"note": "maintenance", "until": "in 2h"}, required=False),
 )
-async def pause_job(about: JobRequestDep, body: OptionalDocument) -> Response:
+async def pause_job(about: JobRequestDep, once: Once, body: OptionalDocument) -> Response:
     """Stop its ticks and cancel its planned runs. Ticks that pass during the pause are not missed.
 
     With `until`, the job resumes by itself at that instant. A job that is paused already keeps its note and
     its end, unless one of them is given.
     """
     pause = partial(about.services.jobs.pause, *about.job, note=body.get("note"), until=body.get("until"))
-    return _job(about, await about.perform(pause))
+    return await once.respond(partial(about.perform, pause), partial(_job, about))
 
 
 @router.post(
     "/resume",
     summary="Resume a job",
-    responses=responses({200: "JobWithTicks"}, 409, 412, headers=("ETag",)),
+    responses=responses({200: "JobWithTicks"}, 409, 412, headers=_KEPT),
 )
-async def resume_job(about: JobRequestDep) -> Response:
+async def resume_job(about: JobRequestDep, once: Once) -> Response:
     """Start its ticks again, from now."""
-    return _job(about, await about.perform(partial(about.services.jobs.resume, *about.job)))
+    resume = partial(about.services.jobs.resume, *about.job)
+    return await once.respond(partial(about.perform, resume), partial(_job, about))
 
 
 @router.post(
     "/skip-next",
     summary="Skip the next tick of a job",
-    responses=responses({200: "SkippedTick"}, 409, 412, headers=("ETag",)),
+    responses=responses({200: "SkippedTick"}, 409, 412, headers=_KEPT),
 )
-async def skip_next_tick(about: JobRequestDep) -> Response:
+async def skip_next_tick(about: JobRequestDep, once: Once) -> Response:
     """Record the next tick as skipped (reason `asked`). If its run is recorded already, cancel that run."""
-    done = await about.perform(partial(about.services.jobs.skip_next, *about.job))
-    content = serialize_skipped_tick(about.principal, done, about.services.now_ms())
-    return about.job_response(content, done.job.version)
+    skip = partial(about.services.jobs.skip_next, *about.job)
+
+    def response(done: SkippedTick) -> Response:
+        content = serialize_skipped_tick(about.principal, done, about.services.now_ms())
+        return about.job_response(content, done.job.version)
+
+    return await once.respond(partial(about.perform, skip), response)
 
 
 @router.post(
     "/rotate-secret",
     summary="Give a job a new webhook secret",
-    responses=responses({200: "SavedJob"}, 409, 412, headers=("ETag",)),
+    responses=responses({200: "SavedJob"}, 409, 412, headers=_KEPT),
 )
-async def rotate_secret(about: JobRequestDep) -> Response:
+async def rotate_secret(
+    request: Request, about: JobRequestDep, idempotency_key: IdempotencyKey = None
+) -> Response:
     """For a day, deliveries are signed with both secrets. The new `secret` is returned only once."""
-    saved = await about.perform(partial(about.services.jobs.rotate_secret, *about.job))
-    content = serialize_saved_job(about.principal, saved, about.services.now_ms())
-    return about.job_response(content, saved.row.version)
+    rotate = partial(about.perform, partial(about.services.jobs.rotate_secret, *about.job))
+    return await respond_once(request, about.principal, about.workspace, rotate, partial(_saved, about))
 
 
 @router.post(
@@ -144,14 +154,17 @@ async def list_revisions(about: JobRequestDep) -> Response:
 @router.post(
     "/revisions/{revision}/restore",
     summary="Restore a revision of a job",
-    responses=responses({200: "SavedJob"}, 409, 412, headers=("ETag",)),
+    responses=responses({200: "SavedJob"}, 409, 412, headers=_KEPT),
 )
 async def restore_revision(
-    about: JobRequestDep, revision: Annotated[int, Path(ge=1, le=2**31 - 1)]
+    about: JobRequestDep, once: Once, revision: Annotated[int, Path(ge=1, le=2**31 - 1)]
 ) -> Response:
     """Give the job the fields of an earlier revision. That is an edit: its pause and its secret stay."""
     restore = partial(about.services.jobs.revisions.restore, *about.job, revision)
-    saved = await about.perform(restore)
+    return await once.respond(partial(about.perform, restore), partial(_saved, about))
+
+
+def _saved(about: JobRequest, saved: SaveResult) -> Response:
     content = serialize_saved_job(about.principal, saved, about.services.now_ms())
     return about.job_response(content, saved.row.version)
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
-from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, request_body, responses
@@ -162,20 +162,30 @@ async def get_run(
     return JsonResponse(serialize_run(run, attempts, await services.waiting.of(run)))
 
 
-@router.post("/runs/{run_id}/cancel", summary="Cancel a waiting run", responses=responses({200: "Run"}, 409))
+@router.post(
+    "/runs/{run_id}/cancel",
+    summary="Cancel a waiting run",
+    responses=responses({200: "Run"}, 409, headers=("Idempotency-Replayed",)),
+)
 async def cancel_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """A run that is pending, or between two attempts."""
-    return JsonResponse(serialize_run(await services.runs.cancel(principal, workspace, run_id)))
+    cancel = partial(services.runs.cancel, principal, workspace, run_id)
+    return await once.respond(cancel, lambda run: JsonResponse(serialize_run(run)))
 
 
-@router.post("/runs/{run_id}/stop", summary="Stop a running run", responses=responses({200: "Run"}, 409))
+@router.post(
+    "/runs/{run_id}/stop",
+    summary="Stop a running run",
+    responses=responses({200: "Run"}, 409, headers=("Idempotency-Replayed",)),
+)
 async def stop_run(
-    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """The worker is notified, on any replica."""
-    return JsonResponse(serialize_run(await services.runs.stop(principal, workspace, run_id)))
+    stop = partial(services.runs.stop, principal, workspace, run_id)
+    return await once.respond(stop, lambda run: JsonResponse(serialize_run(run)))
 
 
 @router.post(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
+from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.service.suggestion_serializers import serialize_suggestion
@@ -59,37 +61,37 @@ async def get_suggestion(
 @router.post(
     "/{suggestion_id}/apply",
     summary="Apply a suggestion",
-    responses=responses({200: "Suggestion"}, 409),
+    responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
 )
 async def apply_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Changes the job, unless it was changed since the analysis. Requires the role admin."""
-    found = await services.suggestions.apply(principal, workspace, suggestion_id)
-    return JsonResponse(serialize_suggestion(found))
+    apply = partial(services.suggestions.apply, principal, workspace, suggestion_id)
+    return await once.respond(apply, lambda found: JsonResponse(serialize_suggestion(found)))
 
 
 @router.post(
     "/{suggestion_id}/dismiss",
     summary="Dismiss a suggestion",
-    responses=responses({200: "Suggestion"}, 409),
+    responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
 )
 async def dismiss_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """It returns only if its figure gets much worse, or its job is changed. Requires the role admin."""
-    found = await services.suggestions.dismiss(principal, workspace, suggestion_id)
-    return JsonResponse(serialize_suggestion(found))
+    dismiss = partial(services.suggestions.dismiss, principal, workspace, suggestion_id)
+    return await once.respond(dismiss, lambda found: JsonResponse(serialize_suggestion(found)))
 
 
 @router.post(
     "/{suggestion_id}/rollback",
     summary="Roll back an applied suggestion",
-    responses=responses({200: "Suggestion"}, 409),
+    responses=responses({200: "Suggestion"}, 409, headers=("Idempotency-Replayed",)),
 )
 async def roll_back_suggestion(
-    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
+    workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Gives the job its earlier settings, unless it was changed since. Requires the role admin."""
-    found = await services.suggestions.rollback(principal, workspace, suggestion_id)
-    return JsonResponse(serialize_suggestion(found))
+    rollback = partial(services.suggestions.rollback, principal, workspace, suggestion_id)
+    return await once.respond(rollback, lambda found: JsonResponse(serialize_suggestion(found)))

@@ -31,6 +31,7 @@ from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
 from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import InternalRules
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
@@ -240,7 +241,9 @@ class AgentService:
             await self._store.put_agent(workspace, name, targeted, [entry], inheritance)
             self._accounts.forget(workspace, name)
 
-    async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
+    async def rotate_secret(
+        self, principal: Principal, workspace: str, name: str, *, keyed: Keyed[SavedAgent] | None = None
+    ) -> SavedAgent:
         """Give the agent a new secret. For a day, inherited webhooks are signed with both secrets."""
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         await self._accounts.agent(workspace, name)
@@ -260,10 +263,14 @@ class AgentService:
                 return now
             return now._replace(old_secret=old.secret, old_secret_until_ms=now_ms + ROTATION_MS)
 
-        row, _ = await self._write(
-            workspace, name, rotated, principal.entry(workspace, "agent.rotate-secret", name)
-        )
-        return SavedAgent(row, False, format_secret(secret))
+        def saved(row: AgentRow | None) -> SavedAgent:
+            assert row is not None
+            return SavedAgent(row, False, format_secret(secret))
+
+        entry = principal.entry(workspace, "agent.rotate-secret", name)
+        response = keyed.of(saved) if keyed else None
+        row, _ = await self._write(workspace, name, rotated, entry, keyed=response)
+        return saved(row)
 
     async def _write(
         self,
@@ -272,10 +279,11 @@ class AgentService:
         change: Callable[[AgentRow | None], AgentRow | None],
         entry: AuditEntry,
         internal: Callable[[AgentRow], InternalRules] | None = None,
+        keyed: Keyed[AgentRow | None] | None = None,
     ) -> tuple[AgentRow, Collection[str]]:
         """Write the agent, and what its jobs inherit from it. Returns it, and the jobs without target now."""
         inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
-        row = await self._store.put_agent(workspace, name, change, [entry], inheritance, internal)
+        row = await self._store.put_agent(workspace, name, change, [entry], inheritance, internal, keyed)
         assert row is not None
         self._accounts.forget(workspace, name)
         return row, inheritance.untargeted

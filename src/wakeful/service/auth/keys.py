@@ -23,6 +23,7 @@ from wakeful.service.auth.background_writes import BackgroundWrites
 from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
 from wakeful.settings import API_KEY
 from wakeful.store.accounts import KeyRow as KeyRow
+from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.stored_text import UNSTORABLE, is_storable
 
@@ -114,7 +115,12 @@ class KeyService:
     # --- keys ----------------------------------------------------------------------------------------
 
     async def create(
-        self, principal: Principal, workspace: str | None, document: Mapping[str, object]
+        self,
+        principal: Principal,
+        workspace: str | None,
+        document: Mapping[str, object],
+        *,
+        keyed: Keyed[tuple[KeyRow, str]] | None = None,
     ) -> tuple[KeyRow, str]:
         """Create a key; return it and its text, which is not stored. `workspace` None: all workspaces.
 
@@ -162,9 +168,9 @@ class KeyService:
             revoked_ms=None,
         )
         details = compact({"role": role, "agent": row.agent, "name": name})
-        await self._store.add_key(
-            row, [principal.entry(workspace or "default", "key.create", row.id, details)]
-        )
+        entry = principal.entry(workspace or "default", "key.create", row.id, details)
+        response: Keyed[None] | None = keyed.of(lambda _: (row, text)) if keyed else None
+        await self._store.add_key(row, [entry], response)
         return row, text
 
     async def list(self, principal: Principal, workspace: str | None) -> list[KeyRow]:

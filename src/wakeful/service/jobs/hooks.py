@@ -84,7 +84,14 @@ class JobHooks:
     # --- people ------------------------------------------------------------------------------------
 
     async def create(
-        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        version: int | None = None,
+        keyed: Keyed[Hook] | None = None,
     ) -> Hook:
         """Give the job a new trigger URL. The one before it works for another day."""
         row = await self._editor.find(principal, "job.write", workspace, agent, name)
@@ -104,10 +111,15 @@ class JobHooks:
             return [principal.entry(workspace, action, f"{agent}/{row.name}", compact({**details}))]
 
         until_ms = now_ms + ROTATION_MS
-        found, replaced = await self._store.replace_hook(hook, until_ms, entries, version)
-        if not found:
-            raise no_job(name)
-        return Hook(hook, replaced and replaced._replace(expires_ms=until_ms), token)
+
+        def made(result: tuple[bool, HookRow | None]) -> Hook:
+            found, replaced = result
+            if not found:
+                raise no_job(name)
+            return Hook(hook, replaced and replaced._replace(expires_ms=until_ms), token)
+
+        response = keyed.of(made) if keyed else None
+        return made(await self._store.replace_hook(hook, until_ms, entries, version, response))
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> Hook:
         """Return the trigger URL of a job, without its token. NotFound: it has none."""

@@ -36,6 +36,7 @@ from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted, waits_for_approval
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
 from wakeful.store.job_changes import missed_runs, moved, overdue_runs
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
@@ -177,7 +178,14 @@ class JobEditor:
             raise no_job(name)
 
     async def rotate_secret(
-        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        version: int | None = None,
+        keyed: Keyed[SaveResult] | None = None,
     ) -> SaveResult:
         """Give the job a new webhook secret. For a day, deliveries are signed with both secrets."""
         secret = new_secret()
@@ -195,14 +203,25 @@ class JobEditor:
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
             return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
+        def saved(row: JobRow | None) -> SaveResult:
+            if row is None:
+                raise no_job(name)
+            return SaveResult(row, format_secret(secret))
+
         async def change(context: JobContext) -> JobRow:
-            checked = partial(rotated, context)
             return await self.change(
-                principal, "job.rotate-secret", workspace, agent, name, checked, version, context.inherited
+                principal,
+                "job.rotate-secret",
+                workspace,
+                agent,
+                name,
+                partial(rotated, context),
+                version,
+                context.inherited,
+                keyed=keyed.of(saved) if keyed else None,
             )
 
-        row = await self._accounts.with_context(workspace, agent, change)
-        return SaveResult(row, format_secret(secret))
+        return saved(await self._accounts.with_context(workspace, agent, change))
 
     async def edit(
         self,
@@ -332,12 +351,13 @@ class JobEditor:
         version: int | None = None,
         inherited: Inherited | None = None,
         details: str = "{}",
+        keyed: Keyed[JobRow | None] | None = None,
     ) -> JobRow:
         """Write what `change` decides for the job, at the version that is expected."""
 
         async def attempt() -> JobRow:
             return await self._change(
-                principal, action, workspace, agent, name, change, version, inherited, details
+                principal, action, workspace, agent, name, change, version, inherited, details, keyed
             )
 
         return await look_again(attempt)
@@ -353,6 +373,7 @@ class JobEditor:
         version: int | None,
         inherited: Inherited | None,
         details: str,
+        keyed: Keyed[JobRow | None] | None,
     ) -> JobRow:
         found = await self.find(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
@@ -366,7 +387,9 @@ class JobEditor:
 
         entry = principal.entry(workspace, action, f"{agent}/{found.name}", details)
         charge = call.charge if call else None
-        after = await self._store.change_job(found.id, checked, [entry], inherited, charge=charge)
+        after = await self._store.change_job(
+            found.id, checked, [entry], inherited, charge=charge, keyed=keyed
+        )
         if after is None:
             raise no_job(name)
         return after

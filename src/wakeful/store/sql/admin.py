@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -11,13 +12,14 @@ from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow
 from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.idempotency import StoredResponse
+from wakeful.store.idempotency import Claim, Keyed, StoredResponse
 from wakeful.store.internal_jobs import NO_RULES, InternalChange, InternalRules
 from wakeful.store.job_changes import overdue_runs
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, audit, idempotency, quotas, revisions, workflows
 from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql.driver import Session
 from wakeful.store.workflows import WorkflowRow
 
 D = TypeVar("D")
@@ -79,6 +81,7 @@ class SqlAdmin(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         follow: InheritingChange | None = None,
         internal: Callable[[AgentRow], InternalRules] | None = None,
+        keyed: Keyed[AgentRow | None] | None = None,
     ) -> AgentRow | None:
         async def put(db: D, events: TransactionEvents) -> tuple[AgentRow | None, Sequence[AuditEntry]]:
             before: AgentRow | None = None
@@ -100,7 +103,9 @@ class SqlAdmin(SqlBase[D]):
             return row, made
 
         recorded: Recorded[tuple[AgentRow | None, Sequence[AuditEntry]]]
-        recorded = Recorded(lambda result: result[1], always)
+        response: Keyed[tuple[AgentRow | None, Sequence[AuditEntry]]] | None
+        response = keyed.of(lambda result: result[0]) if keyed else None
+        recorded = Recorded(lambda result: result[1], always, response)
         row, _ = await self._record(recorded, put)
         return row
 
@@ -161,8 +166,10 @@ class SqlAdmin(SqlBase[D]):
 
     # --- keys -------------------------------------------------------------------------------------
 
-    async def add_key(self, row: KeyRow, entries: Sequence[AuditEntry] = ()) -> None:
-        await self._record(Recorded(entries, always), self._shared(accounts.add_key), row)
+    async def add_key(
+        self, row: KeyRow, entries: Sequence[AuditEntry] = (), keyed: Keyed[None] | None = None
+    ) -> None:
+        await self._record(Recorded(entries, always, keyed), self._shared(accounts.add_key), row)
 
     async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
         recorded: Recorded[KeyChange] = Recorded(lambda change: change.entries, always)
@@ -228,3 +235,13 @@ class SqlAdmin(SqlBase[D]):
 
     async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
         return await self._read(idempotency.response, workspace, key, self.clock.now_ms())
+
+    async def keep_response(self, claim: Claim, status: int, body: str) -> None:
+        keyed: Keyed[None] = replace(claim.keyed, render=lambda _: (status, body))
+
+        async def keep(session: Session) -> None:
+            if claim.is_open:
+                await idempotency.claim_key(session, keyed, self.clock.now_ms())
+            await idempotency.store_response(session, keyed, None)
+
+        await self._driver.write(self._shared(keep))

@@ -11,7 +11,7 @@ from wakeful.logs import get_logger
 from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.idempotency import Keyed
+from wakeful.store.idempotency import Keyed, current_claim
 from wakeful.store.sql import idempotency
 from wakeful.store.sql.calling_runs import charge_run
 from wakeful.store.sql.driver import Driver, Pending, Session
@@ -70,10 +70,16 @@ class SqlBase(Generic[D]):
     ) -> T:
         """Run an operation in a transaction, with its charge, its idempotency key and its audit entries."""
         keyed, entries = recorded.keyed, recorded.entries
+        claim = current_claim.get() if keyed is None else None
+        claim = claim if claim is not None and claim.is_open else None
         written: Sequence[AuditEntry] = ()
 
         async def run(db: D, events: TransactionEvents) -> T:
             nonlocal written
+            if claim is not None:
+                session = self._driver.session(db)
+                await idempotency.claim_key(session, claim.keyed, self.clock.now_ms())
+                await idempotency.store_response(session, claim.keyed, None)
             if keyed is None:
                 result = await operation(db, events, *args, **kwargs)
             else:
@@ -90,6 +96,8 @@ class SqlBase(Generic[D]):
             return result
 
         result = await self._driver.write(run)
+        if claim is not None:
+            claim.is_open = False
         for entry in written:
             log.info(
                 "audit.recorded", action=entry.action, subject=entry.subject, actor=entry.actor,

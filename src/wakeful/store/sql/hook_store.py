@@ -8,6 +8,7 @@ from typing import TypeVar
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.hooks import HookRow
+from wakeful.store.idempotency import Keyed
 from wakeful.store.sql import hooks
 from wakeful.store.sql.base import Recorded, SqlBase
 
@@ -29,12 +30,13 @@ class SqlHooks(SqlBase[D]):
         until_ms: int,
         entries: Callable[[HookRow | None], Sequence[AuditEntry]],
         version: int | None = None,
+        keyed: Keyed[tuple[bool, HookRow | None]] | None = None,
     ) -> tuple[bool, HookRow | None]:
         async def run(db: D, events: TransactionEvents) -> tuple[bool, HookRow | None]:
             return await hooks.replace_hook(self._driver.session(db), events, row, until_ms, version)
 
         recorded: Recorded[tuple[bool, HookRow | None]] = Recorded(
-            lambda result: entries(result[1]), lambda result: result[0]
+            lambda result: entries(result[1]), lambda result: result[0], keyed
         )
         return await self._record(recorded, run)
 

@@ -95,6 +95,7 @@ class SqlJobsAndRuns(SqlBase[D]):
         suggestion: SuggestionDecision | None = None,
         charge: ChargeRule | None = None,
         follow: FollowRename | None = None,
+        keyed: Keyed[JobRow | None] | None = None,
     ) -> JobRow | None:
         async def write(db: D, events: TransactionEvents, chains_locked: bool) -> tuple[JobRow | None, bool]:
             session = self._driver.session(db)
@@ -128,7 +129,8 @@ class SqlJobsAndRuns(SqlBase[D]):
                 changed = True
             return row, changed
 
-        recorded: Recorded[tuple[JobRow | None, bool]] = Recorded(entries, written, charge=charge)
+        response: Keyed[tuple[JobRow | None, bool]] | None = keyed.of(lambda done: done[0]) if keyed else None
+        recorded = Recorded(entries, written, response, charge)
         try:
             row, _ = await self._record(recorded, write, False)
         except chains.ChainChange:

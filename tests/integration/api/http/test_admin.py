@@ -68,13 +68,6 @@ async def test_a_key_is_created_used_listed_without_its_secret_and_revoked(ask: 
         assert (await ask("POST", "/keys", document)).status == 422, document
 
 
-async def test_key_creation_ignores_the_idempotency_key(ask: ApiClient):
-    headers = {"Idempotency-Key": "k"}
-    first = await ask("POST", "/keys", {"name": "ci", "role": "member"}, headers=headers)
-    second = await ask("POST", "/keys", {"name": "ci", "role": "member"}, headers=headers)
-    assert first.body["key"] != second.body["key"]
-
-
 async def test_quotas_are_set_and_listed(ask: ApiClient):
     reply = await ask("PUT", "/quotas", {"agent": "default", "bucket": "scheduler.liveJobs", "limit": 3})
     assert {"agent": "default", "bucket": "scheduler.liveJobs", "limit": 3, "used": 0} in reply.body["quotas"]

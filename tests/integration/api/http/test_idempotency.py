@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.agents import counter
 from tests.support.api_client import HOME, JOBS, ApiClient, served
+from tests.support.openapi import openapi_document
 from wakeful.clock import Clock
+from wakeful.errors import Unavailable
+from wakeful.store.idempotency import ABANDONED_MS
 
 _JOB = {"name": "a", "schedule": SELDOM, "target": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
 _KEY = {"Idempotency-Key": "the first of May"}
@@ -88,6 +94,19 @@ async def test_a_stored_secret_is_encrypted(ask: ApiClient, database: str):
 
 
 @on_one_store
+async def test_new_keys_and_trigger_urls_are_stored_encrypted_too(ask: ApiClient, database: str):
+    await ask("POST", JOBS, _JOB)
+    key = await ask("POST", "/keys", {"role": "member"}, headers=_KEY)
+    hook = await ask("POST", f"{JOBS}/a/hook", headers={"Idempotency-Key": "2"})
+    with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as db:
+        stored = str(db.execute("SELECT body FROM idempotency_keys").fetchall())
+    assert key.body["key"] not in stored
+    assert hook.body["url"].rpartition("/")[2] not in stored
+    again = await ask("POST", "/keys", {"role": "member"}, headers=_KEY)
+    assert (again.body, again.headers["cache-control"]) == (key.body, "no-store")
+
+
+@on_one_store
 async def test_a_response_without_a_body_is_stored(ask: ApiClient):
     await ask("POST", JOBS, _JOB)
     for replayed in (False, True):
@@ -132,3 +151,139 @@ async def test_a_keyed_request_to_another_workspace_is_not_found(ask: ApiClient)
     stranger = await ask.new("admin", "default")
     reply = await stranger("POST", "/api/workspaces/acme/agents/default/jobs", _JOB, headers=_KEY)
     assert (reply.status, reply.code) == (404, "not-found")
+
+
+# --- every operation --------------------------------------------------------------------------------------
+
+#: Operations without a key, and why.
+_WITHOUT_KEY = {
+    "/runs/claim": "is never replayed: its response is work for one executor; `release` undoes it",
+    "/runs/release": "is fenced by the attempt: again, it changes nothing",
+    "/runs/heartbeat": "is fenced by the attempt, and meant to be repeated",
+    "/runs/{run_id}/heartbeat": "is fenced by the attempt, and meant to be repeated",
+    "/schedules/preview": "changes nothing",
+    "/agents/{agent}/jobs/test-target": "changes nothing here",
+    "/agents/{agent}/jobs/snippets": "changes nothing",
+    "/channels/{channel}/test": "changes nothing here",
+    "/api/sign-in-links": "belongs to no workspace; a link that nobody opens expires in five minutes",
+}
+
+
+def test_every_post_takes_a_key_or_is_known_not_to():
+    without = {
+        path.removeprefix("/api/workspaces/{workspace}")
+        for path, item in openapi_document()["paths"].items()
+        if "post" in item
+        and not any(each["name"].lower() == "idempotency-key" for each in item["post"].get("parameters", ()))
+    }
+    assert without == set(_WITHOUT_KEY)
+
+
+_CALLS: dict[str, object] = {
+    f"{JOBS}/pause/pause": {},
+    f"{JOBS}/resume/resume": None,
+    f"{JOBS}/skip/skip-next": None,
+    f"{JOBS}/rotate/rotate-secret": None,
+    f"{JOBS}/hook/hook": None,
+    f"{JOBS}/restore/revisions/1/restore": None,
+    "/agents/hooked/rotate-secret": None,
+    "/keys": {"role": "member"},
+    "/jobs/pause": {"jobs": ["pause-1", "pause-2"]},
+    "/jobs/resume": {"jobs": ["resume-1"]},
+    "/jobs/run": {"jobs": ["run-1", "run-2"]},
+    "/jobs/delete": {"jobs": ["delete-1", "delete-2"]},
+    "/agents/counter/instances/eu/start": {"state": {"count": 3}},
+    "/agents/counter/instances/us/stop": None,
+    "/runs/{waiting}/cancel": None,
+    "/runs/{claimed}/complete": {"attempt": 1, "status": "succeeded"},
+    "/runs/complete": {"runs": [{"id": "{other}", "attempt": 1, "status": "succeeded"}]},
+}
+
+
+async def _prepare(ask: ApiClient) -> dict[str, str]:
+    """Create what the calls are about; return the ids of a waiting and two claimed runs."""
+    jobs = "pause resume skip rotate hook restore pause-1 pause-2 resume-1 run-1 run-2 delete-1 delete-2"
+    for name in jobs.split():
+        await ask("POST", JOBS, {**_JOB, "name": name})
+    await ask("PATCH", f"{JOBS}/restore", {"description": "changed"})
+    for name in ("resume", "resume-1"):
+        await ask("POST", f"{JOBS}/{name}/pause")
+    await ask("PUT", "/agents/hooked", {"target": _JOB["target"]})
+    await ask("POST", "/agents/counter/instances/us/start")
+    await ask("PUT", "/agents/puller", {"target": {"kind": "pull"}})
+    ids = [(await ask("POST", "/agents/puller/runs")).body["id"] for _ in range(3)]
+    taken = (await ask("POST", "/runs/claim", {"worker": "w", "limit": 2})).body["runs"]
+    claimed, other = (run["id"] for run in taken)
+    return {"claimed": claimed, "other": other, "waiting": (set(ids) - {claimed, other}).pop()}
+
+
+def _filled(value: Any, ids: dict[str, str]) -> Any:
+    text = json.dumps(value)
+    for name, run_id in ids.items():
+        text = text.replace(f"{{{name}}}", run_id)
+    return json.loads(text)
+
+
+async def test_the_same_request_at_the_same_time_and_later_changes_things_once(new_app: NewApp):
+    one, other = new_app(), new_app()
+    one.agent(counter())
+    async with one, other, served(one) as ask, served(other) as elsewhere:
+        ids, both = await _prepare(ask), (ask, elsewhere.with_key(ask.key))
+        for call, given in _CALLS.items():
+            path, body, key = _filled(call, ids), _filled(given, ids), {"Idempotency-Key": call}
+            before = await one.store.audit_head("default")
+            replies = await asyncio.gather(
+                *(both[number % 2]("POST", path, body, headers=key) for number in range(4))
+            )
+            done = [reply for reply in replies if reply.status < 300]
+            # A request of the other process may be told to wait until the response is stored.
+            assert {reply.status for reply in replies} <= {done[0].status, 409}, call
+            after = await one.store.audit_head("default")
+            entries = await one.store.audit("default", after=before[0], limit=100)
+            subjects = [(entry.action, entry.subject) for entry in entries]
+            assert len(subjects) == len(set(subjects)) > 0, call
+            for client in both:
+                again = await client("POST", path, body, headers=key)
+                assert (again.status, again.body) == (done[0].status, done[0].body), call
+                assert again.headers["idempotency-replayed"] == "true"
+            assert await one.store.audit_head("default") == after, call
+            different = await ask("POST", f"{JOBS}/pause/pause", {"note": "another"}, headers=key)
+            assert different.status == 422
+
+
+@pytest.mark.parametrize("call", [("/jobs/run", {"jobs": ["a", "b"]}), (f"{JOBS}/a/skip-next", None)])
+async def test_a_request_whose_process_died_before_the_response_is_not_performed_again(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch, call: tuple[str, object]
+):
+    path, body = call
+    for name in ("a", "b"):
+        await ask("POST", JOBS, {**_JOB, "name": name})
+
+    async def die(*args: object) -> None:
+        raise Unavailable("the process dies here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ask.app.store, "keep_response", die)
+        assert (await ask("POST", path, body, headers=_KEY)).status == 503
+    after = await ask.app.store.audit_head("default")
+    again = await ask("POST", path, body, headers=_KEY)
+    assert (again.status, again.headers["retry-after"]) == (409, "1")
+    monkeypatch.setattr(ask.app.store, "clock", _Ahead(ask.app.store.clock))
+    assert ABANDONED_MS < 3_600_000
+    again = await ask("POST", path, body, headers=_KEY)
+    assert (again.status, "its response was kept" in again.body["detail"]) == (409, True)
+    assert await ask.app.store.audit_head("default") == after
+
+
+@on_one_store
+async def test_the_attributes_of_an_event_in_headers_are_part_of_the_request(new_app: NewApp):
+    app = new_app()
+    app.agent(counter())
+    async with app, served(app) as ask:
+        ce = {"ce-specversion": "1.0", "ce-type": "add", "ce-source": "/x"}
+        replies = [
+            await ask("POST", "/agents/counter/signals", data=b"", headers={**_KEY, **ce, "ce-id": number})
+            for number in ("1", "1", "2")
+        ]
+        assert [reply.status for reply in replies] == [202, 202, 422]
+        assert replies[0].body == replies[1].body
