@@ -25,7 +25,7 @@ STARTS = [
 BERLIN = "Europe/Berlin"
 
 
-def _schedule(rng: Random) -> object:
+def _schedule(rng: Random, now_ms: int) -> object:
     return rng.choice(
         [
             {"kind": "cron", "expr": "*/10 * * * *"},
@@ -34,6 +34,7 @@ def _schedule(rng: Random) -> object:
             {"kind": "cron", "expr": "0 9,21 * * *", "tz": BERLIN},
             {"kind": "every", "everyMs": 25 * MINUTE},
             {"kind": "every", "everyMs": 2 * HOUR},
+            {"kind": "at", "atMs": _instant(rng, now_ms)},
         ]
     )
 
@@ -46,7 +47,7 @@ def _fields(rng: Random, now_ms: int, *, most: int) -> dict[str, object]:
     """Return a few fields that decide about ticks, at random."""
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     choices: dict[str, list[Any]] = {
-        "schedule": [_schedule(rng)],
+        "schedule": [_schedule(rng, now_ms)],
         "jitterMs": [0, 3 * MINUTE, 40 * MINUTE],
         "catchupPolicy": ["none", "latest", "fire_immediately", "spread"],
         "overlapPolicy": ["allow", "skip", "queue", "queue_one", "replace"],
@@ -77,9 +78,13 @@ async def _pass_time(timeline: Timeline, rng: Random) -> None:
 
 async def _change(timeline: Timeline, rng: Random) -> None:
     now_ms = timeline.clock.ms
-    match rng.choice(
-        ["skip", "skip", "pause", "until", "resume", "resume", "edit", "edit", "upsert", "restore"]
-    ):
+    operations = "skip skip pause until resume resume edit edit upsert restore fail agent agent".split()
+    match rng.choice(operations):
+        case "fail":
+            await timeline.plan()  # ticks that are due when a failure disables the job have no record
+            await timeline.fail()
+        case "agent":
+            await timeline.set_active(rng.random() < 0.6)
         case "skip":
             await timeline.do("skip_next", NAME)
         case "pause":
@@ -91,7 +96,7 @@ async def _change(timeline: Timeline, rng: Random) -> None:
         case "edit":
             await timeline.do("update", NAME, _fields(rng, now_ms, most=2))
         case "upsert":
-            given = {"name": NAME, "target": {"kind": "pull"}, "schedule": _schedule(rng)}
+            given = {"name": NAME, "target": {"kind": "pull"}, "schedule": _schedule(rng, now_ms)}
             await timeline.do("upsert", given | _fields(rng, now_ms, most=3))
         case "restore":
             job = await timeline.job()
@@ -106,8 +111,13 @@ async def _live(database: Database, seed: int, steps: int, monkeypatch: pytest.M
         monkeypatch.setattr(ids, name, value)
     database.clock.ms = round(rng.choice(STARTS).timestamp() * 1000)
     timeline = Timeline(database, await database.connect(), lead_ms=rng.choice([0, 0, 50]))
-    document = {"schedule": _schedule(rng), **_fields(rng, database.clock.ms, most=4)}
-    document = {name: value for name, value in document.items() if name not in ("endAt", "exclude")}
+    now_ms = database.clock.ms
+    document = {"schedule": _schedule(rng, now_ms), **_fields(rng, now_ms, most=4)}
+    document = {
+        name: value
+        for name, value in document.items()
+        if name in ("schedule", "jitterMs", "maxRuns", "activeHours") or name.endswith("Policy")
+    }
     await timeline.create(**document)
     for _ in range(steps):
         await _pass_time(timeline, rng)
@@ -145,6 +155,30 @@ def test_each_tick_has_one_record_in_postgres_too(seed: int, monkeypatch: pytest
     async def live() -> None:
         try:
             await _live(database, 10_000 + seed, 30, monkeypatch)
+        finally:
+            await database.close()
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("operation", ["pause", "resume", "edit"])
+def test_a_request_after_the_end_of_a_pause_finds_the_job_resumed(tmp_path: Path, operation: str) -> None:
+    async def live() -> None:
+        database = SqliteDatabase(tmp_path / "wakeful.db")
+        try:
+            timeline = Timeline(database, await database.connect())
+            await timeline.create(schedule="0 * * * *")
+            await timeline.do("pause", NAME, until=database.clock.ms + 90 * MINUTE)
+            database.clock.ms += 4 * HOUR + 5 * MINUTE  # no replica is up
+            if operation == "edit":
+                await timeline.do("update", NAME, {"schedule": "*/10 * * * *"})
+            else:
+                await timeline.do(operation, NAME)
+            await timeline.plan()
+            await timeline.check(planned=True)
+            assert (await timeline.job()).enabled == (operation != "pause"), "it stays paused"
+            reason = {"pause": "paused", "resume": "downtime", "edit": "edited"}[operation]
+            assert [(run.reason, run.covers) for run in await timeline.records()] == [(reason, 3)]
         finally:
             await database.close()
 

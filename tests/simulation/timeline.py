@@ -7,12 +7,13 @@ runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from tests.support.databases import Database
+from tests.support.factories import alone
 from tests.support.services import job_service
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -20,11 +21,14 @@ from wakeful.engine.lease import Lease
 from wakeful.engine.planner import PlanningBatch
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.hours import within
-from wakeful.job import JobRecord
+from wakeful.job import AGENT_INACTIVE, JobRecord
 from wakeful.job_transitions import SKIP_REASON
+from wakeful.outcome import Finished
 from wakeful.planning import Limits, fire_ms
 from wakeful.run import NewRun
+from wakeful.service.agents.inheritance import Inheritance
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
 from wakeful.ticks import Ticks
@@ -105,8 +109,17 @@ class Timeline:
             assert await self.job() == before, "a refused request changes nothing"
             return False
         self._tell(f"{name} {args} {kwargs}")
+        before = self._end_pause(before, await self.job())
         await self._observe(before, by_planner=False)
         return True
+
+    def _end_pause(self, before: JobRecord, after: JobRecord) -> JobRecord:
+        """Begin a period if a request ended a pause that was over, before the planner did."""
+        until_ms, ticks = before.pause_until_ms, before.ticks
+        if until_ms is None or ticks is None or until_ms > self.clock.ms or after.pause_until_ms == until_ms:
+            return before
+        self.periods.append(Period(ticks, until_ms - 1))
+        return replace(before, enabled=True)
 
     async def plan(self, *, again: bool = False) -> None:
         """Plan until nothing is due. `again`: the job may have forgotten a tick that has a record."""
@@ -132,6 +145,27 @@ class Timeline:
                 await self.store.cancel_run(run.id, self.clock.ms, "tested", running=False)
         self._tell("waiting runs are cancelled")
 
+    async def fail(self) -> None:
+        """Let a waiting run fail, which disables the job."""
+        before, now_ms = await self.job(), self.clock.ms
+        for taken, _ in await self.store.claim(now_ms, "w", "default", None, None, 1):
+            self._tell(f"the run of {taken.scheduled_ms} fails")
+            outcome = Finished(taken.id, taken.job_id, taken.attempt, "failed", now_ms, now_ms, error="no")
+            assert await self.store.finish("w", [outcome._replace(disable_job="failed")], alone)
+            await self._observe(before, by_planner=False)
+
+    async def set_active(self, active: bool) -> None:
+        """Activate or deactivate the agent."""
+        before = await self.job()
+
+        def change(old: AgentRow | None) -> AgentRow:
+            assert old is not None
+            return old._replace(active=active)
+
+        await self.store.put_agent("default", "default", change, follow=Inheritance(self.clock.ms, bytes))
+        self._tell(f"the agent is {'active' if active else 'inactive'}")
+        await self._observe(before, by_planner=False)
+
     async def job(self) -> JobRecord:
         """Return the job."""
         return await self.jobs.get(LOCAL, "default", "default", NAME)
@@ -155,6 +189,7 @@ class Timeline:
         woken = not before.enabled and before.pause_until_ms is not None and job.pause_until_ms is None
         if before.enabled and (moved or not job.enabled):
             self._end(before, now_ms)
+        woken = woken and job.disabled_reason != AGENT_INACTIVE
         if job.ticks is not None and ((job.enabled and (moved or not before.enabled)) or woken):
             # The planner ends a pause at its end, whenever it does that; a request ends it now.
             ended_ms = before.pause_until_ms if by_planner else None

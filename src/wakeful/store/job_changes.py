@@ -6,17 +6,19 @@ Also what it does to the state of its precheck.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Final, Literal
 
 from wakeful.capabilities import requirement_of
 from wakeful.document import work_from_text
-from wakeful.errors import InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.instances import instance_id
 from wakeful.job import JobRecord, ScheduleKey, Work
+from wakeful.job_transitions import resumed
 from wakeful.planning import job_state, overdue
 from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, job_signal, target_signal, tick_run
-from wakeful.store.row_mapping import job_of, schedule_key
+from wakeful.store.row_mapping import changed_row, job_of, schedule_key
 from wakeful.store.rows import JobChange, JobRow, Move, Recipient
 
 #: The columns of the definition of a job.
@@ -37,6 +39,20 @@ def missed_runs(
         return ()
     definition = job.definition
     return (tick_run(row, definition.policy, definition.work, verdict, now_ms, None),)
+
+
+def end_pause(row: JobRow, now_ms: int) -> JobRow:
+    """Return the job after a pause whose end has passed, if the planner has not resumed it yet.
+
+    Its ticks count from the end of the pause. A job without a tick or run left stays as it is.
+    """
+    if row.enabled or row.pause_until_ms is None or row.pause_until_ms > now_ms:
+        return row
+    try:
+        job = resumed(job_of(row), row.pause_until_ms - 1)
+    except FailedPrecondition:
+        return row
+    return changed_row(row, replace(job, updated_ms=now_ms))
 
 
 def moved(old: JobRecord, new: JobRecord) -> Move | None:

@@ -23,6 +23,7 @@ from wakeful.service.jobs.job_selection import JobSelection, selected_jobs
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.store.accounts import AgentChanged
+from wakeful.store.job_changes import end_pause
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 
@@ -76,9 +77,10 @@ class BulkPauses:
         text = read_note(note)
 
         def decide(row: JobRow, context: JobContext) -> JobChange | None:
-            if not row.enabled and not selection.jobs:
+            now_ms = self._store.clock.now_ms()
+            if not selection.jobs and not end_pause(row, now_ms).enabled:
                 return None
-            return pause_change(row, self._store.clock.now_ms(), text, until, context.defaults.tz)
+            return pause_change(row, now_ms, text, until, context.defaults.tz)
 
         details = pause_details(text, until)
         return await self._change(principal, "job.pause", workspace, selection, decide, details, dry_run)

@@ -37,7 +37,7 @@ from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted, waits_f
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
-from wakeful.store.job_changes import missed_runs, moved, overdue_runs
+from wakeful.store.job_changes import end_pause, missed_runs, moved, overdue_runs
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
@@ -260,6 +260,7 @@ class JobEditor:
         def apply(row: JobRow) -> JobChange | None:
             nonlocal changed, rescheduled
             check_name(row, found.name)
+            row = end_pause(row, self._clock.now_ms()) if context.active else row
             old = job_of(row)
             definition = edit(old, context)
             before = old.definition.work

@@ -16,7 +16,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
 from wakeful.service.jobs.job_lookup import no_job
-from wakeful.store.job_changes import missed_runs
+from wakeful.store.job_changes import end_pause, missed_runs
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
@@ -153,6 +153,7 @@ def pause_change(
     row: JobRow, now_ms: int, note: str | None, until: object, default_tz: str
 ) -> JobChange | None:
     """Return the change that pauses a job; None if it is paused already and gets no new note and end."""
+    row = end_pause(row, now_ms)
     job = job_of(row)
     until_ms = _pause_end(until, job, default_tz, now_ms)
     if row.enabled:
@@ -174,7 +175,8 @@ def resume_change(row: JobRow, context: JobContext, now_ms: int) -> JobChange | 
         return None
     if not context.active:
         raise agent_inactive(context)
-    return JobChange(changed_row(row, resumed(job_of(row), now_ms)))
+    ended = end_pause(row, now_ms)
+    return JobChange(ended if ended.enabled else changed_row(row, resumed(job_of(row), now_ms)))
 
 
 def pause_details(note: str | None, until: object) -> str:
