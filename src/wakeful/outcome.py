@@ -159,6 +159,8 @@ class Finished(NamedTuple):
     handled: Handled | None = None
     #: whether the usage was counted before, when the run was reported as done
     usage_counted: bool = False
+    #: whether it was lost together with other runs of its worker, and is tried again on its own
+    suspect: bool = False
 
 
 def conclude(

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from tests.simulation.journal import Journal, Launched, Life, Rules
 from tests.simulation.records import Records, Run, Step
 from tests.simulation.stretches import Stretch, home_of, stretches_of
+from wakeful.engine.rescuer import LOST_LIMIT
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
@@ -304,6 +305,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
     prefetched, begun = _prefetched_and_begun(journal, records)
     by_id = {run.id: run for run in records.runs}
     replayed = {run.replay_of for run in records.runs}
+    together = Counter(each.run_id for each in records.attempts if (each.error or "").endswith("other runs"))
     for run in records.runs:
         what = f"{_job(journal, run)} {_short(run)}"
         ends = {launch.attempt: launch.end for launch in launches[run.id]}
@@ -316,6 +318,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
         most = (
             _max_attempts(journal, run) + created.get(run.id, 1) - 1 + released[run.id] + prefetched[run.id]
         )
+        most += min(LOST_LIMIT, together[run.id])
         if run.attempt > most:
             complaints.append(f"{what} had {run.attempt} attempts of {most}")
         if run.state == "failed" and run.reason in (None, "lost") and begun[run.id] < _least(journal, run):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -9,6 +12,7 @@ from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
+from wakeful.store.rows import TakenRun
 
 log = get_logger("wakeful.dispatcher")
 
@@ -64,12 +68,29 @@ class Dispatcher(Loop):
                 return None
             lanes = list(free)
             now_ms, capabilities = self.clock.now_ms(), self._launchers.capabilities()
-            taken = await self._store.take(now_ms, self._worker_name, free, capabilities, prefetch)
-            runs = self._worker.accept(reserved, taken)
+            suspects = await self._take_suspect(now_ms, lanes, capabilities)
+            used = {run.lane for run in suspects}  # by one run at most
+            left = {lane: count - (lane in used) for lane, count in free.items() if count > (lane in used)}
+            taken: Sequence[TakenRun] = ()
+            if left or prefetch:
+                taken = await self._store.take(now_ms, self._worker_name, left, capabilities, prefetch)
+            runs = self._worker.accept(reserved, [*suspects, *taken])
+            for run in runs[: len(suspects)]:
+                run.suspect = True
         self._worker.submit(runs)
         if runs:
             return now_ms
         return await self._store.next_due_ms(now_ms, lanes, capabilities)
+
+    async def _take_suspect(
+        self, now_ms: int, lanes: Sequence[str], capabilities: Capabilities
+    ) -> list[TakenRun]:
+        """Claim a run that was lost together with others, if this process runs none of them."""
+        if not self._worker.may_take_suspect:
+            return []
+        taken = await self._store.take_suspect(now_ms, self._worker_name, lanes, capabilities)
+        self._worker.look_for_suspects = bool(taken)
+        return taken
 
     async def _release_unknown(self) -> None:
         """Release runs claimed for us whose claim response was lost."""

@@ -20,7 +20,7 @@ class InFlight:
 
     __slots__ = (
         "deadline", "ended", "failed_attempts", "follows", "holds_slot", "lane", "launch", "launcher",
-        "policy", "prefetched", "span", "started_ms", "stop_reason", "task", "waiting", "work",
+        "policy", "prefetched", "span", "started_ms", "stop_reason", "suspect", "task", "waiting", "work",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,8 @@ class InFlight:
         self.holds_slot = False
         #: whether it was claimed before a slot was free, and its start is not recorded yet
         self.prefetched = False
+        #: whether an earlier attempt was lost together with other runs of its worker
+        self.suspect = False
         #: whether it has no slot yet
         self.waiting = False
         #: whether the attempt is over; its outcome may still have to be written

@@ -6,6 +6,11 @@ run of an executor. A pull run that is not claimed in time fails too. A run for 
 the same attempt, so that a message that its broker has already is adopted. If that launch is lost too, the
 attempt is lost, and the next one has a new message.
 
+A run that kills its process must end, and the runs beside it must not end with it. So a loss counts as a
+failed attempt only if the worker held no other run, or if the run was lost with others `LOST_LIMIT` times
+before. Runs that were lost together are suspects: each process runs one of them at a time, beside its other
+work.
+
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
 
@@ -36,6 +41,8 @@ from wakeful.store.rows import UnfinishedRun
 
 HEARTBEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000
+#: A run that was lost so often together with other runs counts further losses as failed attempts.
+LOST_LIMIT: Final = 3
 _BATCH: Final = 1_000
 
 log = get_logger("wakeful.rescuer")
@@ -95,6 +102,7 @@ class Rescuer(Loop):
             if len(rescued) < _BATCH:
                 break
             self.progressed()
+        self._worker.look_for_suspects = True
         while True:
             expired = await self._store.expire(now_ms, _BATCH, self._expire, self._consequences)
             if expired:
@@ -180,9 +188,15 @@ class Rescuer(Loop):
         )
         # Without a recorded start it was prefetched, and mostly has not started. Its next attempt is not
         # prefetched, so a run that kills its process is counted from then on.
-        counted = run.started_ms is not None or run.is_pull
+        started = run.started_ms is not None
+        # Any of the runs that were lost together may have killed the process, so none counts at first.
+        together = started and run.companions > 0 and not run.is_pull
+        counted = run.is_pull or (started and (not together or run.losses >= LOST_LIMIT))
+        if together:
+            error += " with other runs"
         lost = Failed(error, permanent=policy.on_lost == "fail", reason="lost", counted=counted)
-        return self._conclude(run, policy, lost)
+        finished = self._conclude(run, policy, lost)
+        return finished._replace(suspect=together and finished.state == "retrying")
 
     def _take_over(self, run: UnfinishedRun) -> Finished:
         """Launch the same attempt of a run again: its broker may have its message already."""

@@ -85,6 +85,8 @@ class Worker:
         self._claim_began = 0.0
         #: whether the dispatcher has left lanes to the next claim with outcomes
         self._deferred = False
+        #: whether suspects may be due: runs that were lost together with others of their worker
+        self.look_for_suspects = True
         #: nothing is claimed any more: the process stops
         self._closed = False
         #: prefetched runs (with attempt) that have not started and are to be given back
@@ -116,6 +118,12 @@ class Worker:
         runs = (*self._in_flight.values(), *self._superseded)
         used = Counter(run.lane for run in runs if not run.ended and not run.waiting)
         return {lane: (used[lane], size) for lane, size in self._slots.sizes.items()}
+
+    @property
+    def may_take_suspect(self) -> bool:
+        """Whether to look for a suspect: this process runs one at a time, so that its loss has one cause."""
+        runs = (*self._in_flight.values(), *self._superseded)
+        return self.look_for_suspects and not any(run.suspect and not run.ended for run in runs)
 
     @asynccontextmanager
     async def reserve_slots(self, *, prefetch: bool = False) -> AsyncIterator[Reserved]:
@@ -288,6 +296,8 @@ class Worker:
         launch = run.launch
         run.ended = True
         self._superseded.discard(run)
+        if run.suspect:
+            self.look_for_suspects = True
         # A signal keeps its slot until its outcome is written: then the next one of its instance has it.
         run.holds_slot = launch.instance_id is not None and not isinstance(run.stop_reason, str)
         if run.waiting:

@@ -256,7 +256,15 @@ class Store(
         `prefetch` is how many more runs to take per lane that start later, when a slot is free. Such a run is
         running without `started_at` (`TakenRun.slot` is `later`). Its start is written with its outcome, or
         by `record_starts`. The first due run that may not be prefetched (`prefetch_rules`) ends them.
+
+        Suspects are not taken: runs that were lost together with others of their worker.
         """
+        ...
+
+    async def take_suspect(
+        self, now_ms: int, worker: str, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+    ) -> list[TakenRun]:
+        """Take the suspect of these lanes that is due longest, as by `take`. Returns at most one."""
         ...
 
     async def next_due_ms(

@@ -255,6 +255,10 @@ class UnfinishedRun(NamedTuple):
     #: the work of its job, and why the run was launched again; only `rescue` reads them
     work: str = "{}"
     reason: str | None = None
+    #: how often it was lost together with other runs before, and how many others its worker held this time;
+    #: only `rescue` reads them
+    losses: int = 0
+    companions: int = 0
 
 
 class Extension(NamedTuple):

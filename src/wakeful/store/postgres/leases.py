@@ -53,6 +53,21 @@ async def take(
     return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals, later=later)
 
 
+async def take_suspect(
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    lanes: Sequence[str],
+    capabilities: Capabilities,
+) -> list[TakenRun]:
+    """Mark one due suspect as running under this worker. See `Store.take_suspect`."""
+    names, versions = list(capabilities), list(capabilities.values())
+    picked = await db.fetch(sql.PICK_SUSPECT, now_ms, list(lanes), names, versions)
+    signals = any(row[3] for row in picked)
+    return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals)
+
+
 def _divide(picked: Sequence[Record], free: Mapping[str, int]) -> tuple[list[Record], list[str]]:
     """Return the runs to claim, and the ids of those among them that start later."""
     lanes: dict[str, list[Record]] = {}
@@ -187,6 +202,9 @@ async def rescue(
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
         rescued |= await finish(db, events, clock, now_ms, worker, outcomes, consequences)
+        suspects = [each.run_id for each in outcomes if each.suspect and each.run_id in rescued]
+        if suspects:
+            await db.execute(sql.ADD_LOSSES, suspects)
     await db.execute(sql.DELETE_DEAD_WORKERS, dead_before_ms)
     return [run.id for run in lost if run.id in rescued]
 

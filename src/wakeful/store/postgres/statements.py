@@ -116,7 +116,7 @@ HAS_THE_TURN: Final = """
         OR o.state = 'retrying' AND l.state = 'pending'))"""
 _DUE: Final = """
     l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
-        AND l.requires_version <= c.version"""
+        AND l.requires_version <= c.version AND l.losses = 0"""
 #: live_runs_due: for each lane and requirement its first entry, then ranges of it, in its order; the runs'
 #: primary key for what is found. Of several requirements, their first entries tell until when a lane can take
 #: what is due (`until_at`); the rest follows only if other workers have locked these. Rows are locked one by
@@ -156,6 +156,16 @@ PICK: Final = f"SELECT p.id::text, p.job_id::text, p.serial, p.is_signal {_PICK}
 PICK_MORE: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane, p.due_at, p.attempt,
         coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}'), p.reason {_PICK}"""
+#: live_runs_suspect, in its order; the runs' primary key for what is found
+PICK_SUSPECT: Final = f"""
+    SELECT r.id::text, l.job_id::text, l.serial, l.instance_id IS NOT NULL
+    FROM live_runs l JOIN runs r ON r.id = l.run_id
+    WHERE l.losses > 0 AND l.due_at <= $1 AND l.lane = ANY($2::text[]) AND NOT l.is_pull
+        AND EXISTS (SELECT FROM unnest($3::text[], $4::integer[]) c (name, version)
+            WHERE c.name = l.requires AND c.version >= l.requires_version)
+        AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
+            AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
+    ORDER BY l.due_at, l.run_id LIMIT 1 FOR UPDATE OF r SKIP LOCKED"""
 #: the cursors' primary key. Starting a serial run and planning lock the cursor of the job: otherwise two runs
 #: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """
@@ -430,11 +440,18 @@ _IS_LOST: Final = """
 LOST_INSTANCES: Final = f"""
     SELECT l.instance_id::text {_LOST} WHERE {_IS_LOST} AND l.instance_id IS NOT NULL
     ORDER BY r.started_at, r.id LIMIT $3"""
-#: live_runs_held, all of it; the runs' primary key for each. Of signal runs those whose instance is locked
+#: the primary keys of runs and live_runs, once for each
+ADD_LOSSES: Final = """
+    WITH lost AS (UPDATE runs SET losses = losses + 1 WHERE id = ANY($1::uuid[]))
+    UPDATE live_runs SET losses = losses + 1 WHERE run_id = ANY($1::uuid[])"""
+#: live_runs_held, all of it, and once for each; the runs' primary key for each. Of signal runs those whose
+#: instance is locked
 LOST: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, c.policy, '{{}}'), r.started_at,
         r.worker, r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}'), r.reason
+        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}'), r.reason, r.losses,
+        greatest(0, (SELECT count(*) FROM live_runs o
+            WHERE coalesce(o.state, '') = 'running' AND o.worker = r.worker AND NOT o.is_pull) - 1)
     {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c
         ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL

@@ -87,6 +87,16 @@ class Leases(Protocol[C]):
         prefetch: Mapping[str, int],
     ) -> list[TakenRun]: ...
 
+    async def take_suspect(
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        worker: str,
+        lanes: Sequence[str],
+        capabilities: Capabilities,
+    ) -> list[TakenRun]: ...
+
     async def next_due_ms(
         self, db: C, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
     ) -> int | None: ...

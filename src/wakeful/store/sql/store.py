@@ -132,6 +132,12 @@ class SqlStore(
         take = self._operations.leases.take
         return await self._driver.write(take, now_ms, worker, free, capabilities, prefetch)
 
+    async def take_suspect(
+        self, now_ms: int, worker: str, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+    ) -> list[TakenRun]:
+        take = self._operations.leases.take_suspect
+        return await self._driver.write(take, now_ms, worker, lanes, capabilities)
+
     async def next_due_ms(
         self, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
     ) -> int | None:

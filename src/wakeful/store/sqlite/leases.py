@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -57,6 +58,19 @@ async def take(
         started += now
         later += then
     return _mark_taken(db, events, now_ms, worker, started, later)
+
+
+async def take_suspect(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    lanes: Sequence[str],
+    capabilities: Capabilities,
+) -> list[TakenRun]:
+    """Mark one due suspect as running under this worker. See `Store.take_suspect`."""
+    given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
+    return _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_SUSPECT, given).fetchall(), ())
 
 
 async def finish_and_take(
@@ -160,12 +174,15 @@ async def rescue(
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     since = dead_before_ms, now_ms, limit, spared_before_ms
     lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, since)]
+    held = Counter(run.worker or "" for run in lost if not run.is_pull)
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
-        judged.setdefault(run.worker, []).append(judge(run))
+        outcome = judge(run._replace(companions=max(0, held[run.worker or ""] - 1)))
+        judged.setdefault(run.worker, []).append(outcome)
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
         rescued |= await settle(db, events, clock, now_ms, worker, outcomes, consequences)
+        db.executemany(sql.ADD_LOSS, [(each.run_id,) for each in outcomes if each.suspect])
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
         dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))

@@ -129,8 +129,16 @@ FIRST_DUE: Final = """
 TAKE: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_due {OF_DUE_RUN}
     WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.due_at <= ?
-        AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR ({HAS_THE_TURN}))
+        AND r.state IN ('pending', 'retrying') AND r.losses = 0 AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
+#: runs_suspect, in its order
+TAKE_SUSPECT: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_suspect {OF_DUE_RUN}
+    WHERE r.losses > 0 AND r.due_at <= ?1 AND r.is_pull = 0 AND r.state IN ('pending', 'retrying')
+        AND r.lane IN (SELECT value FROM json_each(?2))
+        AND EXISTS (SELECT 1 FROM json_each(?3) c WHERE c.key = r.requires AND c.value >= r.requires_version)
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    ORDER BY r.due_at, r.rowid LIMIT 1"""
 #: the primary key of instances, the beginning of a range of runs_mailbox, and runs_exposed, once for each
 #: instance: the run that follows the one that ended in that lane. It need not be exposed
 TAKE_NEXT: Final = f"""
@@ -316,7 +324,7 @@ AHEAD: Final = """
 LOST: Final = """
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, c.policy, '{}'), r.started_at, r.worker,
         r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id, coalesce(j.work, '{}'), r.reason
+        r.awaiting_callback, r.instance_id, coalesce(j.work, '{}'), r.reason, r.losses
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
@@ -324,6 +332,8 @@ LOST: Final = """
     AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?1 AND NOT (r.is_pull AND r.started_at < ?4) END
     ORDER BY r.started_at, r.id LIMIT ?3"""
+#: the primary key
+ADD_LOSS: Final = "UPDATE runs SET losses = losses + 1 WHERE id = ?"
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
 BUSY_WORKERS: Final = """

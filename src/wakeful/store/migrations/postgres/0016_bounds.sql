@@ -20,8 +20,11 @@ CREATE TYPE job_values AS (
     pause_until timestamptz, instance_id uuid, schedule_origin text, schedule_id text, decided_ticks text
 );
 
--- How often the run was lost together with other runs of the same worker, in a row.
+-- How often the run was lost together with other runs of the same worker. Such a run is a suspect: a process
+-- runs one of them at a time.
 ALTER TABLE runs ADD COLUMN losses integer NOT NULL DEFAULT 0;
+ALTER TABLE live_runs ADD COLUMN losses integer NOT NULL DEFAULT 0;
+CREATE INDEX live_runs_suspect ON live_runs (due_at) WHERE losses > 0 AND due_at IS NOT NULL;
 
 -- The claim that gave the run to its executor, as the executor or the server named it. A claim whose response
 -- is lost is returned by this name.

@@ -12,8 +12,10 @@ UPDATE jobs SET decided_ticks = ahead.ticks FROM (
     GROUP BY job_id
 ) ahead WHERE jobs.id = ahead.job_id;
 
--- How often the run was lost together with other runs of the same worker, in a row.
+-- How often the run was lost together with other runs of the same worker. Such a run is a suspect: a process
+-- runs one of them at a time.
 ALTER TABLE runs ADD COLUMN losses INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX runs_suspect ON runs (due_at) WHERE losses > 0 AND due_at IS NOT NULL;
 
 -- The claim that gave the run to its executor, as the executor or the server named it. A claim whose response
 -- is lost is returned by this name.

@@ -1,0 +1,51 @@
+"""Runs that were lost together are suspects: `take` leaves them, and `take_suspect` takes one at a time."""
+
+from __future__ import annotations
+
+from tests.support.factories import MINUTE, NOW, alone, asked, ended, given_job, held, look
+from wakeful.outcome import Finished
+from wakeful.store.port import Store
+from wakeful.store.rows import UnfinishedRun
+
+DEAD = NOW + MINUTE
+
+
+def _suspect(run: UnfinishedRun) -> Finished:
+    return Finished(
+        run.id, run.job_id, run.attempt, "retrying", NOW, DEAD, due_ms=DEAD, reason="lost",
+        failed_attempts=run.failed_attempts, suspect=run.companions > 0,
+    )  # fmt: skip
+
+
+async def test_runs_that_were_lost_together_are_taken_one_at_a_time_and_others_go_on(store: Store) -> None:
+    job = await given_job(store)
+    together = [held(asked(job, serial=False), "w1", NOW + n) for n in range(3)]
+    single = held(asked(job, serial=False), "w2")
+    waiting = asked(job, serial=False)
+    await store.add_runs([*together, single, waiting])
+    seen: dict[str, tuple[int, int]] = {}
+
+    def judge(run: UnfinishedRun) -> Finished:
+        seen[run.id] = run.losses, run.companions
+        return _suspect(run)
+
+    await store.rescue(DEAD, DEAD - 1, 10, judge, alone)
+    assert seen == {**{run.id: (0, 2) for run in together}, single.id: (0, 0)}
+    taken = await store.take(DEAD, "w3", {"cron": 10})
+    assert {run.id for run in taken} == {single.id, waiting.id}
+    assert await store.take_suspect(DEAD, "w3", ["main"]) == []
+    assert await store.take_suspect(DEAD - 1, "w3", ["cron"]) == []
+    (first,) = await store.take_suspect(DEAD, "w3", ["main", "cron"])
+    (second,) = await store.take_suspect(DEAD, "w4", ["cron"])
+    assert {first.id, second.id} < {run.id for run in together}
+    assert (first.attempt, second.attempt) == (2, 2)
+    assert (await look(store, first)).worker == "w3"
+
+    # A failure that is not a loss leaves it a suspect; its losses are counted.
+    await store.finish("w3", [ended(first, "retrying", due_ms=DEAD)], alone)
+    await store.release("w4", DEAD)
+    again = [run for _ in range(4) for run in await store.take_suspect(DEAD, "w5", ["cron"])]
+    assert sorted(run.id for run in again) == sorted(run.id for run in together)
+    assert await store.take(DEAD, "w5", {"cron": 10}) == []
+    await store.rescue(DEAD + MINUTE, DEAD + 1, 10, judge, alone)
+    assert {seen[run.id] for run in together} == {(1, 2)}
