@@ -198,7 +198,8 @@ async def test_a_cycle_is_refused_with_the_names_after_the_change(store: Store) 
     with pytest.raises(InvalidArgument, match="'x', which comes after 'y', which comes after 'x'"):
         await store.create_jobs([_after("x", "y"), _after("y", "x")])
     assert await store.jobs_before("default", "default", ["c", "x"]) == {"c": "a", "a": "b"}
-    assert await store.dangling_jobs(10) == [("default", "default", "a", "b")]
+    assert await store.dangling_jobs(None, 10) == [("default", "default", "a", "b")]
+    assert await store.dangling_jobs("other", 10) == []
 
 
 async def test_two_changes_at_once_make_no_cycle(database: Database) -> None:

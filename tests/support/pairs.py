@@ -315,7 +315,7 @@ class Pairs:
             while (before := after.get(path[-1])) is not None:
                 assert before not in path, f"{case}: the jobs {path} come after each other"
                 path.append(before)
-        reported = {name for where, _, name, _ in await store.dangling_jobs(1_000_000) if where == workspace}
+        reported = {name for _, _, name, _ in await store.dangling_jobs(workspace, 1_000)}
         alone = {name for name, before in after.items() if before is not None and before not in after}
         assert reported == alone, f"{case}: {alone} come after jobs that do not exist"
         known = {row.name for row in await store.agents(workspace)}

@@ -142,8 +142,11 @@ class JobStore(Protocol):
         """Return those of these jobs that exist and the jobs before them, each with its `after`."""
         ...
 
-    async def dangling_jobs(self, limit: int) -> list[tuple[str, str, str, str]]:
-        """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
+    async def dangling_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+        """Return jobs that come after one that does not exist: workspace, agent, name, and that name.
+
+        Without a workspace, those of all workspaces.
+        """
         ...
 
     async def precheck_state(self, job_id: str) -> str | None:

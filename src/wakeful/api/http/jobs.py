@@ -174,12 +174,15 @@ async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
     "/agents/{agent}/jobs/{name}",
     summary="Delete a job",
     status_code=204,
-    responses=responses({204: None}, 409, 412),
+    responses=responses({204: None, 200: "DeletedJob"}, 409, 412),
 )
 async def delete_job(about: JobRequestDep) -> Response:
-    """A running run continues; waiting runs are cancelled. Its runs stay readable."""
-    await about.perform(partial(about.services.jobs.delete, *about.job))
-    return no_content()
+    """A running run continues; waiting runs are cancelled. Its runs stay readable.
+
+    The response is 200, with `warnings`, if other jobs come after the deleted one.
+    """
+    warnings = await about.perform(partial(about.services.jobs.delete, *about.job))
+    return JsonResponse({"warnings": list(warnings)}) if warnings else no_content()
 
 
 # --- inside ----------------------------------------------------------------------------------------
@@ -187,6 +190,9 @@ async def delete_job(about: JobRequestDep) -> Response:
 
 async def _one_job(services: Services, principal: Principal, job: JobRecord) -> Response:
     content = serialize_job(principal, job, services.now_ms(), TICKS)
+    alone = await services.jobs.warnings_of(job)
+    if alone:
+        content["warnings"] = list(alone)
     content["hook"] = await services.jobs.hooks.exists(job.id)
     content["precheckState"] = await services.jobs.precheck_state(job)
     content["spent"] = await services.budgets.spent(job.workspace, job.agent, job.id)

@@ -115,8 +115,10 @@ def register(app: typer.Typer) -> None:
         only = read_filter(s, "delete", names, label, all_)
         if only is None and names is not None and len(names) == 1:
             jobs, slug = await s.find_job(names[0])
-            await s.out.wait_for(jobs.delete(slug))
-            s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
+            warnings = await s.out.wait_for(jobs.delete(slug))
+            told = {"warnings": warnings} if warnings else {}
+            s.out.show({"deleted": slug, **told}, Text(f"{slug} is deleted", "green"))
+            s.out.warn_of(warnings)
             return OK
         found: Sequence[JobIdShape] | Sequence[JobShape]
         if only is None:

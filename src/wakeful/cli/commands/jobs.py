@@ -87,6 +87,7 @@ def register(app: typer.Typer) -> None:
         last = job.get("lastRuns")
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
+        s.out.warn_of(job.get("warnings", ()))
         troubles = await s.client.incidents.list(states=("open", "acknowledged"), job=job["id"])
         if troubles:
             s.out.say("", Text("incidents", "bold"), incident_table(troubles, now, wide=s.out.wide))

@@ -196,9 +196,10 @@ class RestJobs:
         """Skip the next tick of a job."""
         return cast(SkippedShape, await self._job("POST", name, "skip-next"))
 
-    async def delete(self, name: str) -> None:
-        """Delete a job."""
-        await self._connection.request("DELETE", self._path(name))
+    async def delete(self, name: str) -> builtins.list[str]:
+        """Delete a job. Returns warnings about the jobs that come after it."""
+        found = await self._connection.request("DELETE", self._path(name))
+        return cast(builtins.list[str], found["warnings"]) if isinstance(found, dict) else []
 
     async def rotate_secret(self, name: str) -> JobShape:
         """Create a new webhook secret."""

@@ -277,6 +277,19 @@ def check_dead_letters(by_reason: Sequence[tuple[str, int]]) -> Check:
     )
 
 
+def check_chains(alone: Sequence[tuple[str, str, str, str]]) -> Check:
+    """Check for jobs that come after one that does not exist: workspace, agent, name, and that name."""
+    if not alone:
+        return Check("chains", "ok", "each job that comes after another one has it")
+    names = listed([f"{agent}/{name} (after {after})" for _, agent, name, after in alone])
+    return Check(
+        "chains",
+        "warning",
+        f"{plural(len(alone), 'job')} never fire by `after`, since that job does not exist: {names}",
+        "create the missing job, or change `after` with `wakeful edit`",
+    )
+
+
 def check_incidents(open_count: int, acknowledged: int) -> Check:
     """Check for open incidents that are not acknowledged."""
     if not open_count:

@@ -132,7 +132,16 @@ class Doctor:
             stats = await self._store.workspace_stats(workspace)
             return [diagnosis.check_incidents(stats.open_incidents, stats.acknowledged_incidents)]
 
-        of_workspace = {"leases": leases, "dead letters": dead_letters, "channels": channels, "chat": chat}
+        async def chains() -> list[Check]:
+            return [diagnosis.check_chains(await self._store.dangling_jobs(workspace, _COUNTED))]
+
+        of_workspace = {
+            "leases": leases,
+            "dead letters": dead_letters,
+            "chains": chains,
+            "channels": channels,
+            "chat": chat,
+        }
         if workspace is not None:
             return {**of_workspace, "incidents": incidents}
         return {

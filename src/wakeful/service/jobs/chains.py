@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from wakeful.job import check_chain
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
+
+#: How many jobs that come after a deleted one are named.
+MOST_FOLLOWERS: Final = 20
 
 
 async def check_new_chain(store: Store, row: JobRow) -> None:

@@ -65,6 +65,8 @@ class JobFacts:
     executor: bool = True
     #: used and total slots of its lane in this process; None: this process has no workers
     slots: tuple[int, int] | None = None
+    #: the job that it comes after, if there is no such job
+    missing_upstream: str | None = None
 
 
 def blockers(job: JobRecord, facts: JobFacts) -> list[Blocker]:
@@ -78,6 +80,11 @@ def blockers(job: JobRecord, facts: JobFacts) -> list[Blocker]:
         found.append(Blocker("It has no schedule", advice, "edit", blocks=False))
     elif definition.timing is not None and job.next_ms is None:
         found.append(Blocker("It has no next tick", "Give it another schedule.", "edit"))
+    if facts.missing_upstream is not None:
+        advice = "Create that job, or let this one come after another one."
+        found.append(
+            Blocker(f"It comes after {facts.missing_upstream}, which does not exist", advice, "edit")
+        )
     if facts.budget is not None:
         advice = "Runs start again tomorrow (UTC), or when the budget is raised."
         found.append(Blocker(f"A budget is used up: {facts.budget}", advice, "budget"))

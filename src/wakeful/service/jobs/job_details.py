@@ -93,6 +93,10 @@ class JobDetailReader:
             BudgetOwner(job.workspace, job.agent, job.id), job.name
         )
         requirement = requirement_of(work, job.workspace, job.agent)
+        after = job.definition.after
+        named = None if after is None else after.job
+        if named is not None and await self._store.job(job.workspace, job.agent, named) is not None:
+            named = None
         executor = True
         if work.pulled:
             seen_ms = await self._executors.last_seen_ms(job.workspace, job.agent, work.lane)
@@ -104,6 +108,7 @@ class JobDetailReader:
             bool(await self._store.workers(now_ms - LEASE_MS)),
             executor,
             self._metrics.lanes().get(work.lane),
+            named,
         )
 
     async def _before(self, job: JobRecord) -> list[str]:

@@ -28,7 +28,7 @@ from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
-from wakeful.service.jobs.chains import check_new_chain, missing_upstream
+from wakeful.service.jobs.chains import MOST_FOLLOWERS, check_new_chain, missing_upstream, no_upstream
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
 from wakeful.service.jobs.revision_rules import new_revision
@@ -148,20 +148,24 @@ class JobEditor:
 
     async def delete(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
-    ) -> None:
-        """Delete the job; with `version`, only if it is still at that version.
+    ) -> tuple[str, ...]:
+        """Delete the job; with `version`, only if it is still at that version. Returns warnings.
 
-        A running run continues, waiting runs are cancelled, and its runs stay readable.
+        A running run continues, waiting runs are cancelled, and its runs stay readable. Jobs that come after
+        it do not fire any more: the warnings name them.
         """
 
-        async def delete() -> None:
-            await self._delete(principal, workspace, agent, name, version)
+        async def delete() -> str:
+            return await self._delete(principal, workspace, agent, name, version)
 
-        await look_again(delete)
+        deleted = await look_again(delete)
+        followers = await self._store.followers(workspace, agent, deleted, MOST_FOLLOWERS)
+        return tuple(no_upstream(follower, deleted) for follower in followers)
 
     async def _delete(
         self, principal: Principal, workspace: str, agent: str, name: str, version: int | None
-    ) -> None:
+    ) -> str:
+        """Delete the job, and return its name."""
         row = await self._find(principal, "job.write", workspace, agent, name)
         if is_admin_owned(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
@@ -176,6 +180,7 @@ class JobEditor:
         entry = principal.entry(workspace, "job.delete", f"{agent}/{row.name}")
         if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
             raise no_job(name)
+        return row.name
 
     async def rotate_secret(
         self,

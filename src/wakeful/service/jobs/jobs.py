@@ -23,7 +23,7 @@ from wakeful.service.auth.agent_target_policy import check_not_internal, check_n
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.jobs.bulk_actions import BulkActions
 from wakeful.service.jobs.bulk_pauses import BulkPauses
-from wakeful.service.jobs.chains import check_new_chain, missing_upstream
+from wakeful.service.jobs.chains import check_new_chain, missing_upstream, no_upstream
 from wakeful.service.jobs.create_batcher import CreateBatcher
 from wakeful.service.jobs.hooks import JobHooks
 from wakeful.service.jobs.job_editor import (
@@ -217,6 +217,13 @@ class JobService:
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
         """Return the job of that name, or raise NotFound."""
         return job_of(await self._editor.find(principal, "read", workspace, agent, name))
+
+    async def warnings_of(self, job: JobRecord) -> tuple[str, ...]:
+        """Return the warnings about a stored job: that it comes after one that does not exist."""
+        after = job.definition.after
+        if after is None or await self._store.job(job.workspace, job.agent, after.job) is not None:
+            return ()
+        return (no_upstream(job.name, after.job),)
 
     async def precheck_state(self, job: JobRecord) -> Json:
         """Return the state that the last precheck of a job left; None if there is none."""

@@ -188,8 +188,8 @@ class SqlJobsAndRuns(SqlBase[D]):
     async def jobs_before(self, workspace: str, agent: str, names: Sequence[str]) -> dict[str, str | None]:
         return await self._read(chains.jobs_before, workspace, agent, names)
 
-    async def dangling_jobs(self, limit: int) -> list[tuple[str, str, str, str]]:
-        return await self._read(chains.dangling, limit)
+    async def dangling_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+        return await self._read(chains.dangling, workspace, limit)
 
     async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
         return await self._read(chains.followers, workspace, agent, name, limit)

@@ -12,6 +12,7 @@ from tests.support.rpc_client import calling
 from wakeful import AsyncClient, Wakeful
 from wakeful.model import job_warnings
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.jobs.chains import no_upstream
 from wakeful.service.jobs.save_warnings import job_waits, jobs_wait
 from wakeful.service.runs import executors
 
@@ -187,3 +188,28 @@ async def _saves_with_warnings(scheduler: Wakeful | AsyncClient) -> None:
     assert (await scheduler.jobs.create("other", schedule=SELDOM)).warnings != ()
     await scheduler.jobs.delete("hello")
     await scheduler.jobs.delete("other")
+
+
+async def test_a_job_after_no_job_warns_when_it_is_saved_shown_and_examined(ask: ApiClient):
+    then = {"name": "then", "after": "first", "target": NOTHING}
+    alone = [no_upstream("then", "first")]
+    assert (await ask("POST", JOBS, then)).body["warnings"] == alone
+    assert (await ask("GET", f"{JOBS}/then")).body["warnings"] == alone
+    assert await _chains(ask) == ("warning", True)
+    await ask("POST", JOBS, {"name": "first", "schedule": SELDOM, "target": NOTHING})
+    assert "warnings" not in (await ask("PATCH", f"{JOBS}/then", {"description": "x"})).body
+    assert "warnings" not in (await ask("GET", f"{JOBS}/then")).body
+    assert await _chains(ask) == ("ok", False)
+
+    assert "warnings" not in (await ask("PATCH", f"{JOBS}/first", {"name": "start"})).body
+    assert (await ask("GET", f"{JOBS}/then")).body["after"]["job"] == "start", "as it was renamed"
+    deleted = await ask("DELETE", f"{JOBS}/start")
+    assert (deleted.status, deleted.body["warnings"]) == (200, [no_upstream("then", "start")])
+    assert (await ask("DELETE", f"{JOBS}/then")).status == 204
+
+
+async def _chains(ask: ApiClient) -> tuple[str, bool]:
+    """Return what the doctor says of chains, and whether it names the job."""
+    checks = (await ask("GET", "/api/workspaces/default/doctor")).body["checks"]
+    (check,) = [each for each in checks if each["name"] == "chains"]
+    return check["state"], "default/then" in check["message"]

@@ -280,8 +280,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "precheckState": _PRECHECK_STATE,
             "spent": SPENT,
             "lastRuns": list_of(ref("Run")),
+            "warnings": WARNINGS,
         },
         *_SOME_ONLY,
+        "warnings",
         "hook",
         "precheckState",
         "spent",
@@ -319,6 +321,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         about="The jobs that were changed, and those that could not be.",
     ),
+    "DeletedJob": response({"warnings": WARNINGS}, about="What the deletion means for other jobs."),
     "SavedJob": response(
         {**_JOB, "nextTicks": _TICKS, "secret": SECRET, "warnings": WARNINGS},
         *_SOME_ONLY,
