@@ -198,3 +198,14 @@ async def test_every_listener_is_notified(store: Store) -> None:
     await store.add_runs([jobless()])
     for one in several:
         await one.next_event("runs")
+
+
+async def test_a_listener_that_fails_affects_neither_the_change_nor_other_listeners(store: Store) -> None:
+    def fail(topic: str) -> None:
+        raise RuntimeError("a bug")
+
+    store.listen(fail)
+    recorder = NotificationRecorder()
+    store.listen(recorder)
+    await store.create_jobs([asleep()])
+    await recorder.next_event("jobs")

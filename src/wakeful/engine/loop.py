@@ -77,7 +77,10 @@ class Loop:
                 until_ms = await self.step()
                 errors = 0
                 self.progressed()
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+                    raise  # else something in the step was cancelled, and not the loop
                 errors += 1
                 self._last_end = time()
                 wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._max_sleep_ms)

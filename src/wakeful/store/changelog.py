@@ -8,7 +8,7 @@ pruned; a reader detects that by the first number it gets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
 from wakeful.incident_rules import Incident, IncidentEvent
@@ -52,6 +52,16 @@ class ChangeRow(NamedTuple):
     def jobs(self) -> list[ChangedJob]:
         """Return the jobs of a row of the kind `job.changed`."""
         return [ChangedJob(*item.split("\t", 3)) for item in self.items]
+
+
+def notify(listeners: Iterable[Callable[[str], None]], topics: Iterable[str]) -> None:
+    """Call the listeners with each topic. An error of one is logged: the transaction is committed."""
+    for topic in topics:
+        for listener in listeners:
+            try:
+                listener(topic)
+            except Exception:
+                log.exception("store.notification_failed", topic=topic)
 
 
 class TransactionEvents:

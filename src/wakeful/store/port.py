@@ -76,7 +76,7 @@ from wakeful.store.figures import FigureStore
 from wakeful.store.hooks import HookStore
 from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.incidents import IncidentStore
-from wakeful.store.instances import InstanceStore
+from wakeful.store.instances import INSTANCES_TOPIC, InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.live import LiveStore
 from wakeful.store.overviews import OverviewStore
@@ -106,6 +106,10 @@ NO_SLOTS: Mapping[str, int] = MappingProxyType({})
 TURN_MS = 60_000
 #: After how many decisions of a planning pass other work of the process continues.
 DECISIONS_AT_ONCE = 50
+#: The topics without an object: all that may be missed while a process receives no notifications.
+TOPICS: Final = (
+    "jobs", "runs", "budget_blocks", "incidents", "sessions", "deliveries", "verifications", INSTANCES_TOPIC,
+)  # fmt: skip
 #: The topic that says that a claim is over begins so.
 CLAIM_OVER: Final = "claim:"
 

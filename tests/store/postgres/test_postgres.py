@@ -35,7 +35,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.outcome import Finished
 from wakeful.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
-from wakeful.store.port import DECISIONS_AT_ONCE
+from wakeful.store.port import DECISIONS_AT_ONCE, TOPICS
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.address import address_of
 from wakeful.store.postgres.schema import migrate
@@ -316,7 +316,7 @@ async def test_notifications_resume_after_the_connection_broke(
     recorder = NotificationRecorder()
     store.listen(recorder)
     await throw_out(url)
-    await recorder.next_event("jobs", "runs")
+    await recorder.next_event(*TOPICS)
     await other.create_jobs([job()])
     await recorder.next_event("jobs")
 

@@ -19,6 +19,7 @@ import asyncpg
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
+from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.postgres.address import address_of
 from wakeful.store.postgres.connect import CONNECT_S, Connector, check_version
@@ -148,9 +149,7 @@ class Pool:
 
     def notify(self, topics: Sequence[str]) -> None:
         """Call the listeners of this process."""
-        for topic in topics:
-            for listener in self._listeners:
-                listener(topic)
+        notify(self._listeners, topics)
 
     def is_ours(self, pid: int) -> bool:
         """Return whether this server process serves the pool."""

@@ -1,8 +1,9 @@
 """A connection that receives the notifications of other processes and reads the database's clock.
 
-A broken connection is replaced, with increasing delays. Then `jobs` and `runs` are published, since
-notifications may have been missed. Meanwhile the clock runs on by itself. A connection to a server that has
-become read-only, or whose session a pooler shares with others, counts as broken.
+A broken connection is replaced, with increasing delays. Then all topics are published, since notifications
+may have been missed; a missed stop of a run shows in the next heartbeat. Meanwhile the clock runs on by
+itself. A connection to a server that has become read-only, or whose session a pooler shares with others,
+counts as broken.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wakeful.clock import SteeredClock
 from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.logs import get_logger
+from wakeful.store.port import TOPICS
 from wakeful.store.postgres.connect import CONNECT_S
 from wakeful.store.postgres.connection import BROKEN, Pool
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions
@@ -75,7 +77,7 @@ class Listener:
             await self._pool.expire()  # the server may be gone without a word
             self._connection = connection = await self._reconnect()
             log.info("store.listener_restored")
-            self._pool.notify(["jobs", "runs"])
+            self._pool.notify(TOPICS)
 
     async def _wait(self, connection: Raw) -> None:
         """Wait until the connection breaks. Notifications arrive by callback."""

@@ -15,7 +15,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -23,6 +23,7 @@ from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
+from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
 from wakeful.store.sql.driver import Pending, Session
 from wakeful.store.sqlite.schema import migrate
@@ -229,7 +230,7 @@ class Connection:
             events.log_cancelled()
             topics = events.topics
             if topics and self._listeners:
-                loop.call_soon_threadsafe(self._announce, topics)
+                loop.call_soon_threadsafe(notify, self._listeners, topics)
             return result
 
         try:
@@ -248,11 +249,6 @@ class Connection:
             if reason is None:
                 raise
             raise Unavailable(reason) from error
-
-    def _announce(self, topics: Sequence[str]) -> None:
-        for topic in topics:
-            for listener in self._listeners:
-                listener(topic)
 
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:

@@ -1,0 +1,93 @@
+"""Unexpected errors of the store end no loop of the engine: each one goes on, and the work is done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.simulation.virtual_loop import run_virtually
+from tests.support.waiting import eventually, over
+from wakeful import Wakeful
+from wakeful.clock import SystemClock
+from wakeful.engine.loop import Loop
+
+#: What the loops call.
+_CALLS = (
+    "plan", "next_wake_ms", "take", "next_due_ms", "finish", "finish_and_take", "beat", "rescue", "expire",
+    "lost", "prune", "prune_changes", "budget_blocks", "count_runs", "notify_incidents", "raise_alerts",
+    "take_verifications", "next_verification_ms", "take_deliveries", "next_delivery_ms", "take_turns",
+    "next_turn",
+)  # fmt: skip
+
+
+#: Those of them that happen here on both databases.
+_EACH = ("plan", "next_wake_ms", "take", "beat", "rescue")
+
+
+def break_once(app: Wakeful, error: BaseException, *, after: bool) -> set[str]:
+    """Let the first call of each method that the loops use fail. Returns the names of those that failed."""
+    failed: set[str] = set()
+    store: Any = app.store
+
+    def broken(name: str, call: Any) -> Any:
+        async def fail(*args: Any, **kwargs: Any) -> Any:
+            if name in failed:
+                return await call(*args, **kwargs)
+            failed.add(name)
+            if after:
+                await call(*args, **kwargs)
+            raise error
+
+        return fail
+
+    for name in _CALLS:
+        store.__dict__[name] = broken(name, getattr(store, name))
+    return failed
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug"), asyncio.CancelledError()], ids=["error", "cancelled"]
+)
+async def test_an_unexpected_error_of_each_call_ends_no_loop(
+    new_app: NewApp, error: BaseException, after: bool
+):
+    app = new_app()
+    ran: list[int] = []
+    app.function("digest")(lambda: ran.append(1))
+    async with app:
+        failed = break_once(app, error, after=after)
+        await app.jobs.upsert("digest", schedule="every 1s", target={"kind": "function", "name": "digest"})
+        await app.jobs.upsert("asked", schedule=SELDOM, target={"kind": "function", "name": "digest"})
+        run = await over(app, (await app.jobs.run("asked")).id)
+        assert run.state == "succeeded"
+        await eventually(lambda: len(ran) >= 3)
+        await eventually(lambda: set(_EACH) <= failed)
+        assert app.alive
+
+
+def test_a_cancelled_part_of_a_step_does_not_end_its_loop():
+    class Parts(Loop):
+        steps = 0
+
+        async def step(self) -> int | None:
+            self.steps += 1
+            part: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if self.steps == 1:
+                part.cancel()
+                await part
+            return None
+
+    async def story() -> None:
+        loop = Parts(SystemClock(), 1_000)
+        task = asyncio.create_task(loop.run())
+        await asyncio.sleep(10)
+        assert loop.steps > 5
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+
+    run_virtually(story())
