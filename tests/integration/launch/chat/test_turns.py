@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -159,7 +160,11 @@ async def test_a_chat_stops_at_its_budget(new_app: NewApp, endpoint: ChatStandIn
 async def test_parallel_chats_exceed_a_budget_by_at_most_one_request(new_app: NewApp, endpoint: ChatStandIn):
     async with new_app(settings=settings()) as app:
         await add(app, endpoint, budget={"tokensPerDay": 300}, overlap_policy="allow")
+        requested = asyncio.Event()
+        for _ in range(3):
+            endpoint.hang(requested)
         started = [await app.jobs.run("digest") for _ in range(10)]
+        requested.set()
         runs = [await over(app, each.id) for each in started]
     assert len(endpoint.requests) == 3
     assert sorted(each.state for each in runs) == ["failed"] * 7 + ["succeeded"] * 3
