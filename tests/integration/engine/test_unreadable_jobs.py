@@ -114,3 +114,15 @@ async def test_an_unreadable_job_does_not_hide_others_and_can_be_deleted(
         await app.jobs.create("bad", schedule=SELDOM, target=Function("work"))
         assert [job.name for job in await app.jobs.list()] == ["bad", "good"]
     assert "job.unreadable" in caplog.text
+
+
+async def test_a_run_whose_job_is_gone_fails_at_once(new_app: NewApp, database: str):
+    app = new_app()
+    working(app)
+    async with new_app(config=EngineConfig(batch=0)) as other:  # without the function
+        await other.jobs.create("bad", schedule=SELDOM, target=Function("work"))
+        run = await other.jobs.run("bad")
+        await execute(database, "DELETE FROM jobs WHERE name = 'bad'")
+    async with app:
+        found = await over(app, run.id)
+    assert (found.state, found.reason, found.attempt) == ("failed", "job_deleted", 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import epoch_ms
 from wakeful import AlreadyExists, InvalidArgument
 from wakeful.errors import WakefulError
+from wakeful.store.rows import JobRow
 
 _NOTHING = {"kind": "function", "name": "nothing"}
 
@@ -79,3 +82,25 @@ async def test_the_name_is_validated_even_if_the_document_is_cached(new_app: New
         for _ in range(2):
             with pytest.raises(InvalidArgument, match="after"):
                 await app.jobs.create("third", after="third", target=_NOTHING)
+
+
+async def test_a_job_that_the_store_cannot_write_does_not_fail_concurrent_ones(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    app.function("nothing")(nothing)
+    async with app:
+        create_jobs = app.store.create_jobs
+
+        async def refuse_odd(jobs: Sequence[JobRow], *given: Any, **named: Any) -> None:
+            if any(row.name == "odd" for row in jobs):
+                raise ValueError("a value that the database does not accept")
+            await create_jobs(jobs, *given, **named)
+
+        monkeypatch.setattr(app.store, "create_jobs", refuse_odd)
+        names = ["first", "odd", "second", "third"]
+        answers = await asyncio.gather(
+            *[app.jobs.create(name, schedule=SELDOM, target=_NOTHING) for name in names],
+            return_exceptions=True,
+        )
+        assert [isinstance(answer, ValueError) for answer in answers] == [False, True, False, False]
