@@ -157,7 +157,7 @@ class Services:
         )
         self.agent_overviews = AgentOverviews(store, accounts, self.budgets)
         self.agent_classes = AgentClasses(store, accounts)
-        self.agents.on_deleted = self.agent_classes.forget
+        self.agents.on_deleted = self._agent_deleted
         limits = self.instance_limits = instance_limits(settings)
         self.instances = InstanceService(store, accounts, self.agent_classes, limits)
         self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)
@@ -218,6 +218,10 @@ class Services:
         self.metrics.record_finished([finished], (), [(run.workspace, run.agent, finished.state)])
         if self.tracing is not None:
             self.tracing.finished(self.tracing.now_ns(), run.worker or "", [run], 1, 1)
+
+    def _agent_deleted(self) -> None:
+        self.agent_classes.forget()
+        self.keys.forget()
 
     def trace(self, tracing: Tracing | None) -> None:
         """Record a span for each run that a request creates; None: do not."""

@@ -202,7 +202,7 @@ class AccountStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         internal: InternalRules = NO_RULES,
     ) -> bool:
-        """Delete the agent, with what `internal` deletes. False: there is none.
+        """Delete the agent, with what `internal` deletes, and revoke its keys. False: there is none.
 
         FailedPrecondition: it has other jobs, and says how many, or instances that are not stopped. Then
         nothing is changed.

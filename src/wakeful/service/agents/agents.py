@@ -289,7 +289,7 @@ class AgentService:
         return row, inheritance.untargeted
 
     async def delete(self, principal: Principal, workspace: str, name: str) -> None:
-        """Delete an agent that has only internal jobs, and those; its runs stay readable.
+        """Delete an agent that has only internal jobs, with those, and revoke its keys; its runs stay.
 
         An agent that has others, or instances that are not stopped, is refused, and nothing changes.
         """

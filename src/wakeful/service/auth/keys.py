@@ -99,6 +99,10 @@ class KeyService:
         self.touch(row, now_ms)
         return row
 
+    def forget(self) -> None:
+        """Read every key again: keys were revoked with their agent."""
+        self._known.clear()
+
     def touch(self, row: KeyRow, now_ms: int) -> None:
         """Record that a key was used, at most once a minute."""
         if now_ms - self._touched.get(row.id, 0) < _TOUCH_MS:

@@ -102,6 +102,9 @@ GLOBAL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys WHERE workspace IS NULL OR
 ALL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys ORDER BY created_at, id"
 #: the primary key
 REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
+#: keys_of_workspace: a range of it
+REVOKE_KEYS_OF_AGENT: Final = """
+    UPDATE keys SET revoked_at = $3 WHERE workspace = $1 AND agent = $2 AND revoked_at IS NULL"""
 #: the primary key
 TOUCH_KEY: Final = """
     UPDATE keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)"""
@@ -183,8 +186,8 @@ async def put_agent(
             return None, new, True
 
 
-async def delete_agent(session: Session, workspace: str, name: str) -> bool:
-    """Delete the agent, unless it has jobs, or instances that are not stopped."""
+async def delete_agent(session: Session, workspace: str, name: str, now_ms: int) -> bool:
+    """Delete the agent and revoke its keys, unless it has jobs, or instances that are not stopped."""
     # The row first: transactions that create jobs of the agent have ended then, or wait and add it again.
     deleted = await session.execute(DELETE_AGENT, workspace, name)
     count = await session.row(LIVE_INSTANCES, workspace, name)
@@ -207,6 +210,8 @@ async def delete_agent(session: Session, workspace: str, name: str) -> bool:
         DELETE_SUGGESTIONS,
     ):  # fmt: skip
         await session.execute(statement, workspace, name)
+    if deleted:
+        await session.execute(REVOKE_KEYS_OF_AGENT, workspace, name, now_ms)
     return deleted > 0
 
 

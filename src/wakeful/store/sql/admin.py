@@ -120,7 +120,7 @@ class SqlAdmin(SqlBase[D]):
             session = self._driver.session(db)
             await accounts.lock_agent(session, workspace, name)
             made = await self._write_internal(db, events, workspace, name, internal)
-            deleted = await accounts.delete_agent(session, workspace, name)
+            deleted = await accounts.delete_agent(session, workspace, name, self.clock.now_ms())
             if deleted:  # an agent of that name that is added again is not blocked
                 owners = [BudgetOwner(workspace, name)]
                 await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
