@@ -188,8 +188,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "PICK_MORE", sql.PICK_MORE, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
-    yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20]]
-    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, []]
+    yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20], None]
+    yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, [], None]
     given = pending[10:20], [1] * 10
     yield "RECORD_STARTS", prefetch.RECORD_STARTS, ["w1", *given, [NOW] * 10]
     yield "GIVE_BACK", prefetch.GIVE_BACK, ["w1", *given, NOW]
@@ -399,6 +399,8 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     given: dict[str, list[object]] = {
         "OWNERS": [runs],
         "ADD_SPENDING": [of, agents, jobs, days, days, [0.5] * len(jobs)],
+        "LOCK_SPENDING": [of, agents, jobs, 1],
+        "DELETE_UNUSED": [of, agents, jobs, 1],
         "SPENT": ["ws-1", "agent-1", jobs[0], 1],
         "BLOCKS": [1],
         "USAGE": [of, agents, jobs, 1],

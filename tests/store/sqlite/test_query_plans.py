@@ -64,7 +64,7 @@ SMALL = (
 #: statements that read a whole table by design, or a single row from their arguments
 WHOLE = (
     *("WORKSPACES", "ALL_KEYS", "EVENTS", "CAP_REACHED"),
-    *("BUDGET_OWNERS", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS"),
+    *("BUDGET_OWNERS", "WITH_INTERNAL_JOBS", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS"),
 )
 STEP = 1_000
 
