@@ -108,7 +108,7 @@ class InstanceCache:
         """Call `on_thaw` of a new object."""
         if not entry.thawed:
             entry.state_text = state_text
-            await isolate(self._call_hook(entry, "on_thaw"))
+            await isolate(lambda: self._call_hook(entry, "on_thaw"))
             entry.thawed = True
 
     def release(self, entry: CachedInstance, revision: int, state_text: str) -> None:
@@ -197,7 +197,7 @@ class InstanceCache:
     def _start_hook(self, entry: CachedInstance, name: str) -> None:
         if getattr(entry.registered.cls, name) is getattr(Agent, name):
             return
-        task = asyncio.get_running_loop().create_task(isolate(self._call_hook(entry, name)))
+        task = asyncio.get_running_loop().create_task(isolate(lambda: self._call_hook(entry, name)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

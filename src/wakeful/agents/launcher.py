@@ -228,7 +228,7 @@ class AgentLauncher:
             ) from error
         try:
             new = await isolate(
-                self._invoker.call(
+                lambda: self._invoker.call(
                     entry.object.migrate,
                     stored,
                     run.state_version,

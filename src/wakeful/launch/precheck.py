@@ -150,7 +150,7 @@ async def _ask(run: Launch, checker: object, precheck: Mapping[str, Json]) -> Pr
         return Failed(f"no launcher for '{precheck.get('kind')}' in this process", counted=False)
     timeout_ms = timeout_of(precheck)
     try:
-        return await isolate(checker.precheck(run, precheck), timeout_ms / 1000)
+        return await isolate(lambda: checker.precheck(run, precheck), timeout_ms / 1000)
     except NoAnswer:
         return Failed(f"no answer within {timeout_ms / 1000:g} s")
 

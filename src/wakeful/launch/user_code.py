@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
 #: Seconds that cancelled code has to end; then it is abandoned.
@@ -24,7 +24,7 @@ class NoAnswer(Exception):
     """The code did not return in time."""
 
 
-async def isolate(call: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+async def isolate(call: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
     """Await user code in a task of its own and return its result.
 
     What it raises is raised here, but a CancelledError of its own as RuntimeError: only a cancellation of the
@@ -51,11 +51,13 @@ async def isolate(call: Coroutine[Any, Any, T], seconds: float | None = None) ->
     return value  # type: ignore[return-value]
 
 
-async def _catch(call: Coroutine[Any, Any, T], ends: list[tuple[T | None, BaseException | None]]) -> None:
+async def _catch(
+    call: Callable[[], Coroutine[Any, Any, T]], ends: list[tuple[T | None, BaseException | None]]
+) -> None:
     """Add the result or the exception: a SystemExit that a task raises would end the event loop."""
     pid = os.getpid()
     try:
-        ends.append((await call, None))
+        ends.append((await call(), None))
     except BaseException as error:
         ends.append((None, error))
     exit_if_forked(pid)

@@ -67,7 +67,7 @@ async def verify_run(
         return Failed(f"no launcher for '{verify.get('kind')}' in this process")
     limit_ms = timeout_ms(verify)
     try:
-        result = await isolate(launcher.verify(run, verify), limit_ms / 1000)
+        result = await isolate(lambda: launcher.verify(run, verify), limit_ms / 1000)
     except NoAnswer:
         return Failed(f"no answer within {limit_ms / 1000:g} s")
     if isinstance(result, Failed):

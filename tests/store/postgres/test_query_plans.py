@@ -190,6 +190,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
     yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20], None]
     yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, [], None]
+    yield "PICK_SUSPECT", sql.PICK_SUSPECT, [NOW, ["cron", "main"], [""], [0]]
+    yield "HELD_COUNTS", sql.HELD_COUNTS, [["w1", "w2"]]
+    yield "ADD_LOSSES", sql.ADD_LOSSES, [pending[:5]]
     given = pending[10:20], [1] * 10
     yield "RECORD_STARTS", prefetch.RECORD_STARTS, ["w1", *given, [NOW] * 10]
     yield "GIVE_BACK", prefetch.GIVE_BACK, ["w1", *given, NOW]

@@ -241,7 +241,7 @@ class QueueWorker:
     async def _call(self, run: Launch) -> Outcome:
         limit_ms = run.timeout_ms or DEFAULT_TIMEOUT_MS
         try:
-            return await isolate(self._functions.start(run), limit_ms / 1000)
+            return await isolate(lambda: self._functions.start(run), limit_ms / 1000)
         except NoAnswer:
             return Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
         except Exception as error:  # it cancelled itself

@@ -196,9 +196,14 @@ async def rescue(
         await lock(db, found)
     rows = await db.fetch(sql.LOST, *since, list(found))
     lost = [UnfinishedRun(*row) for row in rows]
+    workers = list({run.worker for run in lost if run.worker is not None and not run.is_pull})
+    # Not the number of these runs: another rescuer may have locked some of them.
+    counts = await db.fetch(sql.HELD_COUNTS, workers) if workers else []
+    held: dict[str | None, int] = {row[0]: row[1] for row in counts}
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
-        judged.setdefault(run.worker, []).append(judge(run))
+        outcome = judge(run._replace(companions=max(0, held.get(run.worker, 0) - 1)))
+        judged.setdefault(run.worker, []).append(outcome)
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
         rescued |= await finish(db, events, clock, now_ms, worker, outcomes, consequences)

@@ -444,14 +444,15 @@ LOST_INSTANCES: Final = f"""
 ADD_LOSSES: Final = """
     WITH lost AS (UPDATE runs SET losses = losses + 1 WHERE id = ANY($1::uuid[]))
     UPDATE live_runs SET losses = losses + 1 WHERE run_id = ANY($1::uuid[])"""
-#: live_runs_held, all of it, and once for each; the runs' primary key for each. Of signal runs those whose
-#: instance is locked
+#: live_runs_held, once for each worker
+HELD_COUNTS: Final = """
+    SELECT worker, count(*) FROM live_runs
+    WHERE coalesce(state, '') = 'running' AND worker = ANY($1::text[]) AND NOT is_pull GROUP BY worker"""
+#: live_runs_held, all of it; the runs' primary key for each. Of signal runs those whose instance is locked
 LOST: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, c.policy, '{{}}'), r.started_at,
         r.worker, r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}'), r.reason, r.losses,
-        greatest(0, (SELECT count(*) FROM live_runs o
-            WHERE coalesce(o.state, '') = 'running' AND o.worker = r.worker AND NOT o.is_pull) - 1)
+        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}'), r.reason, r.losses
     {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c
         ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL
