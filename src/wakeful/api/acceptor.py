@@ -66,7 +66,8 @@ class Acceptor:
         self._limit = limit
         self._backlog = backlog
         self._batch = 1 if shared else _BATCH
-        self._starting: set[asyncio.Task[None]] = set()
+        #: the connections that are being set up
+        self._starting: dict[asyncio.Task[None], socket.socket] = {}
         self._loop = asyncio.get_running_loop()
         self._accepting: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +100,7 @@ class Acceptor:
         while True:
             for _ in range(self._batch):
                 try:
-                    connection, _ = await self._loop.sock_accept(self._listener)
+                    connection = await self._next_connection()
                 except OSError as error:
                     if error.errno in _EXHAUSTED:
                         self._failed.warning(self._loop.time(), error=str(error), open=self._open())
@@ -110,9 +111,25 @@ class Acceptor:
                     self._refuse(connection)
                     continue
                 task = self._loop.create_task(self._serve(connection))
-                self._starting.add(task)
-                task.add_done_callback(self._starting.discard)
+                self._starting[task] = connection
+                task.add_done_callback(self._started)
             await asyncio.sleep(0)
+
+    async def _next_connection(self) -> socket.socket:
+        """Accept a connection. A cancelled `sock_accept` may lose one that it has accepted."""
+        while True:
+            try:
+                return self._listener.accept()[0]
+            except BlockingIOError:
+                readable = self._loop.create_future()
+            try:
+                self._loop.add_reader(self._listener, _set_done, readable)
+            except NotImplementedError:  # on Windows
+                return (await self._loop.sock_accept(self._listener))[0]
+            try:
+                await readable
+            finally:
+                self._loop.remove_reader(self._listener)
 
     def _open(self) -> int:
         return len(self._state.connections) + len(self._starting)
@@ -124,6 +141,11 @@ class Acceptor:
                 with contextlib.suppress(BlockingIOError):
                     connection.recv(65_536)  # with unread data, close would drop the response
                 connection.send(_FULL)
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        connection = self._starting.pop(task)
+        if task.cancelled():  # perhaps before its first step
+            connection.close()
 
     async def _serve(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -150,6 +172,11 @@ class Acceptor:
             if isinstance(protocol, HttpProtocol):
                 protocol.check(now)
         self._timer = self._loop.call_later(_CHECK_S, self._check)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _RateLimitedLog:
