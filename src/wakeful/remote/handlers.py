@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from wakeful.errors import AlreadyExists
 from wakeful.launch.function import Function, is_awaited, takes_run_parameter
 from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import exit_if_forked
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.remote.results import Result, result_of_error, result_of_value
@@ -50,6 +52,7 @@ class Handlers:
         if handler is None:
             known = ", ".join(sorted(self._by_name)[:20]) or "none"
             return Result(error=f"this worker has no function for '{run.job}'; known: {known}")
+        pid = os.getpid()
         try:
             args = (run,) if handler.takes_run else ()
             if handler.awaited:
@@ -57,13 +60,12 @@ class Handlers:
             else:
                 value = await self._in_thread(handler.function, args, run)
             return result_of_value(value)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
+        except asyncio.CancelledError:
+            raise  # the caller knows whether it has cancelled this
+        except BaseException as error:
             return self._failed(run, error)
-        except (Exception, SystemExit) as error:
-            return self._failed(run, error)
+        finally:
+            exit_if_forked(pid)
 
     def close(self) -> None:
         """Stop the idle threads."""

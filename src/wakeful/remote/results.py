@@ -54,9 +54,10 @@ def result_of_error(error: BaseException) -> Result:
     >>> result_of_error(Permanent("the customer has left"))
     Result(output=None, usage=None, evidence=None, error='the customer has left', permanent=True)
     """
-    if isinstance(error, Permanent):
-        return Result(error=truncate(error.message), permanent=True)
-    return Result(error=error_text(error))
+    if not isinstance(error, Permanent):
+        return Result(error=error_text(error))
+    message = getattr(error, "message", None)  # a subclass may have another one, or none
+    return Result(error=truncate(message) if isinstance(message, str) else error_text(error), permanent=True)
 
 
 def report_of(run_id: str, attempt: int, result: Result) -> dict[str, Json]:

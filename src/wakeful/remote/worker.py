@@ -340,7 +340,12 @@ class Worker:
             if self.is_lost(run) or self.config.leave_running:
                 self._release(run.id, run.attempt)
                 raise
-            result = Result(error="its worker stopped before it had finished")
+            stopped = self._stopping.is_set()
+            result = Result(
+                error="its worker stopped before it had finished"
+                if stopped
+                else "it was cancelled, or what it waited for"
+            )
         finally:
             if self._tasks.get(run.id) is asyncio.current_task():
                 del self._tasks[run.id]
@@ -448,7 +453,7 @@ def _report(run: Run, result: Result) -> dict[str, Json]:
     """Return the report of a result, or of a failure if the result cannot be encoded."""
     try:
         return report_of(run.id, run.attempt, result)
-    except Exception as error:  # the values are those of the handler: even `repr` may raise
+    except BaseException as error:  # the values are those of the handler: even `repr` may raise anything
         log.warning("remote.unencodable", run_id=run.id, attempt=run.attempt, exc_info=error)
         return unreportable(
             {"id": run.id, "attempt": run.attempt}, f"it cannot be encoded: {error_text(error)}"

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import JOBS, ApiClient
 from tests.support.waiting import over, soon, the_run_of
-from wakeful import Agent, Context, EngineConfig, Function, Run, SetState, Signal, Wakeful, on
+from wakeful import Agent, Context, EngineConfig, Function, Permanent, Run, SetState, Signal, Wakeful, on
 from wakeful.agents.context import InstanceContext
 from wakeful.engine import worker
 from wakeful.launch import user_code
 from wakeful.outcome import AwaitingCallback, Failed, Succeeded
+from wakeful.remote import Worker, WorkerConfig
 
 NARROW = EngineConfig(tick_ms=50, heartbeat_ms=200, lanes={"main": 1, "cron": 1, "team": 1})
 #: seconds within which the next run must succeed, also on a busy machine: far less than any timeout
@@ -329,3 +331,36 @@ async def test_a_hook_of_an_instance_takes_neither_its_slot_nor_the_next_run_wit
             assert run.state in ("succeeded", "failed"), way
             assert run.state == "succeeded" or way == "ignores cancellation", (way, run.error)
             await innocent.check(way)
+
+
+class OddPermanent(Permanent):
+    def __init__(self) -> None:
+        """It has no message."""
+
+
+@on_one_store
+@pytest.mark.parametrize("ways", [SYNCHRONOUS, ASYNCHRONOUS], ids=["thread", "coroutine"])
+async def test_a_function_of_a_remote_worker_takes_neither_its_slot_nor_the_next_run_with_it(
+    ask: ApiClient, ways: dict[str, Callable[[], object]]
+) -> None:
+    worker = Worker(ask.url, ask.key, concurrency=1, config=WorkerConfig(heartbeat_s=0.2))
+    worker.function("innocent")(lambda: "done")
+    body = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
+    await ask("PUT", f"{JOBS}/innocent", body)
+    coroutines = ways is ASYNCHRONOUS
+    ways = {**ways, "permanent without a message": _raises(OddPermanent())}
+    ways.pop("ignores cancellation", None)  # it keeps its slot until it ends
+    async with asyncio.timeout(50):
+        serving = asyncio.create_task(worker.serve())
+        for number, (way, function) in enumerate(ways.items()):
+            awaited = coroutines and way in ASYNCHRONOUS
+            worker.function(f"odd-{number}")(_awaited(function) if awaited else function)
+            await ask("PUT", f"{JOBS}/odd-{number}", body)
+            run = await over(ask.app, (await ask("POST", f"{JOBS}/odd-{number}/run")).body["id"])
+            assert run.state in ("succeeded", "failed"), way
+            assert "stopped" not in (run.error or ""), way
+            run = await over(ask.app, (await ask("POST", f"{JOBS}/innocent/run")).body["id"])
+            assert (run.output, run.attempt, worker.running) == ("done", 1, 0), way
+            assert not serving.done(), way
+        worker.stop()
+        await serving
