@@ -102,6 +102,15 @@ class Policy:
         ),
     ] = None
     on_lost: Annotated[OnLost, FieldSpec("What happens to a run whose worker died.")] = "retry"
+    lost_limit: Annotated[
+        int,
+        FieldSpec(
+            "How often a run may be [lost together with other runs](../concepts/policies.md#leases) before "
+            "each further loss counts as a failed attempt.",
+            low=1,
+            high=100,
+        ),
+    ] = 3
     disable_after: Annotated[
         int | None, FieldSpec("After this number of consecutive failed runs the job is disabled.", low=1)
     ] = None

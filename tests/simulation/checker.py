@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from tests.simulation.journal import Journal, Launched, Life, Rules
 from tests.simulation.records import Records, Run, Step
 from tests.simulation.stretches import Stretch, home_of, stretches_of
-from wakeful.engine.rescuer import LOST_LIMIT
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
@@ -318,7 +317,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
         most = (
             _max_attempts(journal, run) + created.get(run.id, 1) - 1 + released[run.id] + prefetched[run.id]
         )
-        most += min(LOST_LIMIT, together[run.id])
+        most += min(_lost_limit(journal, run), together[run.id])
         if run.attempt > most:
             complaints.append(f"{what} had {run.attempt} attempts of {most}")
         if run.state == "failed" and run.reason in (None, "lost") and begun[run.id] < _least(journal, run):
@@ -396,6 +395,11 @@ def _rules(journal: Journal, run: Run) -> Rules:
 def _max_attempts(journal: Journal, run: Run) -> int:
     life = journal.lives.get(run.job_id or "")
     return max((era.rules.max_attempts for era in life.eras), default=5) if life else 5
+
+
+def _lost_limit(journal: Journal, run: Run) -> int:
+    life = journal.lives.get(run.job_id or "")
+    return max((era.rules.lost_limit for era in life.eras), default=3) if life else 3
 
 
 def _job(journal: Journal, run: Run) -> str:

@@ -74,6 +74,7 @@ class Rules:
     jitter_ms: int = 0
     max_attempts: int = 5
     on_lost: str = "retry"
+    lost_limit: int = 3
     max_runs: int | None = None
     max_queued: int = 100
 

@@ -80,13 +80,15 @@ async def test_innocent_runs_survive_a_poison_and_random_kills(world: World, see
         assert run.state == "succeeded", f"{each.name}: {run}"
 
 
+@pytest.mark.parametrize("limit", [1, 3])
 @simulated()
-async def test_a_run_that_is_always_lost_in_company_ends_too(world: World):
-    bad = await world.create("poison", NOON, ALLOW, body=_poison(world, 5))
+async def test_a_run_that_is_always_lost_in_company_ends_too(world: World, limit: int):
+    rules = Rules(overlap="allow", max_attempts=3, lost_limit=limit)
+    bad = await world.create("poison", NOON, rules, body=_poison(world, 5))
     await world.create("busy", Plain(every_ms=5_000), ALLOW, body=takes(6))
     await world.trigger(bad)
     await _supervise(world, 1, 12 * 60)
     (run,) = world.recorded(bad)
     assert (run.state, run.reason, run.dead) == ("failed", "lost", True)
-    assert len(world.launches(bad)) <= 9
+    assert len(world.launches(bad)) == limit + 3
     await world.sleep(60)

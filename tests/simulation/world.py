@@ -472,6 +472,7 @@ def _document(name: str, schedule: Plain | None, rules: Rules) -> dict[str, Any]
         "jitterMs": rules.jitter_ms,
         "maxAttempts": rules.max_attempts,
         "onLost": rules.on_lost,
+        "lostLimit": rules.lost_limit,
         "maxRuns": rules.max_runs,
         "maxQueued": rules.max_queued,
     }

@@ -117,7 +117,8 @@ def test_the_defaults_are_those_of_the_documentation():
     assert (DEFAULT_POLICY.catchup, DEFAULT_POLICY.catchup_window_ms) == ("none", DAY_MS)
     assert (DEFAULT_POLICY.misfire_grace_ms, DEFAULT_POLICY.jitter_ms) == (60_000, 0)
     assert (DEFAULT_POLICY.max_attempts, DEFAULT_POLICY.backoff) == (5, Backoff(2_000, 30_000))
-    assert (DEFAULT_POLICY.on_lost, DEFAULT_POLICY.claim_timeout_ms) == ("retry", 3_600_000)
+    assert (DEFAULT_POLICY.on_lost, DEFAULT_POLICY.lost_limit) == ("retry", 3)
+    assert DEFAULT_POLICY.claim_timeout_ms == 3_600_000
     assert DEFAULT_POLICY.max_runs is None
     assert DEFAULT_POLICY.timeout_ms is None, "the target knows: ten minutes, or thirty seconds"
     assert DEFAULT_POLICY.disable_after is None

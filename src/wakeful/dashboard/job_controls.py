@@ -32,7 +32,7 @@ _GROUPS: Final = (
     (
         "retries",
         "Retries and timeouts",
-        ("maxAttempts", "backoff", "timeoutMs", "onLost", "disableAfter", "claimTimeoutMs"),
+        ("maxAttempts", "backoff", "timeoutMs", "onLost", "lostLimit", "disableAfter", "claimTimeoutMs"),
     ),
     (
         "overlap",
@@ -58,6 +58,7 @@ _LABELS: Final = {
     "to": "Recipient",
     "deliver": "Deliver the output",
     "onLost": "If the worker dies",
+    "lostLimit": "Losses together with other runs",
     "after": "After another job",
 }
 #: The parts of fields whose value is an object: name, form, further words.

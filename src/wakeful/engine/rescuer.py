@@ -7,7 +7,7 @@ the same attempt, so that a message that its broker has already is adopted. If t
 attempt is lost, and the next one has a new message.
 
 A run that kills its process must end, and the runs beside it must not end with it. So a loss counts as a
-failed attempt only if the worker held no other run, or if the run was lost with others `LOST_LIMIT` times
+failed attempt only if the worker held no other run, or if the run was lost with others `lost_limit` times
 before. Runs that were lost together are suspects: each process runs one of them at a time, beside its other
 work.
 
@@ -41,8 +41,6 @@ from wakeful.store.rows import UnfinishedRun
 
 HEARTBEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000
-#: A run that was lost so often together with other runs counts further losses as failed attempts.
-LOST_LIMIT: Final = 3
 _BATCH: Final = 1_000
 
 log = get_logger("wakeful.rescuer")
@@ -191,7 +189,7 @@ class Rescuer(Loop):
         started = run.started_ms is not None
         # Any of the runs that were lost together may have killed the process, so none counts at first.
         together = started and run.companions > 0 and not run.is_pull
-        counted = run.is_pull or (started and (not together or run.losses >= LOST_LIMIT))
+        counted = run.is_pull or (started and (not together or run.losses >= policy.lost_limit))
         if together:
             error += " with other runs"
         lost = Failed(error, permanent=policy.on_lost == "fail", reason="lost", counted=counted)

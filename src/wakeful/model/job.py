@@ -109,6 +109,9 @@ class Job:
     max_runs: int | None
     #: What happens to a run whose worker died.
     on_lost: Literal["retry", "fail"]
+    #: How often a run may be lost together with other runs before each further loss counts as a failed
+    #: attempt.
+    lost_limit: int
     #: After this number of consecutive failed runs the job is disabled.
     disable_after: int | None
     #: Delete the job when a run succeeds.

@@ -92,6 +92,9 @@ class JobOptions(TypedDict, total=False):
     max_runs: int | None
     #: What happens to a run whose worker died. Default: 'retry'.
     on_lost: Literal["retry", "fail"] | None
+    #: How often a run may be lost together with other runs before each further loss counts as a failed
+    #: attempt. Default: 3.
+    lost_limit: int | None
     #: After this number of consecutive failed runs the job is disabled.
     disable_after: int | None
     #: Delete the job when a run succeeds. Default: False.

@@ -42,8 +42,8 @@ def test_a_written_document_has_every_field():
     fields = """
         name schedule tz target payload message stateless continuity deliver channel to deleteAfterRun
         wakeHeartbeat lane overlapPolicy maxQueued catchupPolicy catchupWindowMs misfireGraceMs jitterMs
-        maxAttempts backoff timeoutMs startAt endAt maxRuns onLost disableAfter claimTimeoutMs dstGap
-        dstOverlap exclude activeHours precheck verify evidence budget after description labels
+        maxAttempts backoff timeoutMs startAt endAt maxRuns onLost lostLimit disableAfter claimTimeoutMs
+        dstGap dstOverlap exclude activeHours precheck verify evidence budget after description labels
     """
     assert set(document) == set(fields.split())
     assert document["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"}
@@ -102,6 +102,7 @@ POLICIES = st.builds(
     timeout_ms=st.none() | LENGTHS,
     max_runs=st.none() | st.integers(1, 1000),
     on_lost=st.sampled_from(["retry", "fail"]),
+    lost_limit=st.integers(1, 100),
     disable_after=st.none() | st.integers(1, 1000),
     delete_after_run=st.booleans(),
     claim_timeout_ms=LENGTHS,
