@@ -296,6 +296,25 @@ async def test_a_serial_run_does_not_expire_before_its_turn(
     assert [run.id for run in await claim(store, now=late + MINUTE)] == [second.id]
 
 
+@pytest.mark.parametrize("how", ["its last attempt succeeds", "it is cancelled"])
+async def test_a_serial_run_behind_a_retry_has_time_when_its_turn_comes(store: Store, how: str) -> None:
+    digest = await new_job(store)
+    first, second = (pulled(digest, NOW + n, serial=True) for n in (0, 1))
+    await store.add_runs([first, second])
+    (failed,) = await claim(store)
+    again = NOW + 5 * HOUR
+    await store.finish(ME, [ended(failed, "retrying", started_ms=NOW, due_ms=again)], alone)
+    for late in (NOW + HOUR, again - 1):
+        assert await store.expire(late, 10, refuse, alone) == []
+    if how == "it is cancelled":
+        await store.cancel_run(first.id, again, "cancelled", running=False)
+    else:  # between two passes of the rescuer
+        (last,) = await claim(store, now=again)
+        await store.finish(ME, [ended(last, started_ms=again)], alone)
+    assert await store.expire(again + 1, 10, refuse, alone) == [], "nobody could claim it before"
+    assert [run.id for run in await claim(store, now=again + MINUTE)] == [second.id]
+
+
 async def test_an_unclaimed_queue_of_serial_runs_expires_completely(store: Store) -> None:
     digest = await new_job(store)
     queue = [pulled(digest, NOW + n, serial=True) for n in range(3)]

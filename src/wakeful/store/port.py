@@ -427,8 +427,8 @@ class Store(
 
         At most `limit`, the longest overdue first. `judge` returns the outcome of each. It is written as by
         `finish`, and the run has neither worker nor start. A serial run does not expire while another of
-        its job is running or retrying: while one is running its time starts again, and it has at least
-        `TURN_MS`, or all its time, when its turn comes. Returns the ids that were written.
+        its job is running or retrying: meanwhile its time starts again, and it has at least `TURN_MS`, or all
+        its time, when its turn comes. Returns the ids that were written.
         """
         ...
 

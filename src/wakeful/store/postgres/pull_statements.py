@@ -75,8 +75,8 @@ RESTART_WAIT: Final = """
     WITH blocked AS (
         SELECT r.id FROM live_runs l JOIN runs r ON r.id = l.run_id
         WHERE l.claim_deadline <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.is_pull AND l.serial
-            AND EXISTS (
-            SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.state = 'running')
+            AND EXISTS (SELECT FROM live_runs o WHERE o.job_id = l.job_id
+                AND (o.state = 'running' OR o.state = 'retrying' AND l.state = 'pending'))
         LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
     restarted AS (
         UPDATE runs r SET due_at = $1, claim_deadline = $1::timestamptz + r.claim_timeout_ms * interval '1 ms'

@@ -78,11 +78,15 @@ _BUSY: Final = """
         OR EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
             WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'
             AND o.id <> r.id))"""
-#: all of runs_running, which has only running runs; runs_waiting, once for each
-BLOCKED: Final = f"""
-    SELECT r.rowid FROM runs o INDEXED BY runs_running
+_OUT_OF_TURN: Final = f"""
     CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITING}
-    WHERE o.state = 'running' AND r.serial AND r.claim_deadline <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
+    WHERE r.serial AND r.claim_deadline <= ?1 AND r.due_at <= ?2"""
+#: all of runs_running and runs_retrying, which have only such runs; runs_waiting, once for each
+BLOCKED: Final = f"""
+    SELECT r.rowid FROM runs o INDEXED BY runs_running {_OUT_OF_TURN} AND o.state = 'running'
+    UNION ALL
+    SELECT r.rowid FROM runs o INDEXED BY runs_retrying {_OUT_OF_TURN}
+        AND o.state = 'retrying' AND o.claim_deadline IS NOT NULL AND r.state = 'pending' LIMIT ?3"""
 #: by rowid
 RESTART_WAIT: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
 #: runs_unclaimed: a range of it, in its order

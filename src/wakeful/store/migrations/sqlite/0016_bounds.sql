@@ -21,6 +21,9 @@ CREATE INDEX runs_suspect ON runs (due_at) WHERE losses > 0 AND due_at IS NOT NU
 -- is lost is returned by this name.
 ALTER TABLE runs ADD COLUMN claim_id TEXT;
 
+-- Runs for executors that other runs of their jobs wait for.
+CREATE INDEX runs_retrying ON runs (job_id) WHERE state = 'retrying' AND claim_deadline IS NOT NULL;
+
 -- How many follow-up runs in a row, each caused by the end of the one before, led to the run.
 ALTER TABLE runs ADD COLUMN chain_length INTEGER NOT NULL DEFAULT 0;
 
