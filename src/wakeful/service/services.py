@@ -222,6 +222,7 @@ class Services:
     def _agent_deleted(self) -> None:
         self.agent_classes.forget()
         self.keys.forget()
+        self.web_sessions.forget()
 
     def trace(self, tracing: Tracing | None) -> None:
         """Record a span for each run that a request creates; None: do not."""

@@ -13,7 +13,14 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.declared import refuse_unknown
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, OptionalDocument, ServicesDep
+from wakeful.api.http.dependencies import (
+    SECURED,
+    CurrentPrincipal,
+    Document,
+    OptionalDocument,
+    ServicesDep,
+    current_principal,
+)
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
@@ -72,7 +79,14 @@ async def claim_runs(
         services.pull.abandon(workspace, worker, claim_id)
 
     runs = await _while_connected(request, claiming, abandon)
-    return ClaimResponse({"runs": list(runs)}, abandon) if runs else JsonResponse({"runs": []})
+    if not runs:
+        return JsonResponse({"runs": []})
+    try:
+        await current_principal(request)  # its key may have ended while it waited
+    except BaseException:
+        abandon()
+        raise
+    return ClaimResponse({"runs": list(runs)}, abandon)
 
 
 @router.post(

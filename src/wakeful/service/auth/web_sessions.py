@@ -220,6 +220,10 @@ class WebSessions:
         elif all(row.id != key_id for row in await self._keys.list(principal, workspace)):
             raise NotFound(f"no key '{key_id[:64]}'; list the keys to see their ids")
 
+    def forget(self) -> None:
+        """Read every session again: keys were revoked with their agent."""
+        self._known.clear()
+
     def forget_key(self, key_id: str) -> None:
         """Drop the cached sessions of a key that has changed."""
         for hash in [hash for hash, (_, row, _) in self._known.items() if row.key_id == key_id]:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.integration.conftest import NewApp
+from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import ApiClient, served
-from wakeful.errors import PermissionDenied
+from tests.support.rpc_client import Refused, calling
+from tests.support.sse_client import Stream, listening
+from tests.support.waiting import PATIENCE, eventually
+from wakeful.api.http import events
+from wakeful.api.rpc import connection
+from wakeful.errors import PermissionDenied, Unauthenticated
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.keys import KeyRow
 from wakeful.service.idempotency import Reply
 from wakeful.store.idempotency import Keyed
 
 _KEY = {"Idempotency-Key": "17"}
-_RUN = "/agents/ada/jobs/digest/run"
+_JOB = "/agents/ada/jobs/digest"
+_RUN = f"{_JOB}/run"
+_PULL = {"schedule": SELDOM, "target": {"kind": "pull"}}
 
 
 async def _revoke(ask: ApiClient, key_id: str) -> None:
@@ -43,22 +51,39 @@ class _Later:
         return int(self._clock.now_ms()) + 7_200_000  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("end", [_revoke, _expire, _delete_agent])
+async def _agent(ask: ApiClient) -> tuple[ApiClient, str]:
+    """Create a job of an agent; return a client with a key of it, and the id of the key."""
+    await ask("PUT", _JOB, _PULL)
+    until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    made = await ask("POST", "/keys", {"role": "agent", "agent": "ada", "expiresAt": until})
+    return ask.with_key(made.body["key"]), made.body["id"]
+
+
+_every_end = pytest.mark.parametrize("end", [_revoke, _expire, _delete_agent])
+
+
+@_every_end
 async def test_a_key_that_has_ended_is_refused_at_once_in_the_process_that_ended_it(
     new_app: NewApp, end: Callable[[ApiClient, str], Awaitable[None]]
 ):
     app = new_app()
     async with app, served(app) as ask:
-        await ask("PUT", "/agents/ada/jobs/digest", {"schedule": "0 0 29 2 *", "target": {"kind": "pull"}})
-        until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-        made = await ask("POST", "/keys", {"role": "agent", "agent": "ada", "expiresAt": until})
-        agent = ask.with_key(made.body["key"])
+        agent, key_id = await _agent(ask)
         first = await agent("POST", _RUN, headers=_KEY)
         assert first.status == 201
         assert (await agent("POST", _RUN, headers=_KEY)).body == first.body
         hook = (await ask("POST", "/agents/ada/jobs/digest/hook")).body["url"]
         assert (await ask.with_key(None)("POST", "/hooks/" + hook.rpartition("/")[2])).status == 202
-        await end(ask, made.body["id"])
+        sessions = app.services.web_sessions
+        token = (await sessions.sign_in(agent.key or "")).token
+        assert (await sessions.authenticate(token)).agent == "ada"
+        link = (await agent("POST", "/api/sign-in-links")).body["url"].rpartition("wl_")
+        await end(ask, key_id)
+        with pytest.raises(Unauthenticated):
+            await sessions.authenticate(token)
+        for credential in (agent.key or "", "".join(link[1:])):
+            with pytest.raises(Unauthenticated):
+                await sessions.sign_in(credential)
         job = {"name": "again", "schedule": "0 0 29 2 *"}
         calls: list[tuple[str, str, object, dict[str, str]]] = [
             ("GET", "/jobs", None, {}),
@@ -80,6 +105,59 @@ async def test_a_key_that_has_ended_is_refused_at_once_in_the_process_that_ended
             # An agent of that name that is added again has other keys.
             await ask("PUT", "/agents/ada", {})
             assert (await agent("GET", "/jobs")).status == 401
+
+
+@_every_end
+async def test_what_a_key_has_open_when_it_ends_gets_nothing_more(
+    new_app: NewApp, end: Callable[[ApiClient, str], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+):
+    """An event stream checks its key every 15 s, a stream of summaries every 30 s; a socket at each event."""
+    assert (events.HEARTBEAT_S, events.CHECK_S, connection.KEY_CHECK_S) == (15, 30, 15)
+    for module, name in ((events, "HEARTBEAT_S"), (events, "CHECK_S"), (connection, "KEY_CHECK_S")):
+        monkeypatch.setattr(module, name, 0.0 if name == "CHECK_S" else 0.1)
+    app = new_app()
+    async with app, served(app) as ask:
+        agent, key_id = await _agent(ask)
+        async with (
+            listening(agent) as stream,
+            listening(agent, coalesceMs=250) as summaries,
+            calling(agent) as idle,
+            calling(agent) as subscribed,
+        ):
+            await subscribed("events.subscribe")
+            waiting = asyncio.create_task(
+                agent("POST", "/runs/claim", {"worker": "w", "waitMs": 20_000}), name="claim"
+            )
+            await asyncio.sleep(0.1)
+            await end(ask, key_id)
+            await ask("PUT", _JOB, _PULL)
+            run = await ask("POST", _RUN)
+            assert run.status == 201
+            async with asyncio.timeout(PATIENCE):
+                reply = await waiting
+            assert (reply.status, reply.code) == (401, "unauthenticated")
+            for each in (stream, summaries):
+                assert run.body["id"] not in await _rest(each)
+            assert (await subscribed.closed())[0] == connection.UNAUTHENTICATED
+            with pytest.raises(Refused, match="key"):
+                await idle("cron.create", name="again", schedule=SELDOM)
+            assert (await idle.closed())[0] == connection.UNAUTHENTICATED
+
+        async def claimed() -> bool:
+            other = await ask("POST", "/runs/claim", {"worker": "other"})
+            return [each["id"] for each in other.body["runs"]] == [run.body["id"]]
+
+        await eventually(claimed)  # at once: the claim has returned it
+        await eventually(lambda: not app.services.connection_limits.open().total())
+
+
+async def _rest(stream: Stream) -> str:
+    """Return what a stream sends until it ends."""
+    received = ""
+    async with asyncio.timeout(PATIENCE):
+        while event := await stream.next_event():
+            received += str(event)
+    return received
 
 
 async def test_the_response_of_an_admin_is_not_replayed_to_a_token_with_a_lower_role(new_app: NewApp):
