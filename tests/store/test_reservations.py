@@ -13,13 +13,13 @@ from tests.support.databases import Database
 from tests.support.effort import cases
 from tests.support.factories import DAY, NOW, alone, asked, ended, job, jobless
 from wakeful.consequences import consequences
-from wakeful.outcome import Failed, Finished, conclude
+from wakeful.outcome import Failed, Finished, Verification, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun, UnfinishedRun
-from wakeful.usage import ReservationRequest, Reserved, Spent, day_of
+from wakeful.usage import MOST_TOKENS, ReservationRequest, Reserved, Spent, day_of
 
 AGENT = BudgetOwner("default", "default")
 WHOLE = BudgetOwner("default")
@@ -138,6 +138,28 @@ async def test_a_reservation_ends_with_its_attempt_and_what_was_used_stays_count
     assert await store.spent(WHOLE, day_of(NOW)) == Spent(10, 0.25)
     assert (await store.reserve(NOW, request(first, Spent(20, 0.5), Spent()))).lost
     assert await store.spent(WHOLE, day_of(NOW)) == Spent(10, 0.25)
+
+
+async def test_a_run_that_awaits_its_verification_reserves_nothing(store: Store) -> None:
+    await put_budgets(store, agent={"tokensPerRun": 1_000, "tokensPerDay": 1_000})
+    (done,) = await running(store)
+    assert await store.reserve(NOW, request(done))
+    (other,) = await running(store)
+    assert (await store.reserve(NOW, request(other))).wait
+    # A person may have days to confirm it, and it reported no usage.
+    reported = ended(done, "running")._replace(verification=Verification('{"kind":"manual"}', "", DAY))
+    assert await store.finish("w1", [reported], alone) == {done.id}
+    assert await store.reserve(NOW, request(other))
+
+
+async def test_reservations_that_add_up_to_more_than_a_column_holds(store: Store) -> None:
+    """As those of a thousand runs under the largest `tokensPerRun` do."""
+    await put_budgets(store, agent={"tokensPerRun": MOST_TOKENS})
+    *runs, last = await running(store, 4)
+    for run in runs:
+        assert await store.reserve(NOW, request(run, Spent(), tokens(2**62)))
+    await put_budgets(store, agent={"tokensPerDay": MOST_TOKENS})
+    assert (await store.reserve(NOW, request(last))).wait
 
 
 async def test_a_reservation_that_is_made_twice_counts_once(store: Store) -> None:

@@ -51,11 +51,13 @@ BUDGETS: Final = """
 SPENT_BY_LEVEL: Final = """
     SELECT agent, job, tokens, cost FROM spending
     WHERE workspace = $1 AND agent IN ('', $2) AND job IN ('', $3) AND day = $4"""
-#: reservations_held: those of a workspace; the primary key of runs for each
+#: reservations_held: those of a workspace; the primary key of runs for each. A run that awaits its
+#: verification has ended its work. The sum may exceed a whole number of the database
 RESERVED: Final = """
-    SELECT r.agent, r.job, sum(r.tokens)::bigint, sum(r.cost) FROM reservations r
+    SELECT r.agent, r.job, sum(r.tokens * 1.0)::float8, sum(r.cost) FROM reservations r
     /*+ INDEXED BY reservations_held */
     JOIN runs o ON o.id = r.run_id AND o.attempt = r.attempt AND o.state = 'running'
+        AND NOT (o.awaiting_callback AND o.due_at IS NULL)
     WHERE r.workspace = $1 AND (r.tokens > 0 OR r.cost > 0) AND r.run_id <> $2
     GROUP BY r.agent, r.job"""
 #: the primary key
