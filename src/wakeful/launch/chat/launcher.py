@@ -67,8 +67,8 @@ class ChatLauncher:
         self.conversations: Conversations | None = None
         #: reserves what requests of runs under a budget may use; None: there are no budgets
         self.budget: BudgetGate | None = None
-        #: what endpoints accept, by URL and model: a cache
-        self._dialects: OrderedDict[tuple[str, str], Dialect] = OrderedDict()
+        #: what endpoints accept, by workspace, URL and model: a cache
+        self._dialects: OrderedDict[tuple[str, str, str], Dialect] = OrderedDict()
 
     async def open(self) -> None:
         """Open the HTTP client."""
@@ -198,7 +198,7 @@ class ChatLauncher:
         last: bool,
     ) -> Answer | EndpointError | Failed | Skipped:
         """Send a request, and again in another dialect if the endpoint asks for it."""
-        place = str(target.url), target.model
+        place = run.workspace, str(target.url), target.model  # the options of its jobs can cause the error
         while True:
             dialect = self._dialects.get(place, Dialect())
             body = request_body(target, conversation.messages(), tools, dialect, last=last)

@@ -10,8 +10,10 @@ import pytest
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.chat_endpoint import ChatStandIn
 from tests.support.chat_jobs import MODEL, QUICK_RETRY, SELDOM, add, run, settings, used
-from tests.support.waiting import over
+from tests.support.waiting import eventually, over
 from wakeful import Chat
+from wakeful.service.auth.access import LOCAL
+from wakeful.store.accounts import WorkspaceRow
 
 
 @on_one_store
@@ -197,3 +199,21 @@ async def test_a_slow_answer_times_out_and_what_was_used_is_recorded(new_app: Ne
     assert (done.state, done.reason, done.error) == ("failed", "timeout", "timed out after 2 s")
     assert used(done)["tokens"] == 120
     never.set()
+
+
+@on_one_store
+async def test_what_one_workspace_is_refused_does_not_change_the_requests_of_another(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    """The options of a job can cause an error that is about tools."""
+    endpoint.refuse(400, "Invalid value: 'tool_choice' is not supported with this option")
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        await run(app)
+        await app.services.store.put_workspace(WorkspaceRow("other", None, "", 0, 0))
+        target = Chat(endpoint.url, MODEL, key="test").to_json()
+        jobs, document = app.services.jobs, {"schedule": SELDOM, "target": target, "message": "Hello"}
+        await jobs.create(LOCAL, "other", "default", {"name": "digest", **document})
+        await jobs.trigger(LOCAL, "other", "default", "digest")
+        await eventually(lambda: len(endpoint.requests) == 3)
+    assert ["tools" in each for each in endpoint.requests] == [True, False, True]
