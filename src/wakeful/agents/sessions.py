@@ -107,13 +107,16 @@ def _receive(state: SessionState, message: SessionMessage, now_ms: int) -> Sessi
             state, newest, (), now_ms, _stopped(live, "interrupted"), [m for each in before for m in each],
             message, interrupted=[_said(turn) for turn in live],
         )  # fmt: skip
-    if len(waiting) <= queue.cap or newest[0] is not message:  # one that joins a waiting turn needs no room
+    # Turns that start now do not wait, and a message that joins a waiting turn needs no room.
+    ready = _ready(waiting, _room(state, queue)[1] - len(live), queue, now_ms)
+    too_many = len(waiting) - ready - queue.cap
+    if too_many <= 0 or newest[0] is not message:
         return _settle(state, [*state.messages, message], live, now_ms, arrived=message)
     if queue.drop == "new":
-        return _settle(state, state.messages, live, now_ms)
-    too_many = waiting[: len(waiting) - queue.cap]
-    kept = [m for each in waiting[len(too_many) :] for m in each]
-    return _settle(state, kept, live, now_ms, dropped=[m for each in too_many for m in each], arrived=message)
+        return _settle(state, state.messages, live, now_ms)._replace(dropped=[message.id])
+    dropped = [m for each in waiting[ready : ready + too_many] for m in each]
+    kept = [m for each in (*waiting[:ready], *waiting[ready + too_many :]) for m in each]
+    return _settle(state, kept, live, now_ms, dropped=dropped, arrived=message)
 
 
 def delete(state: SessionState) -> SessionUpdate:
@@ -238,17 +241,9 @@ def _settle(
     A turn starts when its debounce is over; one that has `interrupted` others starts at once.
     """
     queue, over = queue_of(state.queue), [turn for turn in state.turns if _is_over(turn)]
-    context = state.context
-    for turn in over:
-        full = context_fullness(turn.usage)
-        context = context if full is None else full
-    places = 1 if context is not None and context > NEARLY_FULL else queue.turns
+    context, places = _room(state, queue)
     waiting = batches(messages, queue)
-    ready = 0
-    while ready < min(len(waiting), places - len(live)) and (
-        interrupted or _closes_ms(waiting[ready], queue) <= now_ms
-    ):
-        ready += 1
+    ready = _ready(waiting, places - len(live), queue, now_ms, at_once=bool(interrupted))
     before = _said_again(interrupted, waiting[0], queue) if interrupted else None
     taken = {message.id for batch in waiting[:ready] for message in batch}
     there = {message.id for message in state.messages}
@@ -266,6 +261,30 @@ def _settle(
         context=context,
         waiting=len(waiting) - ready,
     )
+
+
+def _room(state: SessionState, queue: Queue) -> tuple[float | None, int]:
+    """Return the used share of the context window, and how many turns may be live at once."""
+    context = state.context
+    for turn in state.turns:
+        full = context_fullness(turn.usage) if _is_over(turn) else None
+        context = context if full is None else full
+    return context, 1 if context is not None and context > NEARLY_FULL else queue.turns
+
+
+def _ready(
+    waiting: Sequence[Sequence[SessionMessage]],
+    free: int,
+    queue: Queue,
+    now_ms: int,
+    *,
+    at_once: bool = False,
+) -> int:
+    """Return how many of the waiting turns start now, in `free` slots; `at_once`: without the debounce."""
+    ready = 0
+    while ready < min(len(waiting), free) and (at_once or _closes_ms(waiting[ready], queue) <= now_ms):
+        ready += 1
+    return ready
 
 
 def _run(

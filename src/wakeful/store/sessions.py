@@ -84,7 +84,8 @@ class SessionUpdate(NamedTuple):
 
     #: a new message that waits
     arrived: SessionMessage | None = None
-    #: ids of messages that are dropped, and of those that became part of a turn
+    #: ids of messages that are dropped (also a new one, which is not stored), and of those that became part
+    #: of a turn
     dropped: Sequence[str] = ()
     taken: Sequence[str] = ()
     #: turns to cancel, with the reason

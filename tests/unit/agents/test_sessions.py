@@ -39,6 +39,8 @@ class Conversation:
     due_ms: int | None = None
     places: int = 1
     context: float | None = None
+    #: whether a turn has ended that nobody has noticed yet
+    unnoticed: bool = False
     _ids: count[int] = field(default_factory=count)
 
     @property
@@ -55,15 +57,19 @@ class Conversation:
         message_id = first_id(self.now_ms)[:-6] + f"{next(self._ids):06}"
         message = SessionMessage(message_id, body, "key:1", "user", self.now_ms)
         settled = receive(self._talk(), message, self.now_ms)
-        if settled.arrived is None and not settled.begun and not body.startswith("/"):
-            self.dropped.append(message.id)
+        self.unnoticed = False
         self._write(settled)
         return settled
 
     def wait(self, ms: int) -> None:
         """Let time pass; turns start on the way, as soon as it may."""
         until = self.now_ms + ms
-        while self.due_ms is not None and self.due_ms <= until and len(self.live) < self.places:
+        while (
+            not self.unnoticed
+            and self.due_ms is not None
+            and self.due_ms <= until
+            and len(self.live) < self.places
+        ):
             self.now_ms = max(self.now_ms, self.due_ms)
             before = self.due_ms, self.places
             self._write(start_turns(self._talk(), self.now_ms))
@@ -74,7 +80,13 @@ class Conversation:
     def end(self, usage: str | None = None, state: str = "succeeded") -> None:
         """The oldest turn is over."""
         self.turns[self.live[0]] = state, usage
+        self.unnoticed = False
         self.wait(0)
+
+    def end_unnoticed(self) -> None:
+        """The oldest turn is over, and nobody starts the next until a message arrives."""
+        self.turns[self.live[0]] = "succeeded", None
+        self.unnoticed = True
 
     def _talk(self) -> SessionState:
         payloads = {run.id: run.payload for run in self.begun}
@@ -88,7 +100,7 @@ class Conversation:
 
     def _write(self, settled: SessionUpdate) -> None:
         gone = {*settled.dropped, *settled.taken}
-        assert gone <= {message.id for message in self.waiting}
+        assert set(settled.taken) <= {message.id for message in self.waiting}
         if settled.arrived is not None:
             self.waiting.append(settled.arrived)
         self.waiting = [message for message in self.waiting if message.id not in gone]
@@ -156,6 +168,29 @@ def test_with_drop_new_the_newest_message_is_dropped():
     refused = talk.say("three", after_ms=1_000)
     assert (refused.arrived, refused.begun) == (None, [])
     assert [message.body for message in talk.waiting] == ["one", "two"]
+
+
+@pytest.mark.parametrize("drop", ["old", "new"])
+def test_a_turn_that_starts_with_a_message_makes_room_for_it(drop: str):
+    talk = Conversation(queue={"cap": 1, "drop": drop})
+    talk.say("at work")
+    talk.say("one", after_ms=1_000)
+    talk.end_unnoticed()
+    settled = talk.say("two", after_ms=1_000)
+    assert talk.said == ["at work", "one"]
+    assert (settled.arrived, settled.dropped) == (talk.waiting[0], [])
+
+
+def test_a_message_that_is_dropped_says_so_although_another_turn_starts():
+    talk = Conversation(queue={"cap": 2, "drop": "new"})
+    for word in ("at work", "one", "two"):
+        talk.say(word, after_ms=1_000)
+    talk.queue["cap"] = 1
+    talk.end_unnoticed()
+    settled = talk.say("three", after_ms=1_000)
+    assert talk.said == ["at work", "one"]
+    assert (settled.arrived, len(settled.dropped)) == (None, 1)
+    assert [message.body for message in talk.waiting] == ["two"]
 
 
 def test_a_message_that_joins_a_waiting_turn_does_not_count():
@@ -324,6 +359,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("say"), st.integers(0, 2_000)),
         st.tuples(st.just("end"), st.integers(0, 3_000)),
+        st.tuples(st.just("end unnoticed"), st.just(0)),
         st.tuples(st.just("order"), st.integers(0, 1)),
     ),
     max_size=40,
@@ -348,9 +384,13 @@ def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps:
         if what == "say":
             talk._ids = count(said)
             said += 1
-            talk.say("word", after_ms=number)
+            settled = talk.say("word", after_ms=number)
+            if settled.dropped and queue.get("mode") != "interrupt":
+                assert len(talk.live) == talk.places, "nothing is dropped that could start"
         elif what == "order":
             talk.say(("/stop", "/stopall")[number])
+        elif talk.live and what == "end unnoticed":
+            talk.end_unnoticed()
         elif talk.live:
             talk.end()
             talk.wait(number)
@@ -358,6 +398,7 @@ def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps:
         assert len(batches(talk.waiting, Queue(debounce_ms=int(str(queue.get("debounceMs", 800)))))) <= int(
             str(queue.get("cap", 10))
         )
+    talk.unnoticed = False
     while talk.live or talk.waiting:
         talk.wait(20_000)
         if talk.live:

@@ -189,10 +189,10 @@ def _receipt(session: str, message_id: str | None, settled: SessionUpdate) -> Re
     state: Literal["waiting", "started", "dropped", "stopped"]
     if message_id is None:
         state = "stopped"
-    elif settled.arrived is not None:
-        state = "waiting"
+    elif message_id in settled.dropped:
+        state = "dropped"
     else:
-        state = "started" if settled.begun else "dropped"
+        state = "started" if settled.arrived is None else "waiting"
     return Receipt(
         session=session,
         state=state,
@@ -201,5 +201,5 @@ def _receipt(session: str, message_id: str | None, settled: SessionUpdate) -> Re
         due_ms=settled.due_ms if state == "waiting" else None,
         waiting=settled.waiting,
         stopped=tuple(run_id for run_id, _ in settled.stopped),
-        dropped=len(settled.dropped) + (state == "dropped"),
+        dropped=len(settled.dropped),
     )
