@@ -43,7 +43,9 @@ from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import (
     DeadLetter,
+    DueJob,
     JobChange,
+    JobPlan,
     JobRow,
     LiveRuns,
     ManualRunPlan,
@@ -314,9 +316,24 @@ async def test_a_tick_that_has_a_run_does_not_hide_the_signals_of_the_same_pass(
     await store.create_jobs([of, other])
     await store.add_runs([over(_signal(of, NOW + DAY))])
     runs = {of.id: _signal(of, NOW + DAY), other.id: _signal(other, NOW + DAY)}
-    planned = await store.plan(NOW + 2 * DAY, 10, lambda due: plan_of(due, runs[due.id]))
+
+    def decide(due: DueJob) -> JobPlan:
+        return plan_of(due, *([] if due.decided_ticks else [runs[due.id]]))
+
+    assert (await store.plan(NOW + 2 * DAY, 10, decide)).repeat, "the job did not know that it has a run"
+    planned = await store.plan(NOW + 2 * DAY, 10, decide)
     assert [run.id for run in planned.runs] == [runs[other.id].id]
     assert [run.id for run in await taken(store, now_ms=NOW + DAY)] == [runs[other.id].id]
+
+
+async def test_the_only_tick_of_a_pass_that_has_a_run_does_not_hide_what_waits(store: Store) -> None:
+    of = asleep("morning", agent="report")
+    await store.create_jobs([of])
+    await store.add_runs([over(_signal(of, NOW))])
+    (later,) = await given_sent(store, "eu", at=NOW + DAY)
+    planned = await store.plan(NOW + DAY, 10, lambda due: plan_of(due, _signal(of, NOW)))
+    assert (planned.runs, planned.repeat) == ([], True)
+    assert [run.id for run in await taken(store, now_ms=NOW + DAY)] == [later]
 
 
 async def test_a_tick_in_the_mailbox_counts_as_waiting_for_a_manual_run(store: Store) -> None:

@@ -196,7 +196,7 @@ async def write_signals(
     runs = [run for run, _ in numbered]
     rows = [run[:-1] for run in runs]  # without the details
     found = await db.fetchval(sql.INSERT_SIGNALS, rows, now_ms, numbers(number for _, number in numbered))
-    inserted = set(str(found).split(","))
+    inserted = set() if found is None else set(found.split(","))
     if len(inserted) < len(runs):  # a tick that has a run keeps it
         runs = [run for run in runs if run.id in inserted]
     if any(run.due_ms is not None for run in runs):
