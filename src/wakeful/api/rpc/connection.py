@@ -92,6 +92,8 @@ class Connection:
         except TooManyConnections as error:
             code, reason = TOO_MANY_CONNECTIONS, _short(error.message)
             self._services.metrics.record_rpc_drop("limit")
+        except WakefulError as error:  # the key could not be checked
+            code, reason = TOO_SLOW, _short(f"reconnect later: {error.message}")
         finally:
             await self._unsubscribe()
             if self._slot is not None:

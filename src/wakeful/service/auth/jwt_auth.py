@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import jwt
@@ -12,15 +14,19 @@ from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from wakeful.errors import InvalidArgument, Unauthenticated
+from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable
 from wakeful.job import check_slug
 from wakeful.service.auth.access import ROLES, Principal
+from wakeful.settings import PREFIX
 from wakeful.stored_text import UNSTORABLE, is_storable
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256")
 _ECDSA: Final = {"secp256r1": "ES256", "secp384r1": "ES384"}
 _ALGORITHMS: Final = (*_RSA, *_ECDSA.values(), "EdDSA")
 _SHORTEST_SECRET: Final = 32
+#: Seconds in which the key set must be received, and until the next try after it was not.
+_FETCH_S: Final = 5.0
+_RETRY_S: Final = 1.0
 
 
 class JwtTokens:
@@ -41,12 +47,14 @@ class JwtTokens:
         if secret is not None and len(secret.encode()) < _SHORTEST_SECRET:
             raise InvalidArgument(f"JWT_SECRET: it has fewer than {_SHORTEST_SECRET} bytes; use a longer one")
         self._secret = secret
-        # The client caches keys for five minutes and fetches the set again for an unknown key.
-        self._key_set = jwt.PyJWKClient(jwks_url, timeout=5) if jwks_url else None
+        self._key_set = _KeySet(jwks_url) if jwks_url else None
         self._audience, self._issuer = audience, issuer
 
     async def principal(self, token: str) -> Principal:
-        """Return the principal of a token, or raise Unauthenticated."""
+        """Return the principal of a token, or raise Unauthenticated.
+
+        Unavailable: the key set cannot be read.
+        """
         try:
             claims = await self._claims(token)
         except jwt.ExpiredSignatureError as error:
@@ -58,11 +66,12 @@ class JwtTokens:
         return _principal(claims)
 
     async def _claims(self, token: str) -> Mapping[str, object]:
-        algorithm = jwt.get_unverified_header(token).get("alg")
+        header = jwt.get_unverified_header(token)
+        algorithm = header.get("alg")
         if algorithm == "HS256" and self._secret is not None:
             return self._decoded(token, self._secret, ["HS256"])
         if algorithm in _ALGORITHMS and self._key_set is not None:
-            key = await asyncio.to_thread(self._key_set.get_signing_key_from_jwt, token)
+            key = await self._key_set.key(header.get("kid"))
             if algorithm not in _algorithms_of(key.key):
                 raise Unauthenticated(
                     f"this token is signed with {algorithm}, which its key cannot be used with"
@@ -81,6 +90,39 @@ class JwtTokens:
             options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
         )
         return claims
+
+
+class _KeySet:
+    """The keys at a URL, kept for five minutes. The set is fetched again for an unknown key.
+
+    It is fetched in a thread of its own: while its server does not respond, known keys are accepted, and the
+    threads that resolve the names of other hosts stay free.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = jwt.PyJWKClient(url, timeout=_FETCH_S)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="wakeful-jwks")
+        self._retry_at = 0.0
+
+    async def key(self, kid: str | None) -> jwt.PyJWK:
+        """Return the key with that id. PyJWTError: there is none; Unavailable: the set cannot be read."""
+        cached = self._client.jwk_set_cache.get() if self._client.jwk_set_cache else None
+        for key in cached.keys if cached else ():
+            if kid and key.key_id == kid and key.public_key_use in ("sig", None):
+                return key
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._fetch, kid)
+
+    def _fetch(self, kid: str | None) -> jwt.PyJWK:
+        problem: Exception | None = None
+        if time.monotonic() >= self._retry_at:
+            try:
+                return self._client.get_signing_key(kid or "")
+            except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, OSError, ValueError) as error:
+                self._retry_at = time.monotonic() + _RETRY_S
+                problem = error
+        raise Unavailable(
+            f"the key set of {PREFIX}JWKS_URL cannot be read, and so no token checked; try again later"
+        ) from problem
 
 
 def _algorithms_of(key: object) -> Collection[str]:

@@ -17,6 +17,7 @@ from tests.support.certificates import Authority
 from tests.support.rpc_client import Caller, Refused, calling, connected
 from tests.support.sse_client import listening
 from tests.support.waiting import PATIENCE, eventually, over
+from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 
@@ -345,6 +346,19 @@ async def test_revoking_a_key_ends_its_subscription(ask: ApiClient, monkeypatch:
         (key,) = [key for key in await ask.app.services.keys.list(LOCAL, "default") if key.name == "member"]
         await ask.app.services.keys.revoke(LOCAL, "default", key.id)
         assert (await call.closed())[0] == 4401
+
+
+@on_one_store
+async def test_a_client_whose_key_cannot_be_checked_now_is_told_to_come_back(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
+    async def fails(*_: object) -> None:
+        raise Unavailable("the database cannot be reached")
+
+    monkeypatch.setattr(ask.app.services.keys, "authenticate", fails)
+    async with calling(ask) as call:
+        assert await call.closed() == (1013, "reconnect later: the database cannot be reached")
+    await eventually(lambda: not ask.app.services.connection_limits.open().total())
 
 
 @on_one_store

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from socket import SO_LINGER, SOL_SOCKET
+from struct import pack
 
 import jwt
 import pytest
@@ -13,8 +16,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tests.integration.conftest import NewApp
-from tests.support.waiting import eventually
-from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from tests.support.waiting import PATIENCE, eventually
+from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated, Unavailable
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.services import Services
@@ -239,6 +242,54 @@ async def test_a_token_signed_by_a_key_of_the_key_set_is_authenticated():
         ):
             with pytest.raises(Unauthenticated):
                 await tokens.principal(wrong)
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_key_set_that_does_not_respond_is_unavailable_and_holds_up_nothing_else():
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    released, hangs = asyncio.Event(), False
+
+    async def key_set(request: web.Request) -> web.StreamResponse:
+        if hangs:
+            await released.wait()
+        return web.json_response({"keys": [{**public, "kid": "one"}]})
+
+    async def cut_off(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-length": "1000"})
+        await response.prepare(request)
+        await response.write(b'{"keys": [')
+        assert request.transport is not None
+        request.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, pack("ii", 1, 0))
+        request.transport.abort()
+        return response
+
+    app = web.Application()
+    app.router.add_get("/jwks.json", key_set)
+    app.router.add_get("/cut.json", cut_off)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        known, unknown = (jwt.encode(claims(), private, "RS256", {"kid": kid}) for kid in ("one", "two"))
+        for path in ("missing", "cut.json"):
+            with pytest.raises(Unavailable, match="JWKS_URL"):
+                await JwtTokens(jwks_url=f"{address}/{path}").principal(known)
+        tokens = JwtTokens(jwks_url=f"{address}/jwks.json")
+        await tokens.principal(known)
+        hangs = True
+        fresh = JwtTokens(jwks_url=f"{address}/jwks.json")
+        refused = [asyncio.create_task(fresh.principal(unknown)) for _ in range(50)]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(4):  # less than the time for a response
+            await asyncio.get_running_loop().getaddrinfo("localhost", 80)
+            await asyncio.gather(*(tokens.principal(known) for _ in range(10)))
+        async with asyncio.timeout(PATIENCE):
+            for error in await asyncio.gather(*refused, return_exceptions=True):
+                assert isinstance(error, Unavailable)
+        released.set()
     finally:
         await runner.cleanup()
 
