@@ -7,7 +7,7 @@ tick is due.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
@@ -92,8 +92,8 @@ class Planner(Loop):
             )
             began_ns = None if self._tracing is None else self._tracing.now_ns()
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, batch.decide)
+            batch.keep(planned.runs)
             if planned.repeat:
-                batch.discard()
                 return now_ms
         if self._tracing is not None and began_ns is not None and planned.claimed:
             self._tracing.planned(
@@ -137,6 +137,8 @@ class PlanningBatch:
         self._limits = limits
         self._now_ms = now_ms
         self._free = free
+        #: how many runs were decided
+        self._made = 0
         #: the runs that start in this process
         self.started: list[InFlight] = []
         #: the runs that do not start on their tick, to be logged
@@ -149,11 +151,18 @@ class PlanningBatch:
         #: the timings of jobs that wait until their holidays are loaded
         self.unloaded: list[str | None] = []
 
-    def discard(self) -> None:
-        """Return the slots of the runs: none was written."""
+    def keep(self, written: Sequence[NewRun]) -> None:
+        """Keep the runs that were written, and return the slots of the others.
+
+        A transaction that was repeated has decided twice, and another replica may have planned a job between.
+        """
+        if self._made == len(written):
+            return
+        ids = {run.id for run in written}
         for run in self.started:
-            self._free[run.lane] += 1
-        self.started = []
+            if run.launch.id not in ids:
+                self._free[run.lane] += 1
+        self.started = [run for run in self.started if run.launch.id in ids]
 
     def decide(self, job: DueJob) -> JobPlan | None:
         """Return the plan of one due job; None leaves it as it is. A job that cannot be read is disabled."""
@@ -236,6 +245,7 @@ class PlanningBatch:
 
     def _new_run(self, job: DueJob, policy: Policy, work: Work, verdict: Verdict) -> NewRun:
         """Return the run of a verdict; one that can start here takes a slot."""
+        self._made += 1
         if (
             verdict.becomes is Becomes.STARTED
             and self._free.get(work.lane, 0) > 0

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, STORES, NewApp
 from tests.support.replica import another_process, entries
-from tests.support.waiting import PATIENCE, epoch_ms, eventually, over, runs_of, soon
+from tests.support.waiting import PATIENCE, epoch_ms, eventually, over, runs_of, soon, the_run_of
 from wakeful import EngineConfig, Function, Launch, NotFound, Run, Wakeful
 
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
@@ -201,3 +201,32 @@ async def test_a_run_ended_by_another_replica_is_cancelled_within_a_tick(new_app
         async with asyncio.timeout(PATIENCE):
             await cancelled.wait()
         assert (await other.runs.get(run.id)).state == "cancelled"
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("database", [each for each in STORES if each == "postgres"], indirect=True)
+async def test_a_planning_pass_that_lost_a_deadlock_starts_only_what_it_writes(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch, slots: int
+):
+    import asyncpg
+
+    from wakeful.store.postgres import planning
+
+    insert, lost = planning.insert_runs, []
+
+    async def insert_after_a_deadlock(db, events, now_ms, runs):
+        if runs and not lost:
+            lost.extend(run.id for run in runs)
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+        return await insert(db, events, now_ms, runs)
+
+    monkeypatch.setattr(planning, "insert_runs", insert_after_a_deadlock)
+    app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={"cron": slots}))
+    work = Work(app)
+    async with app:
+        at = {"kind": "at", "atMs": soon(1_000)}
+        await app.jobs.create("once", schedule=at, target=Function("work"), delete_after_run=False)
+        run = await over(app, (await the_run_of(app, "once")).id)
+        again = await over(app, (await app.jobs.run("once")).id)
+    assert len(lost) == 1
+    assert [launch.id for _, launch in work.calls] == [run.id, again.id]
