@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
+from wakeful.deliver.channels import ACCEPTED, ChannelMessage, Channels, SendResult
+from wakeful.deliver.deliverer import Deliverer
 from wakeful.store.accounts import AgentRow
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
@@ -177,3 +181,41 @@ async def test_a_delivery_is_pruned_with_its_run(store: Store) -> None:
 
 async def test_finishing_no_deliveries_is_a_no_op(store: Store) -> None:
     assert await store.finish_deliveries(NOW, "w1", []) == set()
+
+
+class _Accepting(Channels):
+    """Channels that accept every message."""
+
+    def __init__(self) -> None:
+        super().__init__({})
+        self.sent: list[str] = []
+
+    def check(self, name: str, to: str | None) -> None:
+        pass
+
+    def send(self, name: str, to: str | None, message: ChannelMessage) -> SendResult:
+        self.sent.append(message.body)
+        return ACCEPTED
+
+
+async def test_a_process_that_stops_while_it_takes_a_delivery_sends_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, take = await _said(store), store.take_deliveries
+    taken, answered = asyncio.Event(), asyncio.Event()
+
+    async def take_slowly(*args: Any) -> Any:
+        found = await take(*args)
+        taken.set()  # the database has written it, and its answer is on the way
+        await answered.wait()
+        return found
+
+    monkeypatch.setattr(store, "take_deliveries", take_slowly)
+    channels = _Accepting()
+    deliverer = asyncio.create_task(Deliverer(store, store.clock, channels, lambda became: None).run())
+    await taken.wait()
+    deliverer.cancel()
+    await asyncio.sleep(0)
+    answered.set()
+    await asyncio.gather(deliverer, return_exceptions=True)
+    assert (channels.sent, (await look(store, run)).delivery) == (["good morning"], "delivered")

@@ -62,6 +62,8 @@ class Deliverer(Loop):
         self._channels = channels
         self._worker = f"deliverer:{new_id(clock.now_ms())[-12:]}"
         self._threads = Threads(MAX_CONCURRENT)
+        #: the last take: it is not cancelled, because its deliveries may be marked as being sent already
+        self._taking: asyncio.Task[int] | None = None
         self._sending: set[asyncio.Task[None]] = set()
         self._results: list[DeliveryResult] = []
         #: called with the new state of the delivery after each attempt
@@ -73,6 +75,8 @@ class Deliverer(Loop):
         try:
             await super().run()
         finally:
+            if self._taking is not None:
+                await asyncio.wait({self._taking}, timeout=_GRACE_S)
             if self._sending:
                 await asyncio.wait(self._sending, timeout=_GRACE_S)
             for task in self._sending:
@@ -86,6 +90,12 @@ class Deliverer(Loop):
         free = MAX_CONCURRENT - len(self._sending)
         if free <= 0:
             return None  # the first that ends wakes the loop
+        self._taking = asyncio.create_task(self._take(free), name="wakeful-deliveries")
+        taken = await asyncio.shield(self._taking)
+        return None if taken == free else await self._store.next_delivery_ms()
+
+    async def _take(self, free: int) -> int:
+        """Start up to so many deliveries. Returns how many."""
         now_ms = self.clock.now_ms()
         taken, given_up = await self._store.take_deliveries(now_ms, self._worker, now_ms + _LEASE_MS, free)
         if given_up:
@@ -94,7 +104,7 @@ class Deliverer(Loop):
             task = asyncio.create_task(self._deliver(delivery), name="wakeful-delivery")
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
-        return None if len(taken) == free else await self._store.next_delivery_ms()
+        return len(taken)
 
     async def _write(self) -> None:
         while self._results:
