@@ -93,7 +93,7 @@ class Completer(Loop):
         """Write all outcomes."""
         await asyncio.sleep(0)  # so that outcomes of one moment share a batch
         while self._finished:
-            batch = self._finished[: self._batch_size]
+            batch = _one_of_each_run(self._finished[: self._batch_size])
             if self.tracing is not None:
                 self.began_ns = self.tracing.now_ns()
             try:
@@ -188,6 +188,21 @@ class Completer(Loop):
             self._finished.append(self._finished.pop(0))
             raise error
         self._finished[0] = lesser
+
+
+def _one_of_each_run(batch: Sequence[Finished]) -> Sequence[Finished]:
+    """Return the outcomes before the second one of a run.
+
+    Several attempts of a run can wait: one was lost, or written without a response, and the next has ended.
+    """
+    seen = {each.run_id for each in batch}
+    if len(seen) == len(batch):
+        return batch
+    for number, each in enumerate(batch):
+        if each.run_id not in seen:
+            return batch[:number]
+        seen.remove(each.run_id)
+    return batch
 
 
 class _RolledBack(Exception):

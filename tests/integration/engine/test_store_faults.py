@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.simulation.virtual_loop import run_virtually
 from tests.support.waiting import eventually, over
-from wakeful import Wakeful
+from wakeful import Function, Unavailable, Wakeful
 from wakeful.clock import SystemClock
 from wakeful.engine.loop import Loop
 
@@ -67,6 +67,43 @@ async def test_an_unexpected_error_of_each_call_ends_no_loop(
         await eventually(lambda: len(ran) >= 3)
         await eventually(lambda: set(_EACH) <= failed)
         assert app.alive
+
+
+async def test_outcomes_of_two_attempts_that_wait_together_are_both_reported(new_app: NewApp):
+    """The first is written, but its response is lost; the second attempt ends before the next write."""
+    app = new_app()
+    calls: list[int] = []
+
+    @app.function("flaky")
+    def flaky() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("not yet")
+
+    left = 2  # writes that fail once the second attempt has started
+
+    async with app:
+        store: Any = app.store
+
+        def in_doubt(call: Any) -> Any:
+            async def write(worker: str, finished: Any, *args: Any) -> Any:
+                nonlocal left
+                left -= len(calls) > 1
+                if left < 0 or len(calls) == 1:
+                    result = await call(worker, finished, *args)
+                if left < 0:
+                    return result
+                raise Unavailable("no answer")
+
+            return write
+
+        for name in ("finish", "finish_and_take"):
+            store.__dict__[name] = in_doubt(getattr(store, name))
+        await app.jobs.upsert(
+            "flaky", schedule=SELDOM, target=Function("flaky"), backoff={"base": "20ms", "max": "20ms"}
+        )
+        run = await over(app, (await app.jobs.run("flaky")).id)
+        assert (run.state, run.attempt, len(calls)) == ("succeeded", 2, 2)
 
 
 def test_a_cancelled_part_of_a_step_does_not_end_its_loop():
