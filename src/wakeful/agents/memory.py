@@ -10,11 +10,12 @@ import json
 from typing import Final
 
 from wakeful.json_value import Json, compact
+from wakeful.stored_text import is_storable
 
 #: How many keys of `ctx.seen`, and how many types of signals, an instance remembers. The oldest go first.
 MAX_KEYS: Final = 1_000
 MAX_TYPES: Final = 100
-#: A longer key is remembered by its digest.
+#: A longer key is remembered by its digest, as is one that cannot be stored.
 _LONGEST_KEY: Final = 64
 
 
@@ -41,7 +42,7 @@ class Memory:
 
     def see(self, key: str, now_ms: int, keep_ms: int) -> bool:
         """Return whether the key was seen in the last `keep_ms`; from now on it was."""
-        if len(key) > _LONGEST_KEY:
+        if len(key) > _LONGEST_KEY or not is_storable(key):
             key = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
         seen_ms = self._seen.get(key)
         if seen_ms is not None and seen_ms > now_ms - keep_ms:

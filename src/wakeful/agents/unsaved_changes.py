@@ -10,7 +10,6 @@ from typing import Final
 
 from wakeful.agents.class_registry import RegisteredClass
 from wakeful.agents.state import StateType, state_from_text
-from wakeful.errors import InvalidArgument
 
 #: How many calls of each handler are checked.
 _CHECKED: Final = 10
@@ -37,5 +36,5 @@ class UnsavedChanges:
 def _is_changed(state: StateType, value: object, text: str) -> bool:
     try:
         return state.replace(value) != state.replace(state.load(state_from_text(text)))
-    except InvalidArgument:  # what cannot be stored was not there before
+    except Exception:  # what cannot be stored was not there before; the code of the state may raise anything
         return True

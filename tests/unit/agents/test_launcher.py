@@ -684,3 +684,30 @@ async def test_a_handler_that_only_reads_its_state_is_not_named(
     assert isinstance(outcome, Succeeded)
     assert outcome.output == "5"
     assert "state_unsaved" not in caplog.text
+
+
+async def test_a_state_that_cannot_be_compared_does_not_fail_its_handler(
+    agents: Fixture, caplog: pytest.LogCaptureFixture
+):
+    @dataclass
+    class Counted:
+        count: int = 0
+
+    def body(signal: Signal, ctx: Context) -> str:
+        ctx.state.__dict__.clear()
+        ctx.state.__class__ = type("Broken", (Counted,), {"count": property(lambda self: 1 / 0)})
+        return "done"
+
+    outcome = await agents.handle(body, state=Counted)
+    assert isinstance(outcome, Succeeded)
+    assert "state_unsaved" in caplog.text
+
+
+async def test_the_memory_of_any_key_can_be_stored(agents: Fixture):
+    outcome = await agents.handle(lambda signal, ctx: str(ctx.seen("report-\udcff.csv")))
+    memory = handled(outcome).memory
+    assert memory is not None
+    assert memory.encode()
+    again = await agents.handle(lambda signal, ctx: str(ctx.seen("report-\udcff.csv")), launch(memory=memory))
+    assert isinstance(again, Succeeded)
+    assert again.output == "True"
