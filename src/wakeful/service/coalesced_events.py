@@ -85,6 +85,8 @@ class _Channel:
         self.last = _Frame(seq, b"")
         self.sent_at = now
         self.figures_at = now
+        #: after an error: when the next try is due
+        self.retry_at = now
         self.shown: LiveFigures | None = None
         self.summary = ChangeSummary()
         #: whether changes since the last event were pruned before they were read
@@ -99,8 +101,10 @@ class _Channel:
         If a change is `announced`, the figures may be others now.
         """
         if self.summary or self.missed:
-            return self.sent_at + self.interval_s
-        return self.figures_at + (max(self.interval_s, _POLL_S) if announced else FIGURES_S)
+            due = self.sent_at + self.interval_s
+        else:
+            due = self.figures_at + (max(self.interval_s, _POLL_S) if announced else FIGURES_S)
+        return max(due, self.retry_at)
 
     async def publish(self, frame: _Frame, now: float) -> None:
         """Publish an event to all subscriptions."""
@@ -283,17 +287,17 @@ class CoalescedEvents:
             self._awake.clear()
             try:
                 await self._advance()
-                for channel in list(self._channels.values()):
-                    if channel.due_at(announced) <= loop.time():
+            except Exception as error:
+                _report(error)
+                await asyncio.sleep(_AFTER_ERROR_S)
+                continue
+            for channel in list(self._channels.values()):
+                if channel.due_at(announced) <= loop.time():
+                    try:
                         await self._refresh(channel)
-            except WakefulError as error:
-                log.warning("events.unavailable", error=error.message)
-                await asyncio.sleep(_AFTER_ERROR_S)
-                continue
-            except Exception:
-                log.exception("events.error")
-                await asyncio.sleep(_AFTER_ERROR_S)
-                continue
+                    except Exception as error:  # of one workspace: the others go on
+                        _report(error)
+                        channel.retry_at = loop.time() + _AFTER_ERROR_S
             await self._wait()
 
     async def _wait(self) -> None:
@@ -384,6 +388,13 @@ class CoalescedEvents:
     def _frame(self, channel: _Channel, seq: int, summary: ChangeSummary, figures: LiveFigures) -> _Frame:
         data = event_json(seq, channel.scope, self._store.clock.now_ms(), summary, figures)
         return _Frame(seq, _encoded(seq, CHANGES, data))
+
+
+def _report(error: Exception) -> None:
+    if isinstance(error, WakefulError):
+        log.warning("events.unavailable", error=error.message)
+    else:
+        log.error("events.error", exc_info=error)
 
 
 def _encoded(seq: int, name: str, data: JsonObject) -> bytes:

@@ -14,6 +14,7 @@ from tests.support.api_client import HOME, ApiClient, served
 from tests.support.sse_client import ReceivedEvent, Stream, listening
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Wakeful
+from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.changelog import ChangeRow
 from wakeful.store.live import LiveFigures
@@ -359,6 +360,42 @@ async def test_changed_figures_are_sent_without_a_change(
             await stream.until(lambda event: event.data["figures"]["deadLetters"] == 7)
             shown: Any = await app.services.live.figures(LOCAL, "default")
             assert shown["figures"]["deadLetters"] == 7
+
+
+@on_one_store
+async def test_figures_that_cannot_be_read_hold_up_no_other_workspace(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app()
+    async with app:
+        await app.services.workspaces.put(LOCAL, "other", {})
+        live, read = app.services.live, app.store.live_figures
+        first = await live.subscribe(LOCAL, "other", 250)
+        second = await live.subscribe(LOCAL, "default", 250)
+        assert await first.next() is not None
+        assert await second.next() is not None
+        broken, failures = True, 0
+
+        async def fails(workspace: str, agent: str | None, since_ms: int) -> LiveFigures:
+            nonlocal failures
+            if workspace == "other" and broken:
+                failures += 1
+                raise Unavailable("too slow") if failures % 2 else ValueError("odd")
+            return await read(workspace, agent, since_ms)
+
+        monkeypatch.setattr(app.store, "live_figures", fails)
+        for workspace, agent in (("other", "ada"), ("default", "ada")):
+            document = {"name": "digest", "schedule": SELDOM, "target": {"kind": "pull"}}
+            await app.services.jobs.create(LOCAL, workspace, agent, document)
+        async with asyncio.timeout(PATIENCE):
+            while b'"kinds":["jobs"]' not in (await second.next() or b""):
+                pass
+            await eventually(lambda: failures >= 2)
+            broken = False
+            while b'"kinds":["jobs"]' not in (await first.next() or b""):
+                pass
+        first.close()
+        second.close()
 
 
 @on_one_store
