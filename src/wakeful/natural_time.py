@@ -342,8 +342,10 @@ def _weekday(word: str) -> int | None:
 def _moment(rest: str, clock: _Clock, phrase: _Phrase) -> datetime | None:
     if rest != "" and clock.after_midnight:
         # "Tonight at 12" is on the date of tomorrow; "tonight at 2" can be the date of either day.
-        midnight = _moment(rest, _Clock(23, 59, True), phrase) if clock.hour == 0 else None
-        return None if midnight is None else midnight + timedelta(minutes=1 + clock.minute)
+        before = _moment(rest, _Clock(23, 59, True), phrase) if clock.hour == 0 else None
+        if before is None or before.date() == date.max:
+            return None
+        return before + timedelta(minutes=1 + clock.minute)
     today, of_day = phrase.now.date(), time(clock.hour, clock.minute)
     if rest == "":
         at = datetime.combine(today, of_day)

@@ -192,7 +192,7 @@ def test_times_at_different_minutes_are_several_jobs():
         *("in 3 months", "every other day", "tomorrow at 25", "tomorrow at 13pm", "march 3", "31 june at 9"),
         *("every evening at 0:00", "every evening at 12", "every night at noon", "every morning at 8pm"),
         *("friday night at 2", "tomorrow night at 3", "every friday night at 2", "every evening at 9am"),
-        *("whenever it suits", "tonight at 2", "at 9 or so", "x" * 1000),
+        *("whenever it suits", "tonight at 2", "at 9 or so", "x" * 1000, "9999-12-31 at 12 at night"),
     ],
 )
 def test_unknown_text_is_left_to_the_strict_parser(text: str):

@@ -117,6 +117,7 @@ class JobPauses:
             done: list[RunView] = []
 
             def skip(now: JobRow, seen: JobRow = row, done: list[RunView] = done) -> JobChange | None:
+                done.clear()  # a transaction may be repeated
                 check_version(now, version)
                 if now.next_ms != seen.next_ms:
                     return None

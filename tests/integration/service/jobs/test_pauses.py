@@ -177,6 +177,30 @@ async def test_skip_next_cancels_a_run_that_is_recorded_ahead(new_app: NewApp):
 
 
 @on_one_store
+async def test_skip_next_returns_the_tick_that_it_skips_if_its_transaction_is_repeated(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule="0 9 * * *", target=_NOTHING)
+        change_job = app.store.change_job
+
+        async def lose_a_deadlock(job_id, change, *args, **given):
+            change(await app.store.job_by_id(job_id))
+            monkeypatch.undo()
+            other = await app.jobs.skip_next("digest")
+            assert other.skipped is not None
+            skipped.append(other.skipped.id)
+            return await change_job(job_id, change, *args, **given)
+
+        skipped: list[str] = []
+        monkeypatch.setattr(app.store, "change_job", lose_a_deadlock)
+        done = await app.jobs.skip_next("digest")
+        assert done.skipped is not None
+        skipped.append(done.skipped.id)
+        assert [(await app.runs.get(run_id)).state for run_id in skipped] == ["skipped", "skipped"]
+
+
+@on_one_store
 async def test_a_pause_and_skip_next_through_rpc_and_python(new_app: NewApp, ask: ApiClient):
     await create(ask)
     async with calling(ask) as call:
