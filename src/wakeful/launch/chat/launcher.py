@@ -27,7 +27,7 @@ from wakeful.launch.chat.keys import ChatKeys
 from wakeful.launch.chat.ports import ChatTools, Conversations, Said, ToolDefinition
 from wakeful.launch.chat.prompt import previous_turn, system_text, user_text
 from wakeful.launch.chat.request import DEFAULT_WINDOW, Conversation, Dialect, Message, request_body
-from wakeful.launch.chat.response import Answer, EndpointError, ToolCall, read_response
+from wakeful.launch.chat.response import Answer, EndpointError, ToolCall, is_unread, read_response
 from wakeful.launch.chat.spending import Spending
 from wakeful.launch.chat.target import ChatTarget, read_chat_target
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
@@ -207,6 +207,8 @@ class ChatLauncher:
                 return refused
             reply = await self._endpoint.post(target.url, headers, body)
             if isinstance(reply, Failed):
+                if reply.reason == "bad_response":  # it is too large
+                    spending.add_unread(body, "")
                 return reply
             answer = read_response(reply.status, reply.text, spending.steps)
             if isinstance(answer, Answer):
@@ -214,6 +216,8 @@ class ChatLauncher:
                 return answer
             if answer.usage is not None:
                 spending.count(answer.usage)
+            elif is_unread(answer, reply.text):
+                spending.add_unread(body, reply.text)
             other = failures.adapted(dialect, answer, tools="tools" in body)
             if other is None or other == dialect:
                 if failures.is_overflow(answer):

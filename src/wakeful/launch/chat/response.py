@@ -95,6 +95,17 @@ def read_response(status: int, text: str, step: int = 0) -> Answer | EndpointErr
     return found._replace(usage=_usage(body.get("usage"))) if isinstance(found, EndpointError) else found
 
 
+def is_unread(error: EndpointError, text: str) -> bool:
+    """Return whether a model answered, in a form that cannot be read: it was used.
+
+    >>> stream, page = 'data: {"choices": []}', "<html></html>"
+    >>> [is_unread(read_response(200, text), text) for text in (stream, page, '{"error": "busy"}')]
+    [True, False, False]
+    """
+    unreadable = error.status is None and error.code in ("not_json", "no_choices")
+    return unreadable and bool(text.strip()) and not text.lstrip().startswith("<")
+
+
 def _read_body(status: int, body: Mapping[str, Json], step: int) -> Answer | EndpointError:
     if not 200 <= status < 300 or _is_error(body):
         return _error(status, body)

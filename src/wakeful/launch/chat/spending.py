@@ -44,6 +44,11 @@ class Spending:
             self._estimated = True
         self.count(usage)
 
+    def add_unread(self, body: Mapping[str, Json], text: str) -> None:
+        """Count a request that was answered with something that cannot be read. All of it is estimated."""
+        self._estimated = True
+        self.count(TokenUsage(_count_input(body), estimated_tokens(text)))
+
     def count(self, usage: TokenUsage) -> None:
         """Count what the endpoint stated."""
         self._input += usage.input

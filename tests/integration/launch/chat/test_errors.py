@@ -217,3 +217,20 @@ async def test_what_one_workspace_is_refused_does_not_change_the_requests_of_ano
         await jobs.trigger(LOCAL, "other", "default", "digest")
         await eventually(lambda: len(endpoint.requests) == 3)
     assert ["tools" in each for each in endpoint.requests] == [True, False, True]
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    "answer", ['data: {"choices": []}\n\ndata: [DONE]\n', '{"id": 1}', "x" * 5 * 1024 * 1024]
+)
+async def test_answers_that_cannot_be_read_count_towards_the_budget(
+    new_app: NewApp, endpoint: ChatStandIn, answer: str
+):
+    for _ in range(6):
+        endpoint.raw(answer)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, budget={"tokensPerDay": 100}, max_attempts=6)
+        done = await run(app)
+        spent = await app.services.budgets.spent("default")
+    assert (done.state, done.reason, len(endpoint.requests)) == ("failed", "budget", 1)
+    assert spent["tokens"] > 100
