@@ -46,6 +46,24 @@ async def test_prefetched_runs_are_running_without_a_start(store: Store) -> None
     assert [run.worker for run in seen] == ["w1", "w1", "w1", None]
 
 
+async def test_a_prefetched_run_is_rescued_if_its_claim_commits_after_its_worker_has_left(
+    store: Store,
+) -> None:
+    (run,) = await _due(store, 1)
+    await store.beat("w1", NOW, ())
+    await store.release("w1", NOW)
+    await store.take(NOW, "w1", {}, prefetch={"cron": 1})
+    judged: list[str] = []
+
+    def judge(lost: UnfinishedRun) -> Finished:
+        judged.append(lost.id)
+        return ended(run, "retrying", due_ms=NOW + MINUTE)
+
+    await store.rescue(NOW + MINUTE, NOW, 10, judge, alone)
+    assert judged == [run.id]
+    assert (await look(store, run)).state == "retrying"
+
+
 async def test_runs_are_prefetched_without_any_free_slot(store: Store) -> None:
     runs = await _due(store, 3)
     taken = await store.take(NOW, "w1", {}, prefetch={"cron": 2})

@@ -434,7 +434,7 @@ _LOST: Final = """
 _IS_LOST: Final = """
     coalesce(l.state, '') = 'running' AND CASE WHEN l.state <> r.state THEN false
         WHEN r.awaiting_callback THEN r.due_at <= $2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1::timestamptz
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < $1::timestamptz
             AND NOT (r.is_pull AND r.started_at < $4::timestamptz) END"""
 #: live_runs_held, all of it: it holds running runs and nothing else; the runs' primary key for signal runs
 LOST_INSTANCES: Final = f"""

@@ -65,7 +65,7 @@ EXPIRED_LEASES: Final = """
     LEFT JOIN workers w ON w.name = r.worker
     WHERE coalesce(l.state, '') = 'running' AND r.state = 'running' AND ($1::text IS NULL OR r.workspace = $1)
         AND CASE WHEN r.awaiting_callback THEN r.due_at < $2
-            ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $2 END"""
+            ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < $2 END"""
 #: live_runs_due, all of it: it holds what waits and nothing else
 DUE_REQUIREMENTS: Final = """
     SELECT requires, requires_version, count(*), min(due_at) FROM live_runs

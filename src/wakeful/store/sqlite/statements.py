@@ -330,7 +330,8 @@ LOST: Final = """
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
     WHERE r.state = 'running'
     AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?1 AND NOT (r.is_pull AND r.started_at < ?4) END
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < ?1
+            AND NOT (r.is_pull AND r.started_at < ?4) END
     ORDER BY r.started_at, r.id LIMIT ?3"""
 #: the primary key
 ADD_LOSS: Final = "UPDATE runs SET losses = losses + 1 WHERE id = ?"

@@ -60,7 +60,7 @@ EXPIRED_LEASES: Final = """
     SELECT count(*) FROM runs r INDEXED BY runs_running LEFT JOIN workers w ON w.name = r.worker
     WHERE r.state = 'running' AND (?1 IS NULL OR r.workspace = ?1)
     AND CASE WHEN r.awaiting_callback THEN r.due_at < ?2
-        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?2 END"""
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < ?2 END"""
 #: runs_due, all of it: it holds what waits and nothing else
 DUE_REQUIREMENTS: Final = """
     SELECT requires, requires_version, count(*), min(due_at) FROM runs INDEXED BY runs_due
