@@ -384,6 +384,7 @@ async def test_figures_that_cannot_be_read_hold_up_no_other_workspace(
             return await read(workspace, agent, since_ms)
 
         monkeypatch.setattr(app.store, "live_figures", fails)
+        live._figures._kept.clear()
         for workspace, agent in (("other", "ada"), ("default", "ada")):
             document = {"name": "digest", "schedule": SELDOM, "target": {"kind": "pull"}}
             await app.services.jobs.create(LOCAL, workspace, agent, document)
