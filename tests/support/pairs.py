@@ -98,6 +98,11 @@ def _describe(of: Arguments) -> Call:
     return lambda s, w: s.jobs.update(LOCAL, w, AGENT, name, {"description": text})
 
 
+def _move(of: Arguments) -> Call:
+    name, lane = of.name(), of.rng.choice(["night", "day"])
+    return lambda s, w: s.jobs.update(LOCAL, w, AGENT, name, {"lane": lane})
+
+
 def _follow(of: Arguments) -> Call:
     name = of.name()
     patch = {"after": of.other(name), "schedule": None}
@@ -156,6 +161,7 @@ OPERATIONS: Final[Mapping[str, Draw]] = {
     "create many": _create_many,
     "upsert": _upsert,
     "describe": _describe,
+    "move": _move,
     "follow": _follow,
     "rename": _rename,
     "delete": _delete,
@@ -301,7 +307,7 @@ class Pairs:
         keys = [(row.role, row.agent, row.revoked_ms is None) for row in await store.keys(workspace)]
         return (
             kept,
-            sorted((str(run.job_name), run.trigger, run.state, run.reason or "") for run in runs),
+            sorted((str(run.job_name), run.trigger, run.state, run.reason or "", run.lane) for run in runs),
             sorted(agents, key=repr),
             sorted(keys, key=repr),
         )

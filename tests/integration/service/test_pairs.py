@@ -22,7 +22,7 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 async def test_two_operations_at_once_are_as_one_after_the_other(database: Database) -> None:
     pairs = await Pairs.on(database, stepped=True)
-    for case in cases(effort.cases(105, 4_000)):
+    for case in cases(effort.cases(120, 4_000)):
         await pairs.check(case)
 
 

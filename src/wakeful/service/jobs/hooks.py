@@ -15,13 +15,13 @@ from typing import Final
 
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, NotFound, WakefulError
-from wakeful.job import AGENT_INACTIVE
+from wakeful.job import AGENT_INACTIVE, StaleJob
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.ownership import check_payload
 from wakeful.service.auth.rate_limiter import RateLimited, RateLimiter
-from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version
+from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
 from wakeful.service.jobs.job_lookup import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
 from wakeful.start_rules import BudgetOwner
@@ -180,8 +180,21 @@ class JobHooks:
 
         FailedPrecondition: the job is not enabled. ResourceExhausted: a budget is used up.
         """
+
+        job: JobRow | None = caller.job
+
+        async def start() -> RunView:
+            nonlocal job
+            if job is None:
+                raise _unknown()
+            try:
+                return await self._fire(job, caller.principal, payload, keyed)
+            except StaleJob:
+                job = await self._store.job_by_id(caller.job.id)
+                raise
+
         try:
-            run = await self._fire(caller, payload, keyed)
+            run = await run_as_it_is(None, start)
         except WakefulError as error:
             log.info("hook.refused", **caller.job.log_fields, hook=caller.row.id, reason=error.code)
             raise
@@ -189,8 +202,9 @@ class JobHooks:
         self.on_triggered(run)
         return run
 
-    async def _fire(self, caller: HookCaller, payload: object, keyed: Keyed[RunView] | None) -> RunView:
-        row, principal = caller.job, caller.principal
+    async def _fire(
+        self, row: JobRow, principal: Principal, payload: object, keyed: Keyed[RunView] | None
+    ) -> RunView:
         own = read_payload(payload, self._accounts.defaults.max_payload_bytes)
         job = job_of(row)
         if not job.enabled:
@@ -201,7 +215,8 @@ class JobHooks:
             self._target_policy.check_payload(principal, job.definition.work, context)
         await self._budgets.check(BudgetOwner(row.workspace, row.agent, row.id), row.name)
         run = hook_run(principal, job, self._store.clock.now_ms(), own)
-        (view,) = await self._store.add_runs([run], (), keyed.of(lambda runs: runs[0]) if keyed else None)
+        response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
+        (view,) = await self._store.add_runs([run], (), response, version=row.version)
         return view
 
 

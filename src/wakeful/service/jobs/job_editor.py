@@ -17,7 +17,7 @@ from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, JobRecord, Json, inherit
+from wakeful.job import Definition, JobRecord, Json, StaleJob, inherit
 from wakeful.job_transitions import edited
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.run import NewRun
@@ -430,6 +430,20 @@ async def look_again(change: Callable[[], Awaitable[T]]) -> T:
         with contextlib.suppress(JobGone):
             return await change()
     return await change()
+
+
+async def run_as_it_is(version: int | None, start: Callable[[], Awaitable[T]]) -> T:
+    """Start runs of a job again if it was changed meanwhile: they wait where its target says.
+
+    `version` is the one that the caller expects. Then a change is an error.
+    """
+    for _ in range(_TRIES):
+        try:
+            return await start()
+        except StaleJob:
+            if version is not None:
+                raise
+    return await start()
 
 
 def check_name(job: JobRow, name: str) -> None:

@@ -23,6 +23,7 @@ from wakeful.service.jobs.job_editor import (
     JobDependencies,
     JobEditor,
     check_version,
+    run_as_it_is,
 )
 from wakeful.service.runs.manual_runs import (
     apply_overlap,
@@ -77,6 +78,29 @@ class JobTriggers:
         forced run skips the precheck, unless an agent's key starts it. ResourceExhausted: a budget is used
         up, or an agent's key runs an admin's job too often.
         """
+
+        async def start() -> RunView | None:
+            return await self._trigger(
+                principal, workspace, agent, name, mode, payload, overlap, version, keyed
+            )
+
+        view = await run_as_it_is(version, start)
+        if view is not None:
+            self.on_triggered(view)
+        return view
+
+    async def _trigger(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        mode: object,
+        payload: object,
+        overlap: object,
+        version: int | None,
+        keyed: Keyed[RunView | None] | None,
+    ) -> RunView | None:
         due_only = read_mode(mode) == "due"
         own, policy = read_payload(payload, self._accounts.defaults.max_payload_bytes), read_overlap(overlap)
         row = await self._editor.find(principal, "run", workspace, agent, name)
@@ -108,12 +132,10 @@ class JobTriggers:
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
-                view = await self._store.add_manual_run(run, judge, [entry], keyed, charge, version)
-            else:
-                response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
-                (view,) = await self._store.add_runs([run], [entry], response, charge, version)
-        self.on_triggered(view)
-        return view
+                return await self._store.add_manual_run(run, judge, [entry], keyed, charge, row.version)
+            response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
+            (view,) = await self._store.add_runs([run], [entry], response, charge, row.version)
+            return view
 
     async def backfill(
         self,
@@ -131,6 +153,23 @@ class JobTriggers:
 
         An instant is text or milliseconds since 1970. Text without a zone is in the zone of the job.
         """
+
+        async def begin() -> int:
+            return await self._backfill(principal, workspace, agent, name, start, end, version, keyed)
+
+        return await run_as_it_is(version, begin)
+
+    async def _backfill(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        start: object,
+        end: object,
+        version: int | None,
+        keyed: Keyed[int] | None,
+    ) -> int:
         row = await self._editor.find(principal, "run", workspace, agent, name)
         check_change(principal, row)
         check_version(row, version)
@@ -147,4 +186,4 @@ class JobTriggers:
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = principal.entry(workspace, "job.backfill", f"{agent}/{job.name}", about)
         response = keyed.of(len) if keyed else None
-        return len(await self._store.add_runs(runs, [entry], response, charge, version))
+        return len(await self._store.add_runs(runs, [entry], response, charge, row.version))

@@ -340,7 +340,7 @@ DISABLE_JOBS: Final = """
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM disabled)))
     SELECT id::text, workspace, agent, name FROM disabled"""
 #: the primary keys of jobs and cursors, once for each. FOR UPDATE waits for transactions that add runs of the
-#: jobs (FOR KEY SHARE); an edit (FOR NO KEY UPDATE) does not
+#: jobs (FOR SHARE, or FOR KEY SHARE for follow-ups, which an edit does not wait for)
 DELETE_JOBS: Final = """
     WITH held AS MATERIALIZED (SELECT j.id FROM jobs j WHERE j.id = ANY($1::uuid[]) ORDER BY j.id FOR UPDATE),
     deleted AS (

@@ -11,16 +11,16 @@ from wakeful.job import check_version
 from wakeful.run import NewRun
 from wakeful.store.sql.driver import Session
 
-#: the primary key, once for each. A transaction that deletes a job waits, and then sees the new runs
+#: the primary key, once for each. A transaction that changes a job waits, and then sees the new runs
 HOLD_JOBS: Final = """
     SELECT id::text, name, version FROM jobs
-    WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE"""
+    WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR SHARE"""
 
 
 async def hold_jobs(session: Session, runs: Iterable[NewRun], version: int | None = None) -> None:
-    """Keep the jobs of these runs from being deleted before this transaction ends.
+    """Keep the jobs of these runs from being changed or deleted before this transaction ends.
 
-    NotFound: one was deleted. FailedPrecondition: it is not at this version. A replay needs no job: it is
+    NotFound: one was deleted. StaleJob: it is not at this version. A replay needs no job: it is
     asked for after a deletion too, and the run that it replays keeps the row of the job.
     """
     wanted = {run.job_id: run for run in runs if run.job_id is not None and run.replay_of is None}
