@@ -130,6 +130,7 @@ async def test_what_a_key_has_open_when_it_ends_gets_nothing_more(
             )
             await asyncio.sleep(0.1)
             await end(ask, key_id)
+            await asyncio.sleep(0.2)  # longer than the time between two checks
             await ask("PUT", _JOB, _PULL)
             run = await ask("POST", _RUN)
             assert run.status == 201
