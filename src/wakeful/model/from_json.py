@@ -96,7 +96,7 @@ class _Parser(Generic[T]):
         """Return the object; Unavailable if the JSON is not of this kind."""
         try:
             return self._kind(**self.arguments(cast(Mapping[str, Any], json)), **extra)
-        except (TypeError, ValueError, KeyError, AttributeError, InvalidArgument) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError, InvalidArgument) as error:
             raise Unavailable(
                 f"the server sent a {self._kind.__name__} that this version of Wakeful cannot read: {error}"
             ) from error

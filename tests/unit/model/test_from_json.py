@@ -77,8 +77,8 @@ def test_a_secret_is_not_in_the_representation_of_a_job() -> None:
 
 @pytest.mark.parametrize(
     "json",
-    [None, [], {}, {**serialize_job(LOCAL, record()), "overlapPolicy": "later"}],
-    ids=["null", "a list", "an empty object", "an unknown policy"],
+    [None, [], {}, {**serialize_job(LOCAL, record()), "overlapPolicy": "later"}, {"timeoutMs": 10**30}],
+    ids=["null", "a list", "an empty object", "an unknown policy", "a number beyond all times"],
 )
 def test_json_that_is_not_a_job_is_refused(json: object) -> None:
     with pytest.raises(Unavailable, match="cannot read"):
