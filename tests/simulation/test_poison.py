@@ -92,3 +92,18 @@ async def test_a_run_that_is_always_lost_in_company_ends_too(world: World, limit
     assert (run.state, run.reason, run.dead) == ("failed", "lost", True)
     assert len(world.launches(bad)) == limit + 3
     await world.sleep(60)
+
+
+@simulated()
+async def test_runs_of_a_dead_worker_are_lost_together_in_several_batches_too(world: World):
+    once = Rules(overlap="allow", max_attempts=1)
+    good = [await world.create(f"innocent-{n}", NOON, once, body=takes(20)) for n in range(3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("wakeful.engine.rescuer._BATCH", 2)
+        for each in good:
+            await world.trigger(each)
+        await world.start()
+        await world.sleep(5)
+        world.alive[0].crash("for no reason")
+        await _supervise(world, 1, 3 * 60)
+    assert [run.state for each in good for run in world.recorded(each)] == ["succeeded"] * 3

@@ -73,6 +73,8 @@ class Rescuer(Loop):
         self._consequences = LoggedConsequences(consequences)
         #: the outcomes that the last pass decided, by run, with the worker that had the run
         self._decided: dict[str, tuple[Finished, str | None]] = {}
+        #: the runs of each worker that this step has judged: those of one worker may be in several batches
+        self._judged: dict[str | None, set[str]] = {}
         #: called when the database has a schema that this code does not support
         self.on_incompatible: Callable[[IncompatibleSchema], None] = lambda error: None
         self._heartbeat_ms = heartbeat_ms
@@ -90,6 +92,7 @@ class Rescuer(Loop):
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
         spared_before_ms = self._first_heartbeat_ms if now_ms < self._executors_spared_until_ms else 0
+        self._judged.clear()
         while True:
             rescued = await self._store.rescue(
                 now_ms, dead_before_ms, _BATCH, self._judge, self._consequences, spared_before_ms
@@ -188,7 +191,9 @@ class Rescuer(Loop):
         # prefetched, so a run that kills its process is counted from then on.
         started = run.started_ms is not None
         # Any of the runs that were lost together may have killed the process, so none counts at first.
-        together = started and run.companions > 0 and not run.is_pull
+        judged = self._judged.setdefault(run.worker, set())
+        judged.add(run.id)
+        together = started and (run.companions > 0 or len(judged) > 1) and not run.is_pull
         counted = run.is_pull or (started and (not together or run.losses >= policy.lost_limit))
         if together:
             error += " with other runs"

@@ -175,6 +175,8 @@ async def rescue(
     since = dead_before_ms, now_ms, limit, spared_before_ms
     lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, since)]
     held = Counter(run.worker or "" for run in lost if not run.is_pull)
+    if len(lost) >= limit:  # these may be a part of the runs of a worker
+        held = Counter(dict(db.execute(sql.HELD_COUNTS)))
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
         outcome = judge(run._replace(companions=max(0, held[run.worker or ""] - 1)))

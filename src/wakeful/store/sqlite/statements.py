@@ -339,6 +339,10 @@ DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
 BUSY_WORKERS: Final = """
     SELECT DISTINCT worker FROM runs INDEXED BY runs_running WHERE state = 'running' AND NOT is_pull"""
+#: runs_running, all of it
+HELD_COUNTS: Final = """
+    SELECT coalesce(worker, ''), count(*) FROM runs INDEXED BY runs_running
+    WHERE state = 'running' AND NOT is_pull GROUP BY 1"""
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = ?"
 #: runs_running, all of it. An index by worker would cost every run a tenth of its writes
 HELD_BY: Final = """
