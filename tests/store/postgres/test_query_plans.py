@@ -77,7 +77,11 @@ BATCH = 1_000
 #: two batches exceed it by far
 MOST_VISITED = 10 * BATCH + 2 * LIVE
 #: statements that read a whole table
-WHOLE = {"admin.ALL_KEYS": ("keys",), "queries.PRUNE_SESSIONS": ("sessions",)}
+WHOLE = {
+    "admin.ALL_KEYS": ("keys",),
+    "admin.WITH_INTERNAL_JOBS": ("agents", "jobs", "workspaces"),
+    "queries.PRUNE_SESSIONS": ("sessions",),
+}
 #: statements that read all live runs
 ALL_LIVE_RUNS = (
     "queries.COUNT_LIVE",
@@ -294,7 +298,9 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "WORKSPACES_NAMED": ["ws-7", "ws-7~", 20],
         "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW, None, None],
         "AGENT": ["ws-5", "agent-5"],
+        "LOCK_WORKSPACE": ["ws-7"],
         "LOCK_AGENT": ["ws-5", "agent-5"],
+        "WITH_INTERNAL_JOBS": [],
         "AGENTS": ["ws-5"],
         "EVOLVING_AGENTS": [],
         "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *rest],
@@ -309,6 +315,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "GLOBAL_KEYS": [],
         "ALL_KEYS": [],
         "REVOKE_KEY": ["key-7", NOW],
+        "REVOKE_KEYS_OF_AGENT": ["ws-5", "agent-5", NOW],
         "TOUCH_KEY": ["key-7", NOW],
         "HEAD": ["ws-7"],
         "LOCK_HEADS": [many],
@@ -527,11 +534,8 @@ async def _try_all(store: PostgresStore, count: Count) -> tuple[set[str], dict[s
                 if count is visited_with_kept_plan and "RunFilter" in name:
                     continue  # a list; only transactions that write keep plans
                 rows, scanned = await count(db, statement, *given)
-                whole = (
-                    {"keys"}
-                    if name == "admin.ALL_KEYS"
-                    else {"workers", "changes_head", "run_counts_position", "schema_version", *SMALL}
-                )
+                whole = {"workers", "changes_head", "run_counts_position", "schema_version", *SMALL}
+                whole.update(WHOLE.get(name, ()))
                 if name in ALL_LIVE_RUNS:
                     whole.add("live_runs")
                 if rows > MOST_VISITED or set(scanned) - whole:

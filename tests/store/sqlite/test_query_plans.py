@@ -237,7 +237,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
     budget = {
         "plan": (lambda: store.plan(NOW, 100, start("w1")), 50_000),
         "finish": (lambda: store.finish("w1", [ended(run) for run in planned_runs], alone), 30_000),
-        "take": (lambda: store.take(NOW, "w1", {"cron": 30}), 10_000),
+        "take": (lambda: store.take(NOW, "w1", {"cron": 30}), 12_000),
         "prefetch": (lambda: store.take(NOW, "w1", {}, prefetch={"cron": 30}), 10_000),
         "give back": (lambda: store.give_back("w1", NOW, [(run.id, 1) for run in planned_runs]), 5_000),
         "next_wake": (store.next_wake_ms, STEP),

@@ -60,7 +60,7 @@ READ_ONLY: Final = """
 #: live_runs_held, all of it; the runs' primary key for each; `LOST` has the same condition
 EXPIRED_LEASES: Final = """
     SELECT count(*) FROM live_runs l CROSS JOIN LATERAL (
-        SELECT workspace, state, awaiting_callback, due_at, beat_at, worker, started_at FROM runs
+        SELECT workspace, state, awaiting_callback, due_at, beat_at, worker, started_at, fire_at FROM runs
         WHERE id = l.run_id OFFSET 0) r
     LEFT JOIN workers w ON w.name = r.worker
     WHERE coalesce(l.state, '') = 'running' AND r.state = 'running' AND ($1::text IS NULL OR r.workspace = $1)
