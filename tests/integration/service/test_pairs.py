@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.support import effort
 from tests.support.databases import Database, SqliteDatabase, postgres
-from tests.support.pairs import Pairs, cases
+from tests.support.pairs import OPERATIONS, Pairs, cases
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
@@ -23,6 +23,13 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 async def test_two_operations_at_once_are_as_one_after_the_other(database: Database) -> None:
     pairs = await Pairs.on(database, stepped=True)
     for case in cases(effort.cases(120, 4_000)):
+        await pairs.check(case)
+
+
+async def test_a_run_that_is_requested_beside_an_edit_follows_the_edit(database: Database) -> None:
+    pairs = await Pairs.on(database, stepped=True)
+    operations = {name: OPERATIONS[name] for name in ("run", "backfill", "move")}
+    for case in cases(effort.cases(60, 600), operations):
         await pairs.check(case)
 
 

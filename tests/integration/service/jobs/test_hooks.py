@@ -11,6 +11,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, Reply, served
 from wakeful import Launch, NotFound, Wakeful
+from wakeful.errors import FailedPrecondition
 from wakeful.job import Json
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.service.auth.access import LOCAL
@@ -419,3 +420,20 @@ async def test_a_stale_version_creates_no_url(ask: ApiClient):
     assert not await ask.app.services.jobs.hooks.exists(
         (await ask.app.services.jobs.get(LOCAL, "default", "default", "deploy")).id
     )
+
+
+@pytest.mark.parametrize("edit", ["moved", "paused"])
+async def test_a_request_beside_an_edit_meets_the_job_as_it_is(ask: ApiClient, edit: str):
+    await _hooked(ask)
+    services = ask.app.services
+    token = (await services.jobs.hooks.create(LOCAL, "default", "default", "deploy")).token
+    caller = await services.jobs.hooks.authenticate(str(token))
+    if edit == "moved":
+        await services.jobs.update(LOCAL, "default", "default", "deploy", {"lane": "agent"})
+        run = await services.jobs.hooks.fire(caller, None)
+        assert run.lane == "agent"
+    else:
+        await services.jobs.pause(LOCAL, "default", "default", "deploy")
+        with pytest.raises(FailedPrecondition, match="is paused"):
+            await services.jobs.hooks.fire(caller, None)
+        assert await _runs(ask) == []
