@@ -126,7 +126,8 @@ def test_an_engine_that_counts_a_prefetched_run_as_an_attempt_is_detected(
     real = rescuer.Rescuer._judge
 
     def counting(self: rescuer.Rescuer, run: UnfinishedRun):
-        return real(self, run._replace(started_ms=run.started_ms or 1))
+        # As often lost with others as counts, too.
+        return real(self, run._replace(started_ms=run.started_ms or 1, losses=100))
 
     async def story(name: str) -> None:
         async with World(tmp_path / name, name, config=NARROW) as world:
@@ -158,7 +159,7 @@ async def test_a_run_that_kills_its_process_ends_although_its_first_start_is_not
             replicas[-1].crash("in a handler")
             await asyncio.sleep(1)
 
-    jobs = await full_lane(world, body, Rules(max_attempts=2))
+    jobs = await full_lane(world, body, Rules(max_attempts=2, lost_limit=1))
     for _ in range(5):
         replicas.append(await world.start())
         await world.sleep(LEASE + 10)
@@ -169,7 +170,7 @@ async def test_a_run_that_kills_its_process_ends_although_its_first_start_is_not
     killer = next(job for job in jobs if job.name == "job-9")
     run = world.recorded(killer)[0]
     assert run.state == "failed"
-    assert 2 <= len([launch for launch in world.launches(killer) if launch.run_id == run.id]) <= 3
+    assert 2 <= len([launch for launch in world.launches(killer) if launch.run_id == run.id]) <= 4
 
 
 @simulated(config=NARROW)
