@@ -210,9 +210,10 @@ async def test_a_planning_pass_that_lost_a_deadlock_starts_only_what_it_writes(
 ):
     import asyncpg
 
-    from wakeful.store.postgres import planning
+    from wakeful.store.postgres import insert_runs, planning
 
-    insert, lost = planning.insert_runs, []
+    insert = insert_runs.insert_runs
+    lost: list[str] = []
 
     async def insert_after_a_deadlock(db, events, now_ms, runs):
         if runs and not lost:
