@@ -276,7 +276,11 @@ class Worker:
         # The first claim does not wait, so that it is soon known whether the server is reachable.
         wait_ms = self.config.wait_ms if self._reachable else 0
         self._unanswered.append(claim_id)
-        return await self._rest.runs.claim(request, wait_ms=wait_ms)
+        try:
+            return await self._rest.runs.claim(request, wait_ms=wait_ms)
+        except (Unauthenticated, PermissionDenied, NotFound, InvalidArgument):  # refused: it claimed nothing
+            self._unanswered.remove(claim_id)
+            raise
 
     async def _return_unanswered(self) -> None:
         """Return the runs of claims whose responses were lost, so that others can execute them."""

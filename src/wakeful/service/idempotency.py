@@ -200,7 +200,8 @@ class IdempotencyService:
     def _sealed(self, principal: Principal, reply: Reply) -> str:
         """Return the reply as stored text. A reply with a secret is encrypted."""
         text = compact({"headers": dict(reply.headers), "body": reply.body, "rights": _rights(principal)})
-        if not reply.body or _SECRETS.isdisjoint(json.loads(reply.body)):
+        body = json.loads(reply.body) if reply.body else None
+        if not isinstance(body, dict) or _SECRETS.isdisjoint(body):
             return text
         return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
 

@@ -597,8 +597,8 @@ async def test_a_run_whose_executor_disconnects_during_the_precheck_is_due_again
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
-        left = await app.runs.get(run.id)
-        assert (left.state, left.failed_attempts) == ("retrying", 0)
+        left = await in_state(app, run.id, "retrying")
+        assert left.failed_attempts == 0
         market.answer = None
         (claimed,) = await app.runs.claim("laptop", wait_ms=60_000)
     assert (claimed.id, claimed.context) == (run.id, {"was": None, "now": 100})
@@ -622,7 +622,7 @@ async def test_a_forced_run_stays_forced_if_its_executor_disconnects(new_app: Ne
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
-        assert (await app.runs.get(forced.id)).state == "retrying"
+        await in_state(app, forced.id, "retrying")
         market.answer = lambda run: {"run": False, "reason": "no change"}
         (claimed,) = await app.runs.claim("laptop", limit=2, wait_ms=60_000)
     assert claimed.id == forced.id

@@ -297,7 +297,7 @@ async def test_a_broken_connection_raises_unavailable_and_the_next_call_reconnec
     with pytest.raises(Unavailable, match="cannot use the database"):
         await store._pool.write(hold)
     assert await store.job_by_id(digest.id) == digest
-    assert await recorder.next_event("jobs", "runs") == {"jobs", "runs"}  # notifications may have been missed
+    assert await recorder.next_event("jobs", "runs") >= {"jobs", "runs"}  # notifications may have been missed
 
 
 async def test_a_driver_protocol_error_raises_unavailable(

@@ -127,7 +127,7 @@ async def _send_claim(ask: ApiClient) -> tuple[asyncio.StreamReader, asyncio.Str
     return reader, writer
 
 
-@pytest.mark.parametrize("method", ["claim", "budget_blocks", "record_check", "prepared"])
+@pytest.mark.parametrize("method", ["claim", "budget_owners", "record_check", "prepared"])
 async def test_a_client_that_disconnects_during_its_claim_gives_its_runs_back(ask: ApiClient, method: str):
     await add_jobs(ask.app)
     await start_runs(ask.app)
@@ -145,7 +145,7 @@ async def test_a_client_that_disconnects_during_its_claim_gives_its_runs_back(as
 
     async def paused(*given: Any) -> Any:
         result = await call(*given)
-        if not reached.is_set():
+        if given and not reached.is_set():  # the engine asks for the owners of all workspaces
             await wait()
         return result
 
