@@ -23,6 +23,7 @@ from itertools import pairwise
 from tests.chaos.jobs import Life, Rules, Stretch
 from tests.chaos.launches import Launched
 from tests.chaos.records import Beat, Records, Run, Step
+from wakeful.policy import DEFAULT_POLICY
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
@@ -238,10 +239,11 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
     """Each attempt but the last has a record, and there are no more than allowed.
 
     Attempts that a worker released do not count, nor prefetched ones whose worker died before it recorded
-    their start.
+    their start, nor the first ones that were lost together with other runs.
     """
     tried: dict[str, list[int]] = defaultdict(list)
     uncounted: dict[str, int] = defaultdict(int)
+    died: dict[str, int] = defaultdict(int)
     unstarted = {(step.run_id, step.attempt) for step in records.steps if step.unstarted}
     for attempt in records.attempts:
         tried[attempt.run_id].append(attempt.attempt)
@@ -250,15 +252,19 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
             found.released += 1
         elif _died(attempt.error) and (attempt.run_id, attempt.attempt) in unstarted:
             uncounted[attempt.run_id] += 1
+        elif _died(attempt.error):
+            died[attempt.run_id] += 1
     for run in records.runs:
         what = f"{names.get(run.job_id or '')} {_short(run)}"
+        uncounted[run.id] += min(died[run.id], run.losses, DEFAULT_POLICY.lost_limit)
         # A run cancelled between two attempts never started the next.
         want = list(range(1, run.attempt + (run.state == "cancelled" and run.attempt in tried[run.id])))
         if tried[run.id] != want:
             found.others.append(f"{what} has the attempt {run.attempt}, and before it {tried[run.id]}")
         most = rules.get(run.job_id or "", Rules()).max_attempts + uncounted[run.id]
         if run.attempt > most:
-            found.others.append(f"{what} had {run.attempt} attempts of {most}")
+            why = [attempt.error for attempt in records.attempts if attempt.run_id == run.id]
+            found.others.append(f"{what} had {run.attempt} attempts of {most}: {run.losses} losses, {why}")
 
 
 def _turns(
@@ -297,7 +303,7 @@ def _turns(
 
 def _died(error: str | None) -> bool:
     """Return whether an attempt ended because its worker was dead."""
-    return (error or "").endswith("died")
+    return (error or "").endswith(("died", "died with other runs"))
 
 
 # --- rescues -------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ class Run:
     created_ms: int
     key: str
     error: str | None
+    losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ def _ms(column: str) -> str:
 _RUNS = f"""
     SELECT id::text, job_id::text, {_ms("scheduled_at")}, {_ms("fire_at")}, trigger, state, reason, covers,
         {_ms("until_at")}, attempt, worker, serial, {_ms("finished_at")}, {_ms("created_at")},
-        idempotency_key, error
+        idempotency_key, error, losses
     FROM runs ORDER BY scheduled_at, id"""
 _STEPS = f"""
     SELECT seq, xid::text::bigint, {_us("at")}, run_id::text, was, state, attempt, worker, {_ms("due_at")},

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import time
 from typing import Any
 
 import pytest
@@ -250,7 +251,11 @@ async def test_an_agent_tests_only_what_its_policy_allows(ask: ApiClient, receiv
 @on_one_store
 async def test_tests_are_limited_per_key(ask: ApiClient):
     target = {"target": {"kind": "echo"}}
-    replies = [await ask("POST", TEST, target) for _ in range(PER_MINUTE + 1)]
+    while True:  # in one minute of the clock
+        minute = time.time() // 60
+        replies = [await ask("POST", TEST, target) for _ in range(PER_MINUTE + 1)]
+        if time.time() // 60 == minute:
+            break
     assert [reply.status for reply in replies[:PER_MINUTE]] == [200] * PER_MINUTE
     assert replies[-1].code == "resource-exhausted"
     assert int(replies[-1].headers["retry-after"]) > 0

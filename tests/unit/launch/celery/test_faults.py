@@ -251,9 +251,9 @@ async def test_the_task_of_a_cancelled_launch_is_not_sent_or_revoked(port: str):
         world.release.set()
         async with asyncio.timeout(30):
             assert isinstance(await world.launcher.start(_launches(2)[1]), AwaitingCallback)
-            while world.revoked != world.sent[:-1]:
+            sent, revoked = (["k1-1"], []) if port == "before sending" else (["k0-1", "k1-1"], ["k0-1"])
+            while (sorted(world.sent), world.revoked) != (sent, revoked):
                 await asyncio.sleep(0.01)
-        assert world.sent == (["k1-1"] if port == "before sending" else ["k0-1", "k1-1"])
 
 
 @pytest.mark.parametrize("work", ['{"target":{"kind":"webhook","url":"https://a.example"}}', "{garbage"])
