@@ -269,19 +269,18 @@ class ClaimResponse(JsonResponse):
         self._abandon = abandon
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response, and look before its end whether the client is still connected."""
+        """Send the response if the client is still connected.
+
+        A client that disconnects after the body was written may have read it: its runs stay claimed.
+        """
         gone = asyncio.ensure_future(_disconnected(receive))
         sent = False
         try:
-            await send(
-                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
-            )
-            await send({"type": "http.response.body", "body": self.body, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": True})  # after the buffers
             for _ in range(_UNTIL_NOTICED):
                 await asyncio.sleep(0)
-            sent = not gone.done()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            if not gone.done():
+                await super().__call__(scope, receive, send)
+                sent = True
         finally:
             gone.cancel()
             if not sent:
