@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# On a busy machine, an example or its generation may take any time.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+from tests.support.effort import FULL
+
+# On a busy machine, an example or its generation may take any time. Each run of `make test` tries the
+# same examples, so that a change is judged by what it changes; `make test-full` looks for new ones.
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=not FULL
+)
 settings.load_profile("busy")

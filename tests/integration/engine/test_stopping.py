@@ -343,6 +343,7 @@ async def test_a_run_with_on_lost_fail_fails_after_a_kill_and_blocks_no_later_ti
     assert [key for _, key, _ in entries(journal)] == [run.idempotency_key]
     assert {call.trigger for call in work.calls} == {"schedule"}
     assert {each.reason for each in ticks if each.state == "skipped"} <= {"overlap"}
+    assert {each.state for each in ticks} <= {"skipped", "running", "succeeded"}
 
 
 async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(

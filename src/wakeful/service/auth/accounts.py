@@ -20,7 +20,7 @@ from wakeful.store.port import Store
 _REMEMBERED_MS: Final = 1_000
 #: The size of the cache of contexts, in bytes.
 _BUDGET: Final = 4 * MB
-_TRIES: Final = 4
+_TRIES: Final = 20
 
 T = TypeVar("T")
 

@@ -264,6 +264,8 @@ class JobEditor:
 
         def apply(row: JobRow) -> JobChange | None:
             nonlocal changed, rescheduled
+            changed = rescheduled = False  # forget a try that was rolled back
+            new_secrets.clear()
             check_name(row, found.name)
             row = end_pause(row, self._clock.now_ms()) if context.active else row
             old = job_of(row)
@@ -293,12 +295,11 @@ class JobEditor:
             if call is not None:
                 job = call.changed(old, job, context) if same else call.redefined(old, job, context, now_ms)
                 definition = job.definition
-            new_secrets[:] = []
             changed_to = changed_row(row, job)
             if signed_by_agent(definition.work, context.inherited):
                 changed_to = with_agents_secret(changed_to, context.inherited, now_ms)
             elif needs_secret(definition) and row.secret in (None, context.inherited.secret):
-                new_secrets[:] = [new_secret()]
+                new_secrets.append(new_secret())
                 changed_to = changed_to._replace(
                     secret=self._keyring.seal(new_secrets[0]), old_secret=None, old_secret_until_ms=None
                 )

@@ -446,3 +446,25 @@ async def test_an_unknown_lane_is_refused_except_for_pull_targets(new_app: NewAp
         with pytest.raises(InvalidArgument, match="WAKEFUL_LANE_DAY_SHIFT"):
             await app.jobs.update("night", lane="day-shift")
         await app.jobs.create("outside", schedule=SELDOM, target={"kind": "pull"}, lane="day-shift")
+
+
+async def test_an_edit_whose_transaction_is_repeated_returns_no_secret_that_is_not_stored(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    async with new_app(config=IDLE) as app:
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("nothing"))
+        change_job = app.store.change_job
+
+        async def lose_a_deadlock(job_id: str, change: Any, *args: Any, **given: Any) -> Any:
+            row = await app.store.job_by_id(job_id)
+            assert row is not None
+            change(row)
+            monkeypatch.undo()
+            saved.append(await app.jobs.update("digest", target=Webhook("https://example.com/hook")))
+            return await change_job(job_id, change, *args, **given)
+
+        saved: list[Any] = []
+        monkeypatch.setattr(app.store, "change_job", lose_a_deadlock)
+        again = await app.jobs.update("digest", target=Webhook("https://example.com/hook"))
+        assert saved[0].secret is not None
+        assert again.secret is None
