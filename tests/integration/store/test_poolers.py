@@ -17,7 +17,7 @@ from tests.support.factories import job
 from tests.support.notifications import NotificationRecorder
 from tests.support.postgres_cluster import Cluster, cluster, pgbouncer
 from tests.support.waiting import PATIENCE, eventually
-from wakeful.errors import FailedPrecondition
+from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.session_check import check_sessions
 
@@ -132,6 +132,33 @@ async def test_a_pooler_that_leaves_session_mode_makes_the_server_unready_until_
             assert process.stdout is not None
             process.stdout.close()
             assert await asyncio.to_thread(process.wait, PATIENCE) == 0
+
+
+async def test_a_store_recovers_when_the_pooler_is_in_session_mode_again(server: Cluster) -> None:
+    with pgbouncer(server, "session") as pooler:
+        store = PostgresStore(f"{pooler.url()}?schema=recovered")
+        await store.open()
+
+        async def errors() -> list[BaseException]:
+            """Return the errors of calls that use several connections at once."""
+            calls = (store.workspace("default") if each % 2 else store.next_wake_ms() for each in range(24))
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            return [result for result in results if isinstance(result, BaseException)]
+
+        async def no_errors() -> bool:
+            return not await errors()
+
+        assert await errors() == []
+        for _ in range(3):
+            pooler.switch("transaction")
+            found = [error for _ in range(20) for error in await errors()]
+            assert all(isinstance(error, Unavailable) for error in found), found
+            await eventually(errors)  # the connections have each other's sessions
+            pooler.switch("session")
+            await eventually(no_errors)
+            await asyncio.sleep(0.1)
+            await eventually(no_errors)
+        await store.close()
 
 
 async def _readiness(url: str) -> tuple[int, str]:

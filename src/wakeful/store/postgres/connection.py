@@ -201,8 +201,17 @@ class Pool:
     async def _acquired(self) -> AsyncIterator[Db]:
         if self._pool is None:
             raise Unavailable("the store is not open")
-        async with self.translated(), self._pool.acquire(timeout=CONNECT_S) as db:
-            yield db
+        async with self.translated():
+            try:
+                async with self._pool.acquire(timeout=CONNECT_S) as db:
+                    yield db
+            except asyncpg.UndefinedTableError as error:
+                # The session is not the one that `_prepare` has set up, or the table is gone.
+                await self.expire()
+                raise Unavailable(
+                    f"the database {self.address.shown} lacks a table, or a connection pooler has changed "
+                    f"the session: {error}"
+                ) from error
 
     @asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:
@@ -216,6 +225,7 @@ class Pool:
         except _FAULTS as error:
             raise DatabaseFault(f"the database {self.address.shown} reports a fault: {error}") from error
         except LOST_STATEMENT as error:
+            await self.expire()  # in session mode again, the others may keep sessions that are not theirs
             raise Unavailable(SharedSessions(self.address.shown).message) from error
         except asyncpg.ClientConfigurationError as error:
             raise InvalidArgument(f"the database address {self.address.shown}: {error}") from error

@@ -76,6 +76,7 @@ class Listener:
             connection.terminate()
             await self._pool.expire()  # the server may be gone without a word
             self._connection = connection = await self._reconnect()
+            await self._pool.expire()  # those that a pooler connected meanwhile may share sessions
             log.info("store.listener_restored")
             self._pool.notify(TOPICS)
 
