@@ -30,6 +30,14 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
 _MAX_NAME: Final = 255
 #: Headers that a job cannot set start with this.
 HEADER: Final = "wakeful-"
+#: Headers of Celery's own, which say what a worker executes: those of a job would replace them.
+_CELERY_HEADERS: Final = frozenset(
+    {
+        "argsrepr", "compression", "eta", "expires", "group", "group_index", "id", "ignore_result",
+        "kwargsrepr", "lang", "origin", "parent_id", "replaced_task_nesting", "retries", "root_id", "shadow",
+        "stamped_headers", "stamps", "task", "timelimit",
+    }
+)  # fmt: skip
 
 
 class Task(NamedTuple):
@@ -84,7 +92,8 @@ def _check_options(options: Json) -> None:
             raise InvalidArgument(f"target: the option {name} is {wanted}")
     headers = options.get("headers")
     if isinstance(headers, dict):
-        reserved = [name for name in headers if name.lower().startswith(HEADER)]
+        names = ((name, name.lower()) for name in headers)
+        reserved = [name for name, low in names if low.startswith(HEADER) or low in _CELERY_HEADERS]
         if reserved:
             raise InvalidArgument(f"target: a job cannot set the header '{reserved[0][:64]}'; it is reserved")
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from celery import Celery
 
 from wakeful.errors import InvalidArgument
 from wakeful.launch.celery.app_source import load_app
 from wakeful.launch.celery.client import CeleryClient
+from wakeful.launch.celery.target import check_target
 from wakeful.launch.celery.task_allowlist import TaskAllowlist
 from wakeful.launch.not_allowed import NotAllowed
 from wakeful.settings import Settings
@@ -46,6 +48,17 @@ def test_without_entries_and_code_no_task_is_allowed_unless_the_program_is_trust
 def test_an_invalid_entry_is_refused(entry: str) -> None:
     with pytest.raises(InvalidArgument, match="WAKEFUL_CELERY_TASKS"):
         TaskAllowlist([entry])
+
+
+def test_no_header_of_a_job_replaces_the_task_that_is_executed() -> None:
+    own = Celery("shop").amqp.as_task_v2("id", "shop.report").headers
+    assert "task" in own
+    for name in [*own, "TASK", "compression", "wakeful-key"]:
+        with pytest.raises(InvalidArgument, match="it is reserved"):
+            check_target(
+                {"kind": "celery", "task": "shop.report", "options": {"headers": {name: "admin.drop"}}}
+            )
+    check_target({"kind": "celery", "task": "shop.report", "options": {"headers": {"tenant": "acme"}}})
 
 
 def test_the_task_modules_of_an_app_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
