@@ -27,6 +27,8 @@ from wakeful.prechecks import Watch, with_context
 
 #: How much of the output of a run is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024
+#: How much of a response or of a command's stdout is read, in bytes: the `usage` in it may follow the output.
+MAX_READ: Final = 256 * 1024
 #: How much of the output of a failed attempt is kept: each attempt has its own.
 MAX_FAILED_OUTPUT: Final = 2 * 1024
 #: The timeout of an attempt if neither the job nor the launcher sets one.

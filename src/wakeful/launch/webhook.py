@@ -29,7 +29,7 @@ from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedRe
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.errors import HttpError, connection_failure
 from wakeful.launch.http_check import body_limit, judge_response
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, MAX_READ, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
@@ -244,7 +244,7 @@ class WebhookLauncher:
                 headers["x-wakeful-precheck"] = "1"
             if report is not None:
                 headers["x-wakeful-verify"] = "1"
-            limit = MAX_ANSWER if precheck else MAX_OUTPUT
+            limit = MAX_ANSWER if precheck else MAX_READ
             response = await self._client.request("POST", url, headers, body, limit)
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
@@ -256,6 +256,8 @@ class WebhookLauncher:
         self._on_response(response.status)
         text = read_text(response, limit)
         usage = read_usage(response.header(USAGE_HEADER), text)
+        if not precheck:
+            text = truncate(text)
         if 200 <= response.status < 300:
             return _Accepted(response.status, text, usage)
         failed = failed_response(response, text, self._clock.now_ms())

@@ -156,6 +156,8 @@ async def test_unstorable_bytes_in_the_output_are_replaced(launcher: CommandLaun
 async def test_usage_is_read_from_json_output(launcher: CommandLauncher):
     said = '{"result": "done", "usage": {"tokens": 1200}}'
     assert await run(launcher, "cat", payload=said) == Succeeded(said, '{"tokens":1200}')
+    long = f'{{"result": "{"x" * MAX_OUTPUT}", "usage": {{"tokens": 1200}}}}'
+    assert await run(launcher, "cat", payload=long) == Succeeded(long[:MAX_OUTPUT], '{"tokens":1200}')
 
 
 # --- exit --------------------------------------------------------------------------------------------

@@ -334,6 +334,19 @@ async def test_a_long_response_is_truncated_and_does_not_affect_the_next_run(
     assert await launcher.start(to(receiver.url)) == Succeeded("y", response_code=200)
 
 
+@pytest.mark.parametrize("status", [200, 500])
+async def test_usage_is_read_from_a_body_that_is_longer_than_the_output(
+    receiver: Receiver, launcher: WebhookLauncher, status: int
+):
+    said = json.dumps({"result": "x" * 5 * MAX_OUTPUT, "usage": {"tokens": 1200}})
+    receiver.answers(status, said)
+    outcome = await launcher.start(to(receiver.url))
+    assert isinstance(outcome, Succeeded | Failed)
+    assert outcome.usage == '{"tokens":1200}'
+    if isinstance(outcome, Succeeded):
+        assert outcome.output == said[:MAX_OUTPUT]
+
+
 async def test_an_endless_response_is_truncated(receiver: Receiver, launcher: WebhookLauncher):
     async def forever(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
