@@ -18,15 +18,17 @@ _SHORTEST: Final = 6
 _FIELDS: Final = frozenset(
     "authorization body cookie headers output password payload secret signature token api_key".split()
 )
+#: A text of users is searched in linear time: no two beginnings of a form search the same characters.
 _FORMS: Final = re.compile(
     r"""
       (?P<key>w[kl]_)[A-Za-z0-9_-]{16,}
     | (?P<webhook>whsec_)[A-Za-z0-9+/=_-]{8,}
     | (?P<trigger>\bhook_)[A-Za-z0-9_-]{43}
-    | (?P<jwt>eyJ)[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?
+    | (?<![A-Za-z0-9_-])(?=[A-Za-z0-9_-]++\.[A-Za-z0-9_-])
+        (?P<jwt>[A-Za-z0-9_-]*?eyJ)[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?
     | (?P<scheme>\b(?:bearer|basic|digest)\s+)(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}
     | (?P<header>\b(?:proxy-)?authorization['"]?\s*[:=]\s*['"]?)(?:(?:bearer|basic|digest)\s+)?[^\s'",}]+
-    | (?P<user>\b[a-z][a-z0-9+.-]*://)[^\s/?\#'"]+(?=@)
+    | (?P<user>://)[^\s/?\#'"]+(?=@)
     | (?P<parameter>[?&;\s'"(]
         (?:access_?token|api_?key|key|passwd|password|pwd|secret|sig|signature|token)=)[^\s&;'")]+
     | (?P<hook>/hooks/)[A-Za-z0-9_-]{8,}
@@ -88,7 +90,9 @@ def redact(text: str) -> str:
 
 
 def _masked(match: re.Match[str]) -> str:
-    return f"{match[match.lastgroup] if match.lastgroup else ''}{MASK}"
+    kept = match[match.lastgroup] if match.lastgroup else ""
+    # What precedes a JWT in the same word may have another form.
+    return f"{_FORMS.sub(_masked, kept) if match.lastgroup == 'jwt' else kept}{MASK}"
 
 
 def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
