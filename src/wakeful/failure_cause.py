@@ -15,20 +15,23 @@ MAX_CAUSE: Final = 120
 _GENERAL: Final = frozenset({"failed", "permanent", "precheck_failed", "network", "unavailable"})
 #: `exit 3: …` and `killed by SIGKILL: …`, of a command.
 _COMMAND_END: Final = re.compile(r"(exit \d{1,3}|killed by \w+)\b")
+# Errors are text of users, and a cause is computed in a transaction. So each expression takes a time that is
+# proportional to the length of the text: it does not go back (`*+`), or only a few characters.
+
 #: The name of an exception, as in `ValueError: …` or `asyncpg.exceptions.UniqueViolationError: …`.
-_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z][A-Za-z_]*[a-z]\w*)(?=:\s|$)")
+_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*+\.)*+((?=[A-Z][A-Z_]*+[a-z])\w++)(?=:\s|$)")
 
 # Parts of an error text that vary between failures of one kind. The order matters: a URL contains an address,
 # and an address contains numbers.
 _VARIABLE: Final = re.compile(
     r"""
       (?P<kept>\b(?:http|status|code|exit)[ :=]{1,2}\d{1,3}\b)  # a status is part of the cause
-    | [a-z][a-z0-9+.-]*://\S+                              # URLs
-    | \S+@\S+                                              # mail addresses
+    | [a-z][a-z0-9+.-]{0,30}://\S+                         # URLs
+    | \S[^\s@]{0,63}@\S+                                   # mail addresses
     | '[^'\n]*' | "[^"\n]*" | `[^`\n]*`                    # quoted values
-    | (?<![\w.])/(?:[\w.-]+/)*[\w.-]*\d[\w.-]*(?:/[\w.-]*)*    # paths with a number
+    | (?<![\w.])/(?:[\w.-]++/){0,30}[\w.-]*\d[\w.-]*(?:/[\w.-]*)*    # paths with a number
     | \b0x[0-9a-f]+\b                                      # memory addresses
-    | \b[\w-]*\d(?:[\w.:+-]*\w)?                           # words with a digit: ids, times, numbers, hosts
+    | \b[\w-]{0,64}\d(?:[\w.:+-]*\w)?                      # words with a digit: ids, times, numbers, hosts
     """,
     re.VERBOSE | re.IGNORECASE,
 )

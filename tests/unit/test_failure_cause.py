@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import time
 
 import pytest
 from hypothesis import example, given
@@ -80,3 +81,15 @@ def test_every_failure_has_a_short_cause(reason: str | None, code: int | None, e
 )
 def test_causes(failure: tuple[str | None, int | None, str | None], cause: str) -> None:
     assert failure_cause(*failure) == cause
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "_a", "Aa.", "A", "a.", "a-", "a+", "/-", "/a", "a/", "//", "'", "@", "a@", ":", "1", "#,"]
+)
+@pytest.mark.parametrize("start", ["", "A", "Aa", "/", "#"])
+def test_no_error_takes_long(start: str, part: str) -> None:
+    text = f"{start}{part * (16_384 // len(part))}!"
+    began = time.thread_time()
+    failure_cause(None, None, text)
+    failure_cause("network", None, text)
+    assert time.thread_time() - began < 1.0
