@@ -76,6 +76,51 @@ class _Renewed(NamedTuple):
     timed_out: dict[str, str]
 
 
+class _Scope(NamedTuple):
+    """Which runs a claim asks for; None: those of all agents, or of all lanes."""
+
+    workspace: str
+    agents: frozenset[str] | None
+    lanes: frozenset[str] | None
+
+
+class _Turns:
+    """Of the claims that wait for the same runs, one asks the database; the others follow in their order.
+
+    Otherwise each change of any run would let all of them ask, and a tenant with many executors would slow
+    down the others.
+    """
+
+    def __init__(self) -> None:
+        #: the waiting claims by their topics; the first one of a scope has its turn, and its future is done
+        self._waiting: dict[_Scope, dict[asyncio.Future[None], str]] = {}
+
+    def join(self, scope: _Scope, topic: str) -> asyncio.Future[None]:
+        """Wait in line. The future is done when it is its turn, or when it must look why not."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line = self._waiting.setdefault(scope, {})
+        if not line:
+            turn.set_result(None)
+        line[turn] = topic
+        return turn
+
+    def leave(self, scope: _Scope, turn: asyncio.Future[None]) -> None:
+        """Let the next one have its turn."""
+        line = self._waiting[scope]
+        del line[turn]
+        if line:
+            _wake(next(iter(line)))
+        else:
+            del self._waiting[scope]
+
+    def wake(self, topic: str | None = None) -> None:
+        """Wake the claims with this topic, or all."""
+        for line in self._waiting.values():
+            for turn, each in line.items():
+                if topic in (None, each):
+                    _wake(turn)
+
+
 class PullService:
     """Lets executors claim runs and renew their leases."""
 
@@ -94,7 +139,8 @@ class PullService:
         self.claims = Claims(store, launchers)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
-        #: the claims that are over, by their topics, with the time until which this matters
+        self._turns = _Turns()
+        #: the claims that are over, by their topics, oldest first, with the time until which this matters
         self._over: dict[str, float] = {}
         self._returning: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
@@ -103,8 +149,11 @@ class PullService:
     def _on_notification(self, topic: str) -> None:
         if topic.startswith(CLAIM_OVER):
             now = asyncio.get_running_loop().time()
-            self._over = {each: until for each, until in self._over.items() if until > now}
+            while self._over and next(iter(self._over.values())) <= now:
+                del self._over[next(iter(self._over))]
+            self._over.pop(topic, None)
             self._over[topic] = now + _OVER_S
+            self._turns.wake(topic)
         if topic == "runs" or topic.startswith(CLAIM_OVER):
             self._runs_changed.set()
             self._runs_changed = asyncio.Event()
@@ -113,6 +162,7 @@ class PullService:
         """Return from all waiting claims without runs: the process stops."""
         self._stopping.set()
         self._stopping = asyncio.Event()
+        self._turns.wake()
         self._on_notification("runs")
 
     async def close(self) -> None:
@@ -153,43 +203,62 @@ class PullService:
         if claim_id is not None:
             _check_claim_id(claim_id)
         claim_id = claim_id or new_id(self._store.clock.now_ms())
-        over = claim_topic(workspace, worker, claim_id)
+        topic = claim_topic(workspace, worker, claim_id)
+        scope = _Scope(
+            workspace,
+            None if agents is None else frozenset(agents),
+            None if lanes is None else frozenset(lanes),
+        )
         loop = asyncio.get_running_loop()
         deadline = loop.time() + wait_ms / 1000
         checks_until = max(deadline, loop.time() + _CHECKS_S)
         stopping = self._stopping
-        while True:
-            runs_changed = self._runs_changed
-            now_ms = self._store.clock.now_ms()
-            if over in self._over:
-                return []
-            self._executors.asked(workspace, agents, lanes)
-            claiming = asyncio.create_task(
-                self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
-            )
-            try:
-                # Not cancelled: the statement may be committed, and then its runs are known here.
-                taken = await asyncio.shield(claiming)
-                runs = await self.claims.prepare(workspace, worker, taken) if taken else []
-            except BaseException:
-                self.abandon(workspace, worker, claim_id, claiming)
-                raise
-            if runs and over in self._over:  # it was released before its runs were claimed
-                self.abandon(workspace, worker, claim_id)
-                return []
-            remaining_s = deadline - loop.time()
-            if taken and not runs and not stopping.is_set() and loop.time() < checks_until:
-                continue  # none of them has anything to do: go on to others
-            if runs or remaining_s <= 0:
-                return runs
-            due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
-            if due_ms is not None:  # no notification is sent when a retry becomes due
-                remaining_s = min(remaining_s, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(remaining_s, _POLL_S)):
-                    await runs_changed.wait()
-            if stopping.is_set():
-                return []
+        turn: asyncio.Future[None] | None = None
+        try:
+            while True:
+                runs_changed = self._runs_changed
+                now_ms = self._store.clock.now_ms()
+                if topic in self._over:
+                    return []
+                self._executors.asked(workspace, agents, lanes)
+                claiming = asyncio.create_task(
+                    self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
+                )
+                try:
+                    # Not cancelled: the statement may be committed, and then its runs are known here.
+                    taken = await asyncio.shield(claiming)
+                    if taken and turn is not None:  # there may be more, and prechecks take a while
+                        self._turns.leave(scope, turn)
+                        turn = None
+                    runs = await self.claims.prepare(workspace, worker, taken) if taken else []
+                except BaseException:
+                    self.abandon(workspace, worker, claim_id, claiming)
+                    raise
+                if runs and topic in self._over:  # it was released before its runs were claimed
+                    self.abandon(workspace, worker, claim_id)
+                    return []
+                remaining_s = deadline - loop.time()
+                if taken and not runs and not stopping.is_set() and loop.time() < checks_until:
+                    continue  # none of them has anything to do: go on to others
+                if runs or remaining_s <= 0:
+                    return runs
+                turn = turn or self._turns.join(scope, topic)
+                if not turn.done():
+                    await asyncio.wait({turn}, timeout=remaining_s)
+                    if stopping.is_set() or not turn.done():
+                        return []
+                    continue
+                due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
+                if due_ms is not None:  # no notification is sent when a retry becomes due
+                    remaining_s = min(remaining_s, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(remaining_s, _POLL_S)):
+                        await runs_changed.wait()
+                if stopping.is_set():
+                    return []
+        finally:
+            if turn is not None:
+                self._turns.leave(scope, turn)
 
     def abandon(
         self,
@@ -334,6 +403,11 @@ class PullService:
         for holder, outcomes in ended.items():
             await self._store.finish(holder, outcomes, consequences)
         return _Renewed({run.id for run in renewed} - errors.keys(), errors)
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _not_claimed(run: RunView) -> FailedPrecondition:
