@@ -50,10 +50,11 @@ class CreateBatcher:
             del self._waiting[: len(batch)]
             try:
                 await self._create(batch)
-            except Unavailable as error:  # no job of the batch is the cause
-                _settle(batch, error)
             except Exception as error:
-                await self._one_by_one(batch, error)
+                if _is_of_all(error):
+                    _settle(batch, error)
+                else:
+                    await self._one_by_one(batch, error)
             except BaseException as error:
                 _settle(batch, error)
                 raise
@@ -77,13 +78,18 @@ class CreateBatcher:
         for number, pending in enumerate(batch):
             try:
                 await self._create([pending])
-            except Unavailable as failure:
-                _settle(batch[number:], failure)
-                return
-            except Exception as own_error:
-                _settle([pending], own_error)
+            except Exception as failure:
+                if _is_of_all(failure):
+                    _settle(batch[number:], failure)
+                    return
+                _settle([pending], failure)
             else:
                 _settle([pending])
+
+
+def _is_of_all(error: Exception) -> bool:
+    """Return whether no job of a batch is the cause of its error."""
+    return isinstance(error, Unavailable) and not isinstance(error, AgentChanged)
 
 
 def _settle(batch: Sequence[_PendingCreate], error: BaseException | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import epoch_ms
 from wakeful import AlreadyExists, InvalidArgument
 from wakeful.errors import WakefulError
+from wakeful.model import Job
+from wakeful.service.auth.accounts import JobContext
+from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.rows import JobRow
 
 _NOTHING = {"kind": "function", "name": "nothing"}
@@ -104,3 +108,29 @@ async def test_a_job_that_the_store_cannot_write_does_not_fail_concurrent_ones(
             return_exceptions=True,
         )
         assert [isinstance(answer, ValueError) for answer in answers] == [False, True, False, False]
+
+
+async def test_a_create_for_an_agent_that_changes_all_the_time_does_not_fail_those_of_others(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    async with app:
+        accounts = app.services.accounts
+        read = accounts.context
+
+        async def outdated(workspace: str, agent: str) -> JobContext:
+            found = await read(workspace, agent)
+            return replace(found, inherited=Inherited(active=False)) if agent == "restless" else found
+
+        for agent in ("restless", "calm"):
+            await app.agents.put(agent, {"target": {"kind": "echo"}})
+        monkeypatch.setattr(accounts, "context", outdated)
+        answers = await asyncio.gather(
+            *(
+                app.jobs.of(agent).create(f"job-{number}", schedule=SELDOM)
+                for number in range(3)
+                for agent in ("restless", "calm")
+            ),
+            return_exceptions=True,
+        )
+        assert [type(answer) for answer in answers] == [AgentChanged, Job] * 3
