@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -95,6 +95,61 @@ async def test_pull_runs_move_with_their_job_to_a_worker_lane(store: Store) -> N
     ]
     seen = await look(store, run)
     assert (seen.is_pull, seen.claim_deadline_ms) == (False, None)
+
+
+async def _fail(store: Store, worker: str, run: TakenRun) -> None:
+    await store.finish(worker, [ended(run, "retrying", due_ms=NOW + MINUTE)], alone)
+
+
+async def _lose(store: Store, worker: str, run: TakenRun) -> None:
+    def judge(lost: UnfinishedRun) -> Finished:
+        return ended(run, "retrying", due_ms=NOW + MINUTE)
+
+    assert await store.rescue(NOW + HOUR, NOW + MINUTE, 10, judge, alone) == [run.id]
+
+
+async def _release(store: Store, worker: str, run: TakenRun) -> None:
+    if not await store.release_claims(NOW + MINUTE, "default", worker, [(run.id, run.attempt)]):
+        assert await store.release(worker, NOW + MINUTE) == 1
+
+
+@pytest.mark.parametrize("end", [_fail, _lose, _release])
+@pytest.mark.parametrize("edits", [1, 2, 3])
+@pytest.mark.parametrize("pull", [False, True])
+async def test_the_next_attempt_of_a_running_run_moves_with_its_job(
+    store: Store, pull: bool, edits: int, end: Callable[[Store, str, TakenRun], Awaitable[None]]
+) -> None:
+    digest = await new_job(store)
+    run = pulled(digest, lane="gpu") if pull else asked(digest)
+    await store.add_runs([run])
+    (taken,) = await (claim(store) if pull else store.take(NOW, "w1", {"cron": 1}))
+    moves = _to("gpu", HOUR), _to("cron", None)
+    for edit in range(edits):
+        await store.change_job(digest.id, moves[(edit + pull) % 2])
+        assert (await look(store, run)).is_pull is pull
+    await end(store, ME if pull else "w1", taken)
+    becomes_pull = pull is (edits % 2 == 0)
+    later = NOW + 2 * MINUTE
+    seen = await look(store, run)
+    assert (seen.state, seen.is_pull) == ("retrying", becomes_pull)
+    assert seen.claim_deadline_ms == (NOW + MINUTE + HOUR if becomes_pull else None)
+    if not becomes_pull:
+        assert await store.expire(NOW + 2 * HOUR, 10, refuse, alone) == []
+    found = [await claim(store, now=later), await store.take(later, "w2", {"cron": 1, "gpu": 1})]
+    assert [[(each.id, each.attempt) for each in runs] for runs in found] == (
+        [[(run.id, 2)], []] if becomes_pull else [[], [(run.id, 2)]]
+    )
+
+
+async def test_a_prefetched_run_that_is_given_back_moves_with_its_job(store: Store) -> None:
+    digest = await new_job(store)
+    run = asked(digest, NOW - 2 * HOUR, serial=False)
+    await store.add_runs([run])
+    (taken,) = await store.take(NOW, "w1", {}, prefetch={"cron": 1})
+    await store.change_job(digest.id, _to(LANE, HOUR))
+    assert await store.give_back("w1", NOW, [(taken.id, taken.attempt)]) == 1
+    assert await store.expire(NOW + MINUTE, 10, refuse, alone) == []
+    assert [each.id for each in await claim(store)] == [run.id]
 
 
 # --- claiming -------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ async def test_postgres_visits_few_rows() -> None:
         "RESTART_WAIT": [NOW + HOUR, NOW + HOUR + 500, 100],
         "EXPIRED": [NOW + HOUR + 200, 100],
         "MOVE": [["01900000-0000-7000-8000-000000000007"], ["cron"], [None], NOW, [""]],
-        "REQUIRE": [["01900000-0000-7000-8000-000000000007"], ["function:digest"]],
+        "FOLLOW": [["01900000-0000-7000-8000-000000000007"], ["function:digest"], ["cron"], [None]],
         "MARK_EXPIRED": [[run_id]],
         "CLEAR_START": [[run_id]],
     }

@@ -12,6 +12,7 @@ from wakeful.document import policy_to_text, work_to_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.instances import instance_id
 from wakeful.job import Definition, JobRecord, Work
+from wakeful.outcome import Failed
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import Follower, NewRun
@@ -141,3 +142,16 @@ async def test_a_run_that_was_recorded_for_another_target_fails_with_advice():
     ready = launchers.prepare(run, DEFAULT_POLICY, Work(TO_CLASS), None, None, AnyLease())  # type: ignore[arg-type]
     outcome = await ready.launcher.start(ready.launch)
     assert "replay the run to send it as a signal" in str(outcome)
+
+
+@pytest.mark.parametrize("target", [PULL, None, {"kind": "workflow", "workflowId": "w", "version": 1}])
+async def test_a_run_that_only_an_executor_can_execute_is_not_tried_for_ever_by_a_worker(target: Any):
+    class AnyLease:
+        valid = True
+
+    launchers = LauncherRegistry([])
+    run = tick({"kind": "echo"})
+    ready = launchers.prepare(run, DEFAULT_POLICY, Work(target), None, None, AnyLease())  # type: ignore[arg-type]
+    outcome = await ready.launcher.start(ready.launch)
+    assert isinstance(outcome, Failed)
+    assert (outcome.permanent, outcome.reason) == (True, "target_changed")

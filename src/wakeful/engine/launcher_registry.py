@@ -163,6 +163,8 @@ class LauncherRegistry:
         launcher: Launcher = self._launchers.get(kind) or _missing(kind)
         if kind == AGENT_KIND and launch.instance_id is None:
             launcher = _NO_INSTANCE
+        elif work.pulled and launch.instance_id is None:
+            launcher = _NO_EXECUTOR
         precheck = work.precheck
         if precheck is not None and launch.unchecked:
             checker = self.launcher(precheck.get("kind"))
@@ -279,6 +281,17 @@ _NO_INSTANCE: Final = _FixedOutcome(
     Failed(
         "its job got an agent class as its target after this run was recorded; replay the run to send it as "
         "a signal",
+        permanent=True,
+        reason="target_changed",
+    ),
+)
+
+
+#: A worker gets such a run only if its job was edited when the run was recorded: runs move with their job.
+_NO_EXECUTOR: Final = _FixedOutcome(
+    "pull",
+    Failed(
+        "its job got a pull target when this run was recorded; replay the run to let an executor claim it",
         permanent=True,
         reason="target_changed",
     ),

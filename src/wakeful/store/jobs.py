@@ -95,12 +95,12 @@ class JobStore(Protocol):
         None from `change` leaves the job unchanged; an exception rolls everything back. AlreadyExists: the
         new name is taken. `id`, `workspace`, `created_ms` and `created_by` stay. Withdrawn runs end at the
         job's new `updated_ms`. Runs are inserted as by `plan`: a tick that has a run keeps it. With a `move`,
-        waiting runs go to that lane (topic: `runs`); running ones stay. Returns the job afterwards, or None
-        if there is none. `agent` is what `change` relies on: AgentChanged, before `change` is called, if the
-        job's agent differs. With `suggestion`, that suggestion is written too, also if the job stays.
-        InvalidArgument: the job would come after itself. If the name changes, `follow` is called with each
-        job that comes after this one, and with this one, for the change that is written in the same
-        transaction.
+        waiting runs go to that lane (topic: `runs`), and running ones with their next attempt. Returns the
+        job afterwards, or None if there is none. `agent` is what `change` relies on: AgentChanged, before
+        `change` is called, if the job's agent differs. With `suggestion`, that suggestion is written too,
+        also if the job stays. InvalidArgument: the job would come after itself. If the name changes, `follow`
+        is called with each job that comes after this one, and with this one, for the change that is written
+        in the same transaction.
         """
         ...
 

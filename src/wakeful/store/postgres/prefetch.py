@@ -18,7 +18,9 @@ GIVE_BACK: Final = f"""
         CROSS JOIN LATERAL (SELECT r.* FROM runs r WHERE r.id = g.id OFFSET 0) r
         WHERE r.attempt = g.attempt AND {_HELD}),
     released AS (
-        UPDATE runs r SET state = 'retrying', worker = NULL, due_at = r.fire_at, error = 'released'
+        UPDATE runs r SET state = 'retrying', worker = NULL, due_at = r.fire_at, error = 'released',
+            is_pull = r.claim_timeout_ms IS NOT NULL,
+            claim_deadline = greatest(r.fire_at, $4::timestamptz) + r.claim_timeout_ms * interval '1 ms'
         WHERE r.id = ANY(ARRAY(SELECT id FROM held ORDER BY id)) AND CASE WHEN {_HELD} THEN true END
         RETURNING r.id, r.attempt),
     noted AS (

@@ -116,18 +116,22 @@ MOVE: Final = """
         requires = m.requires
     FROM moved m WHERE l.run_id = m.id RETURNING true"""
 #: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found. The next
-#: attempt of a running run has the changed target too
-REQUIRE: Final = """
+#: attempt of a running run has the changed target too: `claim_timeout_ms` says whether an executor claims it.
+#: `is_pull` follows when the run waits again
+FOLLOW: Final = """
     WITH picked AS (
-        SELECT r.id, t.requires FROM unnest($1::uuid[], $2::text[]) t (job_id, requires)
+        SELECT r.id, t.requires, t.lane, t.claim_timeout_ms
+        FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[])
+            t (job_id, requires, lane, claim_timeout_ms)
         CROSS JOIN LATERAL (
             SELECT l.run_id FROM live_runs l
-            WHERE l.job_id = t.job_id AND l.state = 'running' AND l.requires <> t.requires
-                AND l.instance_id IS NULL OFFSET 0) l
+            WHERE l.job_id = t.job_id AND l.state = 'running' AND l.instance_id IS NULL OFFSET 0) l
         JOIN runs r ON r.id = l.run_id AND r.state = 'running' ORDER BY r.id FOR UPDATE OF r),
-    required AS (
-        UPDATE runs r SET requires = p.requires FROM picked p WHERE r.id = p.id)
-    UPDATE live_runs l SET requires = p.requires FROM picked p WHERE l.run_id = p.id"""
+    following AS (
+        UPDATE runs r SET requires = p.requires, lane = p.lane, claim_timeout_ms = p.claim_timeout_ms,
+            claim_deadline = CASE WHEN p.claim_timeout_ms IS NOT NULL THEN r.claim_deadline END
+        FROM picked p WHERE r.id = p.id)
+    UPDATE live_runs l SET requires = p.requires, lane = p.lane FROM picked p WHERE l.run_id = p.id"""
 #: the primary key. The fence of `finish` requires a running run; this one has no worker
 MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ANY($1::uuid[])"
 #: the primary key

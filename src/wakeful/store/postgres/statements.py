@@ -260,7 +260,8 @@ HOLDER: Final = """
     SELECT worker, is_pull, instance_id::text FROM runs
     WHERE id = $1 AND attempt = $2 AND state = 'running' AND NOT (awaiting_callback AND due_at IS NULL)"""
 # The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
-# is retried waits for an executor as long as the first time.
+# is retried waits for an executor as long as the first time. Its job may have got another target meanwhile
+# (`pull_statements.FOLLOW`).
 _FINISH: Final = """
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,
@@ -268,6 +269,7 @@ _FINISH: Final = """
             due_at = CASE WHEN o.state IN ('retrying', 'running') THEN o.due_at END,
             claim_deadline = CASE o.state WHEN 'retrying' THEN o.due_at + r.claim_timeout_ms * interval '1 ms'
                 ELSE r.claim_deadline END,
+            is_pull = CASE o.state WHEN 'retrying' THEN r.claim_timeout_ms IS NOT NULL ELSE r.is_pull END,
             worker = CASE WHEN o.state NOT IN ('retrying', 'running') THEN r.worker END,
             awaiting_callback = o.state = 'running',
             output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed',
@@ -303,7 +305,9 @@ SUCCEED: Final = _FINISH.format(
 #: the primary keys of live_runs and runs
 ADD_LIVE_RUNS: Final = """
     UPDATE live_runs l SET state = r.state, worker = r.worker,
-        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, claim_deadline = r.claim_deadline
+        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, claim_deadline = r.claim_deadline,
+        is_pull = r.is_pull, workspace = CASE WHEN r.is_pull THEN r.workspace END,
+        agent = CASE WHEN r.is_pull THEN r.agent END
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
@@ -479,6 +483,7 @@ RELEASE: Final = f"""
         UPDATE runs r SET state = 'retrying', worker = NULL, due_at = greatest($2, r.fire_at),
             error = 'released', reason = nullif(r.reason, '{TAKEN_OVER}'),
             started_at = CASE WHEN r.fire_at <= $2 THEN r.started_at END,
+            is_pull = r.claim_timeout_ms IS NOT NULL,
             claim_deadline = coalesce(
                 greatest($2, r.fire_at) + r.claim_timeout_ms * interval '1 ms', r.claim_deadline)
         FROM held h WHERE r.id = h.id RETURNING r.id, r.attempt, h.worker, r.started_at)

@@ -35,7 +35,7 @@ async def move(
     await move_to_mailboxes(db, now_ms, jobs, instances)
     lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
     requires = [to.requires for to in jobs.values()]
-    await db.execute(pull_statements.REQUIRE, list(jobs), requires)
+    await db.execute(pull_statements.FOLLOW, list(jobs), requires, lanes, timeouts)
     if await db.fetch(pull_statements.MOVE, list(jobs), lanes, timeouts, now_ms, requires):
         events.publish("runs")
     await expose(db, events, now_ms, instances)

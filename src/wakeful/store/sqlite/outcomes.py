@@ -105,9 +105,10 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         over = state not in ("retrying", "running")
         name = worker if over else None
         other.append(
-            (due if state == "retrying" else None, state, started, ended if over else None,
-             None if over else due, name, output, error, reason, usage, 1 if state == "failed" else 0,
-             outcome.failed_attempts, code, 1 if state == "running" else 0, run_id, attempt, worker)
+            (state == "retrying", due if state == "retrying" else None, state, started,
+             ended if over else None, None if over else due, name, output, error, reason, usage,
+             1 if state == "failed" else 0, outcome.failed_attempts, code, 1 if state == "running" else 0,
+             run_id, attempt, worker)
         )  # fmt: skip
     written = 0
     for statement, rows in (

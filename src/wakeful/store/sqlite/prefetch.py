@@ -11,8 +11,9 @@ from wakeful.store.sqlite.connection import TransactionEvents
 
 #: the primary key
 GIVE_BACK: Final = """
-    UPDATE runs SET state = 'retrying', worker = NULL, due_at = fire_at, error = 'released'
-    WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running' AND started_at IS NULL"""
+    UPDATE runs SET state = 'retrying', worker = NULL, due_at = fire_at, error = 'released',
+        is_pull = claim_timeout_ms IS NOT NULL, claim_deadline = claim_timeout_ms + max(fire_at, ?4)
+    WHERE id = ?1 AND attempt = ?2 AND worker = ?3 AND state = 'running' AND started_at IS NULL"""
 #: the primary key
 RECORD_START: Final = """
     UPDATE runs SET started_at = ?
@@ -27,7 +28,7 @@ async def give_back(
     runs: Sequence[tuple[str, int]],
 ) -> int:
     """Release prefetched runs that have not started. See `Store.give_back`."""
-    released = [each for each in runs if db.execute(GIVE_BACK, (*each, worker)).rowcount]
+    released = [each for each in runs if db.execute(GIVE_BACK, (*each, worker, now_ms)).rowcount]
     if released:
         rows = [(*each, worker, None, now_ms, "released", None, None) for each in released]
         db.executemany(sql.ADD_ATTEMPT, rows)

@@ -103,10 +103,12 @@ MOVE: Final = """
         requires = iif(instance_id IS NULL, ?5, requires)
     WHERE job_id = ?1 AND state IN ('pending', 'retrying')
         AND (lane <> ?2 OR is_pull <> (?4 IS NOT NULL) OR instance_id IS NULL AND requires <> ?5)"""
-#: runs_running. The next attempt of a running run has the changed target too
-REQUIRE: Final = """
-    UPDATE runs INDEXED BY runs_running SET requires = ?2
-    WHERE job_id = ?1 AND state = 'running' AND requires <> ?2 AND instance_id IS NULL"""
+#: runs_running. The next attempt of a running run has the changed target too: `claim_timeout_ms` says whether
+#: an executor claims it. `is_pull` follows when the run waits again
+FOLLOW: Final = """
+    UPDATE runs INDEXED BY runs_running SET requires = ?2, lane = ?3, claim_timeout_ms = ?4,
+        claim_deadline = iif(?4 IS NULL, NULL, claim_deadline)
+    WHERE job_id = ?1 AND state = 'running' AND instance_id IS NULL"""
 #: the primary key. The fence of `finish` requires a running run; this one has no worker
 MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ?"
 #: the primary key

@@ -217,9 +217,11 @@ SUCCEED_WITH_RESPONSE: Final = Bulk(
     f") v {FENCE_OF_MANY}",
     shared=1,
 )
-# A pull run that is retried waits for an executor as long as the first time.
+# A pull run that is retried waits for an executor as long as the first time. Its job may have got another
+# target meanwhile (`pull_statements.FOLLOW`).
 FINISH: Final = f"""
-    UPDATE runs SET claim_deadline = coalesce(claim_timeout_ms + ?, claim_deadline), state = ?,
+    UPDATE runs SET is_pull = iif(?, claim_timeout_ms IS NOT NULL, is_pull),
+        claim_deadline = coalesce(claim_timeout_ms + ?, claim_deadline), state = ?,
         started_at = ?, finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?,
         usage = ?, dead = ?, failed_attempts = ?, response_code = ?, awaiting_callback = ?
     {_FENCE}"""
@@ -352,6 +354,7 @@ HELD_BY: Final = """
 RELEASE: Final = f"""
     UPDATE runs SET state = 'retrying', worker = NULL, reason = nullif(reason, '{TAKEN_OVER}'),
         due_at = max(?1, fire_at), error = 'released', started_at = iif(fire_at <= ?1, started_at, NULL),
+        is_pull = claim_timeout_ms IS NOT NULL,
         claim_deadline = coalesce(claim_timeout_ms + max(?1, fire_at), claim_deadline)
     WHERE id = ?2"""
 #: runs_finished: a range of it, in its order

@@ -34,7 +34,7 @@ def release_runs(
 def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
     """Move unfinished runs to another lane, requirement or mailbox. See `Store.change_job`."""
     instances = move_to_mailbox(db, events, now_ms, job_id, to)
-    db.execute(pull_statements.REQUIRE, (job_id, to.requires))
+    db.execute(pull_statements.FOLLOW, (job_id, to.requires, to.lane, to.claim_timeout_ms))
     given = job_id, to.lane, now_ms, to.claim_timeout_ms, to.requires
     if db.execute(pull_statements.MOVE, given).rowcount:
         events.publish("runs")
