@@ -19,8 +19,9 @@ from wakeful.job import Json
 from wakeful.launch.chat.request import Message
 
 _SHOWN: Final = 300
-#: Reasoning that a local server left in the answer.
-_THOUGHTS: Final = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
+#: The beginning and the end of reasoning that a local server left in the answer.
+_THOUGHTS: Final = re.compile("<think(?:ing)?>")
+_THOUGHTS_END: Final = re.compile("</think(?:ing)?>")
 #: Fields of an answer that the same endpoint expects back in the next request of the turn.
 _RETURNED: Final = ("reasoning_content", "reasoning", "reasoning_details")
 _MAX_TOKENS: Final = 2**53
@@ -126,7 +127,7 @@ def _read_body(status: int, body: Mapping[str, Json], step: int) -> Answer | End
         returned["tool_calls"] = returned_calls
     returned |= {name: message[name] for name in _RETURNED if message.get(name)}
     return Answer(
-        text=_THOUGHTS.sub("", answer, count=1) if answer.lstrip().startswith("<think") else answer,
+        text=_without_thoughts(answer),
         calls=calls,
         finish=str(choice.get("finish_reason") or "stop"),
         refusal=refusal if isinstance(refusal, str) and refusal.strip() else None,
@@ -205,6 +206,18 @@ def _text(content: Json) -> str:
         return ""
     parts = [part.get("text") if isinstance(part, dict) else part for part in content]
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def _without_thoughts(answer: str) -> str:
+    """Return an answer without the reasoning at its beginning. Each character is searched once.
+
+    >>> _without_thoughts("<think>Yes?</think> Yes."), _without_thoughts("<think>Yes?")
+    ('Yes.', '<think>Yes?')
+    """
+    text = answer.lstrip()
+    begin = _THOUGHTS.match(text)
+    end = _THOUGHTS_END.search(text, begin.end()) if begin else None
+    return text[end.end() :].lstrip() if end else answer
 
 
 def _calls(value: Json, step: int) -> tuple[tuple[ToolCall, ...], list[Json]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wakeful.chat_settings import ChatModel
-from wakeful.launch.chat.failures import failed
+from wakeful.launch.chat.endpoint import MAX_RESPONSE
+from wakeful.launch.chat.failures import adapted, failed
+from wakeful.launch.chat.request import Dialect
 from wakeful.launch.chat.response import Answer, EndpointError, TokenUsage, read_response
 from wakeful.launch.chat.spending import Spending
 
@@ -49,6 +52,18 @@ def error(status: int, body: object) -> EndpointError:
 )
 def test_content_is_read_in_each_form(content: object, text: str):
     assert answer({"content": content}).text == text
+
+
+@pytest.mark.parametrize("part", ["<think>", "<think> ", "</think", " ", "\n", "tool ", "exceeds the max "])
+def test_no_response_takes_long_to_read(part: str):
+    text = "<think>" + part * (MAX_RESPONSE // len(part))
+    began = time.thread_time()
+    assert answer({"content": text}).text == text
+    refused = error(400, {"error": {"message": part * 100_000, "code": part * 100_000}})
+    adapted(Dialect(), refused, tools=True)
+    failed(refused, key=None)
+    failed(error(502, part * 100_000), key=None)
+    assert time.thread_time() - began < 5.0
 
 
 def test_reasoning_is_not_the_answer_and_goes_back_to_the_endpoint():
