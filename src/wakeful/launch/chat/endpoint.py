@@ -13,6 +13,7 @@ from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
+from wakeful.launch.chat.failures import CONTEXT_LENGTH
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.errors import HttpError, connection_failure
 from wakeful.launch.http.messages import Response
@@ -20,8 +21,9 @@ from wakeful.launch.port import truncate
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, read_text, retry_after_ms
 from wakeful.outcome import Failed
 
-#: The largest response that is read, in bytes.
+#: The largest response that is read, in bytes, and the largest request: it has the answers of a turn.
 MAX_RESPONSE: Final = 4 * 1024 * 1024
+MAX_REQUEST: Final = 2 * MAX_RESPONSE
 _CONNECTIONS: Final = 500
 
 
@@ -83,6 +85,13 @@ class ChatEndpoint:
         try:
             self._guard.check_host(url.raw_host or "")  # for a clear error; the socket does the real check
             data = compact(body).encode("utf-8", "replace")
+            if len(data) > MAX_REQUEST:
+                return Failed(
+                    f"the request is larger than {MAX_REQUEST // 1024} KB, with what the model has answered "
+                    "in this turn",
+                    permanent=True,
+                    reason=CONTEXT_LENGTH,
+                )
             response = await self._client.request("POST", url, sent, data, MAX_RESPONSE)
         except (HttpError, OSError) as error:
             self._on_response(None)

@@ -73,6 +73,17 @@ async def test_after_the_last_round_the_model_must_answer(new_app: NewApp, endpo
 
 
 @on_one_store
+async def test_a_turn_does_not_grow_without_end(new_app: NewApp, endpoint: ChatStandIn):
+    for _ in range(9):
+        endpoint.call(("cron", {"action": "status"}), text="x" * 3_000_000)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, chat={"max_steps": 8})
+        done = await run(app)
+    assert (done.state, done.reason, done.attempt) == ("failed", "context_length", 1)
+    assert len(endpoint.requests) == 3
+
+
+@on_one_store
 @pytest.mark.parametrize("how", [{"tools": False}, {"max_steps": 0}])
 async def test_tools_can_be_left_out(new_app: NewApp, endpoint: ChatStandIn, how: dict[str, Any]):
     async with new_app(settings=settings()) as app:
