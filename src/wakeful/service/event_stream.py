@@ -2,7 +2,8 @@
 
 The changelog of the store is the source. One reader per process follows it while there are subscriptions and
 caches the newest events. Each subscription has its own position: it reads from the cache or, if it is behind,
-from the changelog. So no event is missed or repeated, and a slow subscriber delays no other.
+from the changelog. So no event is missed or repeated, and a slow subscriber delays no other. Events of one
+workspace do not wake the subscriptions of others.
 
 An event shows a run or an incident as it is when the event is read, which may be later than the change.
 """
@@ -11,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
@@ -45,9 +44,11 @@ POLL_S: Final = 0.25
 #: The pause between two reads, so that concurrent changes are read together.
 _PAUSE_S: Final = 0.02
 _AFTER_ERROR_S: Final = 1.0
-#: The number of cached events; their runs may be large.
+#: The number of cached events, and a page more at times; their runs may be large.
 _CACHED: Final = 2_000
 _PAGE: Final = 500
+#: How many subscriptions are woken before other tasks run.
+_AT_ONCE: Final = 50
 _ROWS: Final = 20
 _RUNS: Final = 1_000
 #: The types of events about runs begin with these.
@@ -117,6 +118,7 @@ class Subscription:
         self.seen = -1
         self._lost = False
         self._ended = False
+        self._waiting: asyncio.Future[None] | None = None
 
     def reset(self, seen: int) -> None:
         """Report a reset, and continue after this number: earlier events are not stored."""
@@ -130,7 +132,6 @@ class Subscription:
             if self._lost:
                 self._lost = False
                 return [Event(self.seen, RESET, self._stream.now_ms(), self._filter.workspace)]
-            news = self._stream.news
             before, events = self.seen, await self._stream.after(self)
             wanted = [event for event in events if self._filter.matches(event)]
             if wanted:
@@ -139,15 +140,30 @@ class Subscription:
                 await asyncio.sleep(0)
             elif loop.time() >= until:
                 return []
-            else:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(until):
-                        await news.wait()
+            else:  # nothing has suspended since it was up to date
+                self._waiting = loop.create_future()
+                try:
+                    await asyncio.wait({self._waiting}, timeout=until - loop.time())
+                finally:
+                    self._waiting = None
         return None
+
+    def advance(self, last: int, workspaces: Set[str]) -> None:
+        """Learn of events up to that number, of these workspaces, that follow those it has seen."""
+        if self._filter.workspace in workspaces:
+            self.wake()
+        else:
+            self.seen = last
+
+    def wake(self) -> None:
+        """End the wait for events."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def end(self) -> None:
         """Mark the subscription as ended."""
         self._ended = True
+        self.wake()
 
     def close(self) -> None:
         """End the subscription and remove it."""
@@ -166,11 +182,9 @@ class EventStream:
         self._starting = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         #: the newest events, without gaps in their numbers; None for an event whose run was deleted
-        self._cache: deque[Event | None] = deque(maxlen=_CACHED)
+        self._cache: list[Event | None] = []
         self._last = 0
         self._awake = asyncio.Event()
-        #: is set when there are new events, and then replaced
-        self.news = asyncio.Event()
         store.listen(lambda topic: self._awake.set())
 
     def now_ms(self) -> int:
@@ -224,7 +238,6 @@ class EventStream:
         """End all subscriptions: the process stops."""
         for listener in list(self._listeners):
             listener.close()
-        self._notify()
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -236,7 +249,7 @@ class EventStream:
         first = self._last - len(self._cache) + 1
         if seen + 1 >= first:
             start = seen + 1 - first
-            found = list(islice(self._cache, start, start + _PAGE))
+            found = self._cache[start : start + _PAGE]
             listener.seen = seen + len(found)
             return [event for event in found if event is not None]
         rows = await self._store.changes(seen, 1)
@@ -270,11 +283,7 @@ class EventStream:
                 await asyncio.sleep(_AFTER_ERROR_S)
                 continue
             if rows:
-                if rows[0].first > self._last + 1:
-                    self._cache.clear()
-                self._cache.extend(events)
-                self._last = rows[-1].last
-                self._notify()
+                await self._add(rows, events)
             else:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S):
@@ -283,9 +292,24 @@ class EventStream:
         self._reader = None
         self._cache.clear()
 
-    def _notify(self) -> None:
-        self.news.set()
-        self.news = asyncio.Event()
+    async def _add(self, rows: Sequence[ChangeRow], events: Sequence[Event | None]) -> None:
+        """Cache the events of these rows, and wake the subscriptions of their workspaces."""
+        before = self._last
+        pruned = rows[0].first > before + 1
+        if pruned:
+            self._cache.clear()
+        self._cache += events
+        if len(self._cache) > _CACHED + _PAGE:
+            del self._cache[:-_CACHED]
+        self._last = last = rows[-1].last
+        workspaces = {event.workspace for event in events if event is not None}
+        for number, listener in enumerate(list(self._listeners), 1):
+            if pruned or listener.seen != before:
+                listener.wake()
+            else:
+                listener.advance(last, workspaces)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
 
     async def _events(self, rows: Sequence[ChangeRow], after: int) -> list[Event | None]:
         """Return the events of these rows after a number, with their runs and jobs."""

@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal
 from wakeful.api.http.direct_write import direct_write_of
 from wakeful.api.http.responses import responses
+from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
@@ -149,6 +150,7 @@ async def _stream_summaries(
         slot.release()
 
 
+@bounded_cache(8 * MB, lambda frame, event: 2 * len(frame))  # many clients get the same events
 def _frame(event: Event) -> bytes:
     data = cleaned(compact(serialize_event(event)))
     return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()

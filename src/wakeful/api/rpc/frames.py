@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Final, NamedTuple, TypeGuard
 
 from wakeful.api.http.dependencies import read_json
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
@@ -89,6 +90,7 @@ def error_frame(id: RequestId, error: Exception) -> str:
     return compact({"id": id, "error": {"code": code, "message": message}})
 
 
+@bounded_cache(8 * MB, lambda frame, event: 2 * text_size(frame))  # many clients get the same events
 def event_frame(event: Event) -> str:
     """Return the message of an event."""
     return compact({"event": event.type, "seq": event.seq, "data": serialize_event(event)})

@@ -1,0 +1,84 @@
+"""Subscriptions of several workspaces: each gets its own events, once and in order. No others wake it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.waiting import PATIENCE
+from wakeful import Wakeful
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.event_stream import Event, Subscription
+
+
+@pytest.fixture
+async def app(new_app: NewApp) -> AsyncIterator[Wakeful]:
+    async with new_app() as app:
+        for workspace in ("ours", "theirs"):
+            await app.services.workspaces.put(LOCAL, workspace, {})
+        yield app
+
+
+async def create(app: Wakeful, workspace: str, name: str) -> None:
+    await app.jobs.of("default", workspace).create(name, schedule=SELDOM, target={"kind": "pull"})
+
+
+async def read(subscription: Subscription, number: int, pause_s: float = 0) -> list[Event]:
+    """Read so many events."""
+    found: list[Event] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(found) < number:
+            found += await subscription.next(PATIENCE) or []
+            await asyncio.sleep(pause_s)
+    return found
+
+
+async def test_events_of_another_workspace_wake_no_subscription(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    stream = app.services.events
+    ours, theirs = [await stream.subscribe(LOCAL, workspace) for workspace in ("ours", "theirs")]
+    looked: list[Subscription] = []
+    after = stream.after
+
+    async def noted(subscription: Subscription) -> list[Event]:
+        looked.append(subscription)
+        return await after(subscription)
+
+    monkeypatch.setattr(stream, "after", noted)
+    waiting = asyncio.create_task(ours.next(PATIENCE))
+    for number in range(5):
+        await create(app, "theirs", f"job-{number}")
+        await read(theirs, 1)
+    assert looked.count(ours) == 1
+    assert ours.seen == theirs.seen
+    await create(app, "ours", "job")
+    async with asyncio.timeout(PATIENCE):
+        assert [event.job for event in await waiting or []] == ["job"]
+    stream.shut_down()
+
+
+async def test_each_subscription_gets_its_events_once_and_in_order(app: Wakeful):
+    stream = app.services.events
+    names = {workspace: [f"{workspace}-{number}" for number in range(12)] for workspace in ("ours", "theirs")}
+    start = await app.store.last_change()
+    readers: list[tuple[str, Any]] = []
+    for workspace in names:
+        for pause_s in (0, 0.03):
+            subscription = await stream.subscribe(LOCAL, workspace, after=start)
+            readers.append((workspace, asyncio.create_task(read(subscription, 12, pause_s))))
+    for number in range(12):
+        for workspace in names:
+            await create(app, workspace, names[workspace][number])
+        if number in (5, 8):  # another one begins in the middle, with all before it or without
+            late = await stream.subscribe(LOCAL, "ours", after=start if number == 5 else None)
+            expected = 12 if number == 5 else 3
+            readers.append(("ours", asyncio.create_task(read(late, expected))))
+    for workspace, task in readers:
+        found = await task
+        assert [event.job for event in found] == names[workspace][-len(found) :]
+    stream.shut_down()
