@@ -27,7 +27,7 @@ test: tools  ## run all tests; a part: make test ARGS='tests/unit -k dst'
 test-full: tools  ## run all tests with all random cases and PostgreSQL versions; takes a few minutes more
 	@WAKEFUL_TEST_FULL=1 WAKEFUL_TEST_ALL_VERSIONS=1 $(MAKE) --no-print-directory test
 
-chaos: tools  ## kill replicas and PostgreSQL for ten minutes; for one: CHAOS_SECONDS=60
+chaos: tools  ## kill replicas and databases for ten minutes each; for one: CHAOS_SECONDS=60
 	@echo "== chaos"
 	@$(BIN)/python -m tests.chaos
 

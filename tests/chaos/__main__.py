@@ -1,7 +1,8 @@
 """The long chaos test of `make chaos`, configured by the environment.
 
-`CHAOS_SECONDS` (600), `CHAOS_JOBS` (2000), `CHAOS_CRASH_EVERY` (60): seconds between crashes of the database,
-and `CHAOS_SEED`. Races between processes make a run with the same seed differ.
+`CHAOS_DATABASES` (`postgres,sqlite`, one after the other), `CHAOS_SECONDS` (600) for each, `CHAOS_JOBS`
+(2000), `CHAOS_CRASH_EVERY` (30): seconds between faults of the database, and `CHAOS_SEED`. Races between
+processes make a run with the same seed differ.
 """
 
 from __future__ import annotations
@@ -13,19 +14,33 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
+from tests.chaos.databases import Database, PostgresDatabase, SqliteDatabase
 from tests.chaos.world import World
+
+_DATABASES: Final[dict[str, Callable[[], Database]]] = {
+    "postgres": PostgresDatabase,
+    "sqlite": SqliteDatabase,
+}
 
 
 def main() -> int:
+    names = os.environ.get("CHAOS_DATABASES", ",".join(_DATABASES)).split(",")
+    return max([run_on(name) for name in names])
+
+
+def run_on(name: str) -> int:
+    """Run the test on one database. Returns 1 if there are complaints."""
     seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
     jobs = int(os.environ.get("CHAOS_JOBS", "2000"))
-    crash_every = float(os.environ.get("CHAOS_CRASH_EVERY", min(60, seconds / 2)))
+    crash_every = float(os.environ.get("CHAOS_CRASH_EVERY", min(30, seconds / 4)))
     seed = int(os.environ.get("CHAOS_SEED", str(time.time_ns() % 1_000_000)))
-    say(f"{seconds:g} s, {jobs} jobs, seed {seed}")
+    say(f"{name}, {seconds:g} s, {jobs} jobs, seed {seed}")
     folder = Path(tempfile.mkdtemp(prefix="wakeful-chaos-"))
-    world = World(folder, seed, jobs, pace=min(10, max(1, jobs // 200)), say=say)
+    world = World(folder, _DATABASES[name], seed, jobs, pace=min(10, max(1, jobs // 200)), say=say)
     found = asyncio.run(world.go_through(seconds, crash_every=crash_every))
     if found.complaints:
         (folder / "story.pickle").write_bytes(pickle.dumps((world.lives, world.records, world.launches)))

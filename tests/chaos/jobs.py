@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MINUTE_MS = 60_000
+#: The timeout of webhooks.
+HOOK_TIMEOUT_MS = 2_000
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,17 @@ class Rules:
     on_lost: str = "retry"
     max_queued: int = 100
     lane: str = "cron"
-    #: duration of the function, and failed attempts in percent
+    #: duration of the function; attempts that fail and that end their process, in percent
     ms: int = 0
     fails: int = 0
+    kills: int = 0
+    #: the address of a webhook; empty: a function
+    hook: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the fields of the job document."""
         return {
-            "target": {"kind": "function", "name": "work"},
+            **self._target(),
             "overlapPolicy": self.overlap,
             "catchupPolicy": self.catchup,
             "misfireGraceMs": self.grace_ms,
@@ -67,8 +72,13 @@ class Rules:
             "onLost": self.on_lost,
             "maxQueued": self.max_queued,
             "lane": self.lane,
-            "payload": {"ms": self.ms, "fails": self.fails},
+            "payload": {"ms": self.ms, "fails": self.fails, "kills": self.kills},
         }
+
+    def _target(self) -> dict[str, Any]:
+        if self.hook:
+            return {"target": {"kind": "webhook", "url": self.hook}, "timeoutMs": HOOK_TIMEOUT_MS}
+        return {"target": {"kind": "function", "name": "work"}}
 
 
 @dataclass
@@ -118,8 +128,8 @@ def any_schedule(dice: random.Random, pace: int) -> Plain:
     return dice.choice([Plain(every_ms=every), Plain(every_ms=every), Plain(seconds=dice.choice(seconds))])
 
 
-def any_rules(dice: random.Random) -> Rules:
-    """Return random policies."""
+def any_rules(dice: random.Random, hook: str) -> Rules:
+    """Return random policies. `hook` is the address of webhooks."""
     slow = dice.random() < 0.25
     return Rules(
         overlap=dice.choice(["allow", "skip", "skip", "queue", "queue_one", "replace"]),
@@ -133,4 +143,6 @@ def any_rules(dice: random.Random) -> Rules:
         lane=dice.choice(["cron"] * 9 + ["narrow"]),
         ms=dice.choice([300, 800, 1500, 3000]) if slow else dice.choice([0, 0, 5, 50]),
         fails=dice.choice([0, 0, 0, 10, 50]),
+        kills=5 if dice.random() < 0.05 else 0,
+        hook=hook if dice.random() < 0.25 else "",
     )

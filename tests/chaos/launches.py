@@ -20,7 +20,8 @@ class Launched:
     run_id: str
     attempt: int
     key: str
-    worker: str
+    #: None: a webhook, of which the receiver does not know the sender
+    worker: str | None
     at_us: int
     #: succeeded, failed or cut (cancelled); None: its process was killed
     end: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from wakeful.planning import Limits
 
 LEAD_MS = 50
 BEAT_MS = 200
+#: The exit code of a process that a function has ended.
+POISONED = 66
 LEASE_MS = 1_500
 #: Short leases and small passes, so that a test of seconds covers what otherwise takes hours.
 PACE = EngineConfig(
@@ -32,9 +35,9 @@ def build(
     """Return a replica that journals its launches with the real time.
 
     The payload of a job sets the behavior of its function: `ms` is the duration, `fails` the percentage of
-    failed attempts.
+    failed attempts, `kills` that of attempts that end the process.
     """
-    app = Wakeful(url, config=config, grace=1.0)
+    app = Wakeful(url, config=config, grace=1.0, allow_private_targets=True, secret_key="a key for tests")
     journal = Journal(journal_file, clock_ns)
 
     @app.function("work")
@@ -45,6 +48,8 @@ def build(
         end = "cut"
         try:
             await asyncio.sleep(payload.get("ms", 0) / 1000)
+            if fails(f"kill {run.idempotency_key}", run.attempt, payload.get("kills", 0)):
+                os._exit(POISONED)
             if fails(run.idempotency_key, run.attempt, payload.get("fails", 0)):
                 end = "failed"
                 raise RuntimeError("it was to fail")

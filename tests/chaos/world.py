@@ -1,7 +1,7 @@
-"""The chaos test: replicas are killed, the database crashes, and jobs are changed.
+"""The chaos test: replicas are killed, the database crashes and stalls, webhooks are cut, jobs are changed.
 
-The parent process keeps three replicas running on one database and records the changes it makes to jobs, with
-the time in the response. Calls that fail because the database is unavailable are retried, as a client would.
+The parent process keeps replicas running on one database and records the changes it makes to jobs, with the
+time in the response. Calls that fail because the database is unavailable are retried, as a client would.
 """
 
 from __future__ import annotations
@@ -22,21 +22,26 @@ from typing import TypeVar
 import asyncpg
 
 from tests.chaos.checker import Findings, check
+from tests.chaos.databases import (
+    ALL_OVER,
+    DELETED,
+    RESCUED_AND_SUCCEEDED,
+    RUNS,
+    UP_TO_DATE,
+    Database,
+)
 from tests.chaos.jobs import Life, Plain, Rules, Stretch, any_rules, any_schedule
 from tests.chaos.launches import read_launches
-from tests.chaos.records import ask, read_records, watch
-from tests.chaos.server import Server
-from tests.chaos.work import LEAD_MS, LEASE_MS, build
+from tests.chaos.receiver import Receiver
+from tests.chaos.work import LEAD_MS, LEASE_MS, POISONED, build
 from tests.support.paths import ROOT
-from wakeful.errors import AlreadyExists, NotFound, Unavailable
+from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 
 T = TypeVar("T")
 
 WHERE = (LOCAL, "default", "default")
-#: The clock of one replica is five minutes fast, of another five minutes slow.
-SKEWS_MS = (300_000, -300_000, 0)
 #: Upper limit of every wait, in seconds; generous for a busy machine.
 PATIENCE = 120.0
 
@@ -48,12 +53,14 @@ class Tally:
     kills: int = 0
     stops: int = 0
     stalls: int = 0
+    poisonings: int = 0
     crashes: int = 0
+    pauses: int = 0
     changes: int = 0
 
     def __str__(self) -> str:
-        done = f"{self.kills} kills, {self.stops} stops, {self.stalls} stalls, {self.crashes} crashes"
-        return f"{done}, {self.changes} changes"
+        replicas = f"{self.kills} kills, {self.stops} stops, {self.stalls} stalls, {self.poisonings} exits"
+        return f"{replicas}, {self.crashes} crashes, {self.pauses} pauses, {self.changes} changes"
 
 
 @dataclass
@@ -71,6 +78,7 @@ class World:
     """Jobs, replicas and a database."""
 
     folder: Path
+    database: Callable[[], Database]
     seed: int
     jobs: int
     #: the factor by which ticks are rarer than every second
@@ -84,17 +92,18 @@ class World:
         """Run so many seconds of chaos, let all runs end, and run the checker."""
         self._dice = random.Random(self.seed)
         self._over = asyncio.Event()
-        self._server = await asyncio.to_thread(Server)
+        self._database = await asyncio.to_thread(self.database)
+        self._receiver = Receiver(random.Random(self.seed))
         self._replicas: list[Replica] = []
         try:
-            self._url = self._server.url
-            self._app = build(self._url, self.folder / "parent.journal")
+            await self._receiver.start()
+            self._app = build(self._database.url, self.folder / "parent.journal")
             self._service = self._app.services.jobs
             await self._app.store.open()
             try:
-                await watch(self._url)
+                await self._database.watch()
                 await self._create_all()
-                self._replicas = [Replica(n, self._start(n)) for n in range(len(SKEWS_MS))]
+                self._replicas = [Replica(n, self._start(n)) for n in range(len(self._database.skews_ms))]
                 up = asyncio.create_task(self._keep_them_up())
                 await self._chaos(seconds, crash_every)
                 await self._quiet()
@@ -106,12 +115,13 @@ class World:
             for replica in self._replicas:
                 replica.process.kill()
                 replica.process.wait()
-            await asyncio.to_thread(self._server.remove)
+            self._receiver.close()
+            await asyncio.to_thread(self._database.remove)
 
     # --- the replicas ------------------------------------------------------------------------------
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
-        arguments = [self._url, str(self.folder), str(number), str(SKEWS_MS[number])]
+        arguments = [self._database.url, str(self.folder), str(number), str(self._database.skews_ms[number])]
         return subprocess.Popen([sys.executable, "-m", "tests.chaos.replica", *arguments], cwd=ROOT)
 
     async def _keep_them_up(self) -> None:
@@ -120,7 +130,9 @@ class World:
             for replica in self._replicas:
                 code = replica.process.poll()
                 if code is not None:
-                    if not replica.expected:
+                    if code == POISONED:
+                        self.tally.poisonings += 1
+                    elif not replica.expected:
                         self.wrong.append(f"replica {replica.number} ended by itself with {code}")
                     replica.process, replica.expected = self._start(replica.number), False
             await asyncio.sleep(0.05)
@@ -157,8 +169,16 @@ class World:
 
     async def _crash_the_database(self, every: float) -> None:
         while await self._rest(0.9 * every, 1.1 * every):
+            if self._dice.random() < 0.5:
+                await self._database.pause(self._dice.uniform(1, 4))
+                self.tally.pauses += 1
+                continue
             began = time.monotonic()
-            await asyncio.to_thread(self._server.crash)
+            if self._database.embedded:
+                for replica in self._replicas:
+                    replica.expected = True
+                    replica.process.kill()
+            await asyncio.to_thread(self._database.crash)
             self.tally.crashes += 1
             self.say(f"the database crashed, and was there again after {time.monotonic() - began:.1f} s")
 
@@ -166,9 +186,12 @@ class World:
 
     async def _create_all(self) -> None:
         """Create the initial jobs in one call, as a program that declares its jobs does."""
-        made = [
-            (f"job-{n}", any_schedule(self._dice, self.pace), any_rules(self._dice)) for n in range(self.jobs)
-        ]
+
+        def any_job(number: int) -> tuple[str, Plain, Rules]:
+            schedule = any_schedule(self._dice, self.pace)
+            return f"job-{number}", schedule, any_rules(self._dice, self._receiver.url)
+
+        made = [any_job(number) for number in range(self.jobs)]
         saved = await self._service.create_many(*WHERE, [_document(*each) for each in made])
         for each, (name, schedule, rules) in zip(saved, made, strict=True):
             self._born(each.job, name, schedule, rules)
@@ -179,7 +202,7 @@ class World:
     async def _change_things(self) -> None:
         """Make random changes to random jobs."""
         what = [self._pause_or_resume] * 4 + [self._reschedule] * 2 + [self._reword] * 2
-        what += [self._run_by_hand] * 2 + [self._deploy_again] + [self._replace]
+        what += [self._run_by_hand, self._skip_next] * 2 + [self._deploy_again, self._rename, self._replace]
         while await self._rest(0.05, 0.3):
             alive = [life for life in self.lives if not life.deleted]
             await self._dice.choice(what)(self._dice.choice(alive))
@@ -226,13 +249,31 @@ class World:
     async def _run_by_hand(self, life: Life) -> None:
         await insist(lambda: self._service.trigger(*WHERE, life.name))
 
-    async def _replace(self, life: Life) -> None:
-        """Delete the job and create another of the same name, with its own id and ticks."""
-        before_ms = self._app.store.clock.now_ms()
+    async def _skip_next(self, life: Life) -> None:
+        with contextlib.suppress(FailedPrecondition):  # the job is paused
+            await insist(lambda: self._service.skip_next(*WHERE, life.name))
+
+    async def _rename(self, life: Life) -> None:
+        new = f"{life.name.partition('--')[0]}--{self._dice.getrandbits(40):x}"
         with contextlib.suppress(NotFound):  # the response was lost
-            await insist(lambda: self._service.delete(*WHERE, life.name))
+            await insist(lambda: self._service.update(*WHERE, life.name, {"name": new}))
+        life.name = (await insist(lambda: self._service.get(*WHERE, new))).name
+
+    async def _replace(self, life: Life) -> None:
+        """Delete the job beside a run by hand, and create another of the same name, with its own id."""
+        before_ms = self._app.store.clock.now_ms()
+
+        async def run_it() -> None:
+            with contextlib.suppress(NotFound):  # the deletion was faster
+                await self._run_by_hand(life)
+
+        async def delete_it() -> None:
+            with contextlib.suppress(NotFound):  # the response was lost
+                await insist(lambda: self._service.delete(*WHERE, life.name))
+
+        await asyncio.gather(run_it(), delete_it())
         after_ms = self._app.store.clock.now_ms()
-        deleted_ms = await insist(lambda: ask(self._url, _DELETED, life.job_id))
+        deleted_ms = await insist(lambda: self._database.ask(DELETED, life.job_id))
         if life.lasts is not None:  # a job without runs leaves no row
             life.lasts.end(deleted_ms or before_ms, deleted_ms or after_ms)
         life.deleted = True
@@ -260,7 +301,7 @@ class World:
         """Whether there were kills, database crashes, rescues and successes."""
         if self.tally.kills < 3 or self.tally.crashes < 1:
             return False
-        return bool(await insist(lambda: ask(self._url, _RESCUED_AND_SUCCEEDED)))
+        return bool(await insist(lambda: self._database.ask(RESCUED_AND_SUCCEEDED)))
 
     async def _rest(self, least: float, most: float) -> bool:
         """Wait a random time. Returns False when the chaos is over."""
@@ -271,13 +312,12 @@ class World:
     async def _report(self) -> None:
         began = time.monotonic()
         while await self._rest(10, 10):
-            runs = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.runs"))
-            live = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.live_runs"))
-            self.say(f"{time.monotonic() - began:4.0f} s: {runs} runs, {live} live; {self.tally}")
+            runs = await insist(lambda: self._database.ask(RUNS))
+            self.say(f"{time.monotonic() - began:4.0f} s: {runs} runs; {self.tally}")
 
     async def _quiet(self) -> None:
         """Pause all jobs and wait for the remaining runs to end."""
-        await wait_until(lambda: insist(lambda: ask(self._url, _UP_TO_DATE)))
+        await wait_until(lambda: insist(lambda: self._database.ask(UP_TO_DATE)))
         some = asyncio.Semaphore(8)
 
         async def pause(life: Life) -> None:
@@ -286,12 +326,13 @@ class World:
 
         await asyncio.gather(*(pause(life) for life in self.lives))
         self.say(f"all paused; {self.tally}")
-        await wait_until(lambda: insist(lambda: ask(self._url, _ALL_OVER)))
+        await wait_until(lambda: insist(lambda: self._database.ask(ALL_OVER)))
         for replica in self._replicas:
             replica.expected = True
 
     async def _look(self) -> Findings:
-        self.records, self.launches = await read_records(self._url), read_launches(self.folder)
+        self.records = await self._database.read()
+        self.launches = read_launches(self.folder) + self._receiver.launches
         found = check(self.lives, self.records, self.launches, lead_ms=LEAD_MS, lease_ms=LEASE_MS)
         found.others += self.wrong
         for log in sorted(self.folder.glob("*.log")):
@@ -330,13 +371,3 @@ def _errors(log: str) -> Iterator[str]:
         if entry.startswith(("ERROR", "CRITICAL")) and "coro=<Connection.close()" not in entry:
             lines = entry.strip().splitlines()
             yield " … ".join(line.strip()[:200] for line in dict.fromkeys((lines[0], *lines[-2:])))
-
-
-_DELETED = "SELECT floor(extract(epoch FROM deleted_at) * 1000)::bigint FROM wakeful.jobs WHERE id = $1"
-_UP_TO_DATE = """
-    SELECT NOT EXISTS (SELECT FROM wakeful.cursors WHERE wake_at < clock_timestamp() - interval '100 ms')"""
-_RESCUED_AND_SUCCEEDED = """
-    SELECT EXISTS (SELECT FROM wakeful.attempts WHERE error LIKE '%died')
-        AND (SELECT count(*) FROM wakeful.runs WHERE state = 'succeeded') >= 100"""
-_ALL_OVER = """
-    SELECT NOT EXISTS (SELECT FROM wakeful.runs WHERE state IN ('pending', 'running', 'retrying'))"""
