@@ -63,6 +63,7 @@ FILTERS = {
     "until=2020-01-01T00:00": False,
     "since=2020-01-01T00:00&until=2100-01-01T00:00:00Z": True,
     "since=0": True,
+    "since=0001-01-01T00:00%2B23:59&until=9999-12-31T23:59-23:59": True,
 }
 WRONG = (
     *("state=bad", "trigger=bad", "job=nothing", "period=7", "since=soon", "cursor=bad"),

@@ -90,6 +90,8 @@ async def _search(page: Page) -> RunSearch:
 def _instant(name: str, text: str | None) -> int | None:
     """Return an instant of the query: milliseconds, or ISO 8601, which is in UTC without a zone.
 
+    One that is out of range is the nearest that is not.
+
     >>> _instant("since", "1970-01-01T00:01"), _instant("since", "250"), _instant("since", None)
     (60000, 250, None)
     """
@@ -100,6 +102,6 @@ def _instant(name: str, text: str | None) -> int | None:
     try:
         at = datetime.fromisoformat(text)
         aware = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1000)
+        return min(max(0, round(aware.timestamp() * 1000)), LATEST_MS)
     except (ValueError, OverflowError):
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a time; write 2027-03-01T09:00") from None
