@@ -22,6 +22,8 @@ from wakeful.stored_text import cleaned
 
 #: Seconds without an event after which a comment keeps the connection alive.
 HEARTBEAT_S: Final = 15.0
+#: Seconds after which the key of a client is checked again before it gets an event.
+KEY_S: Final = 1.0
 #: Seconds after which the key of a client with summaries is checked again: there may be many clients.
 CHECK_S: Final = 30.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -111,7 +113,7 @@ async def _stream(
         while True:
             try:
                 found = await listener.next(HEARTBEAT_S)
-                if loop.time() - checked >= HEARTBEAT_S:
+                if loop.time() - checked >= KEY_S:
                     await current_principal(request)
                     checked = loop.time()
             except WakefulError:

@@ -111,9 +111,9 @@ async def test_a_key_that_has_ended_is_refused_at_once_in_the_process_that_ended
 async def test_what_a_key_has_open_when_it_ends_gets_nothing_more(
     new_app: NewApp, end: Callable[[ApiClient, str], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ):
-    """An event stream checks its key every 15 s, a stream of summaries every 30 s; a socket at each event."""
-    assert (events.HEARTBEAT_S, events.CHECK_S, connection.KEY_CHECK_S) == (15, 30, 15)
-    for module, name in ((events, "HEARTBEAT_S"), (events, "CHECK_S"), (connection, "KEY_CHECK_S")):
+    """An event stream checks its key every second with events, summaries every 30 s; a socket each event."""
+    assert (events.KEY_S, events.CHECK_S, connection.KEY_CHECK_S) == (1, 30, 15)
+    for module, name in ((events, "KEY_S"), (events, "CHECK_S"), (connection, "KEY_CHECK_S")):
         monkeypatch.setattr(module, name, 0.0 if name == "CHECK_S" else 0.1)
     app = new_app()
     async with app, served(app) as ask:
