@@ -111,8 +111,12 @@ class CeleryClient:
         self.registered = frozenset(str(name) for name in self._tasks)
 
     def send(self, sending: Sending) -> Sent:
-        """Send a task, unless it was sent before. Raises what the broker or the task raises, or Withdrawn."""
+        """Send a task, unless it was sent before. Raises what the broker or the task raises, or Withdrawn.
+
+        ValueError, TypeError, OverflowError: the task can never be sent.
+        """
         task = sending.task
+        _check_encoding(task.options)
         awaits_result = self.has_results and not self._ignores_result(task)
         if awaits_result and task.taken_over and self._is_known(task.id):
             sending.sent = Sent(awaits_result, adopted=True)
@@ -269,6 +273,21 @@ class CeleryClient:
         backend = self._app.backend
         if not getattr(backend, "thread_safe", False):  # else other threads of the process have it too
             backend.on_task_call = _nothing
+
+
+def _check_encoding(options: Mapping[str, Any]) -> None:
+    """Raise ValueError for a serializer or compression that is not installed: no retry changes that."""
+    from kombu.compression import get_encoder
+    from kombu.exceptions import SerializerNotInstalled
+    from kombu.serialization import dumps
+
+    try:
+        if "serializer" in options:
+            dumps([], serializer=options["serializer"])  # type: ignore[no-untyped-call]
+        if "compression" in options:
+            get_encoder(options["compression"])  # type: ignore[no-untyped-call]
+    except (SerializerNotInstalled, LookupError) as error:
+        raise ValueError(f"options: no such serializer or compression: {error}") from None
 
 
 def _nothing(*args: object, **kwargs: object) -> dict[str, object]:

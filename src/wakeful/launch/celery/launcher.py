@@ -166,7 +166,7 @@ class CeleryLauncher:
             return _unavailable(f"it did not accept the task within {SEND_S:g} s")
         try:
             sent = sending.sent or call.result()
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             return Failed(
                 truncate(f"the task cannot be sent: {error}"), permanent=True, reason="invalid_target"
             )

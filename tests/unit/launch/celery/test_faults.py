@@ -14,13 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery import Celery
 
 from tests.unit.launch.launches import launch
 from wakeful.errors import Unavailable
 from wakeful.job import Json
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.celery import launcher as module
-from wakeful.launch.celery.client import Sending, Sent, Withdrawn
+from wakeful.launch.celery.client import CeleryClient, Sending, Sent, Withdrawn
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.celery.results import UNREADABLE, TaskState
 from wakeful.launch.port import Launch
@@ -265,3 +266,21 @@ async def test_the_result_of_a_dead_replica_is_read_also_if_the_job_was_edited(w
         while "r1" not in world.reports:
             await asyncio.sleep(0.01)
     assert world.reports["r1"].status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "options", [{"serializer": "none"}, {"compression": "none"}, {"countdown": 1e15}, {"expires": 1e300}]
+)
+async def test_options_that_celery_cannot_use_are_no_fault_of_the_broker(options: dict[str, Json]) -> None:
+    app = Celery("shop", broker="memory://")
+    store: Any = SimpleNamespace()
+    launcher = CeleryLauncher(store, lambda: CeleryClient(app, terminate=False))
+    await launcher.open()
+    try:
+        outcome = await launcher.start(
+            launch(target={"kind": "celery", "task": "shop.add", "options": options})
+        )
+    finally:
+        await launcher.close()
+    assert isinstance(outcome, Failed)
+    assert (outcome.permanent, outcome.reason) == (True, "invalid_target")
