@@ -19,7 +19,7 @@ from wakeful.cron.evaluator import CRON_SIZE
 from wakeful.cron.zone import Zone, zone
 from wakeful.day_rules import CronRule
 from wakeful.duration import LONGEST
-from wakeful.schedule import CronSchedule, Every, Schedule
+from wakeful.schedule import LATEST_MS, CronSchedule, Every, Schedule
 
 _DAY: Final = 86400
 _MINUTE: Final = 60
@@ -33,9 +33,10 @@ _SLACK_DAYS: Final = 2  # no zone is further from UTC
 class Ticks:
     """The ticks of a job.
 
-    `start_ms` and `end_ms` are both inclusive. An `every` schedule ticks at anchor + n·interval: from n = 0
-    if there is a start (which is the anchor and the first tick), else from n = 1 (the anchor is the creation
-    of the job, which is no tick). A tick is excluded if its date or minute in the schedule's zone is.
+    `start_ms` and `end_ms` are both inclusive, and no tick is later than `LATEST_MS`. An `every` schedule
+    ticks at anchor + n·interval: from n = 0 if there is a start (which is the anchor and the first tick),
+    else from n = 1 (the anchor is the creation of the job, which is no tick). A tick is excluded if its date
+    or minute in the schedule's zone is.
 
     >>> ticks = Ticks(Every(60_000), anchor_ms=5_000)
     >>> ticks.next(5_000), ticks.next(64_999), ticks.next(65_000)
@@ -55,8 +56,11 @@ class Ticks:
     taken: frozenset[int] = frozenset()
     _unlimited: _Unlimited = field(init=False, repr=False, compare=False)
     _zone: Zone | None = field(init=False, repr=False, compare=False)
+    _last_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        last_ms = LATEST_MS if self.end_ms is None else min(self.end_ms, LATEST_MS)
+        object.__setattr__(self, "_last_ms", last_ms)
         object.__setattr__(self, "_unlimited", self._without_limits())
         object.__setattr__(self, "_zone", zone(self.schedule.tz or "UTC") if self.exclude else None)
 
@@ -88,7 +92,7 @@ class Ticks:
         tick = self._unlimited.next(after_ms)
         if self._zone is not None:
             tick = self._next_kept(tick, after_ms + self._search, self._zone)
-        if tick is None or (self.end_ms is not None and tick > self.end_ms):
+        if tick is None or tick > self._last_ms:
             return None
         return tick
 
@@ -100,8 +104,8 @@ class Ticks:
         return tick
 
     def _prev(self, before_ms: int) -> int | None:
-        if self.end_ms is not None and before_ms > self.end_ms:
-            before_ms = self.end_ms + 1
+        if before_ms > self._last_ms:
+            before_ms = self._last_ms + 1
         tick = self._unlimited.prev(before_ms)
         if self._zone is not None:
             tick = self._prev_kept(tick, before_ms - self._search, self._zone)
@@ -113,8 +117,8 @@ class Ticks:
         """Return the number of ticks later than `after_ms` and not later than `until_ms`."""
         if self.start_ms is not None and after_ms < self.start_ms:
             after_ms = self.start_ms - 1
-        if self.end_ms is not None and until_ms > self.end_ms:
-            until_ms = self.end_ms
+        if until_ms > self._last_ms:
+            until_ms = self._last_ms
         if until_ms <= after_ms:
             return 0
         total = self._unlimited.count(after_ms, until_ms)

@@ -18,7 +18,7 @@ from wakeful.calendars import Calendar, parse_exclude
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.duration import DAY, HOUR, LONGEST, MINUTE, SECOND
 from wakeful.errors import InvalidSchedule
-from wakeful.schedule import At, CronSchedule, Every, Schedule
+from wakeful.schedule import LATEST_MS, At, CronSchedule, Every, Schedule
 from wakeful.ticks import Ticks
 
 
@@ -308,6 +308,17 @@ def test_ticks_are_comparable_hashable_and_immutable():
     assert ticks != Ticks(Every(HOUR), 6, exclude=parse_exclude(["2027-12-25"]))
     with pytest.raises(FrozenInstanceError):
         ticks.anchor_ms = 7  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("exclude", [[], ["weekends"], ["9998-12-30/9999-12-31"]])
+@pytest.mark.parametrize("schedule", [Every(LONGEST), Every(DAY), Every(9 * DAY), CronSchedule("0 0 * * *")])
+def test_the_last_tick_is_an_instant_that_can_be_shown(schedule: Schedule, exclude: list[str]):
+    start_ms = LATEST_MS - 3 * DAY
+    ticks = Ticks(schedule, start_ms, start_ms, exclude=parse_exclude(exclude))
+    found = ticks.upcoming(0, 10)
+    assert all(start_ms <= tick <= LATEST_MS for tick in found)
+    assert found == [] or (ticks.next(found[-1]), ticks.prev(LATEST_MS + LONGEST)) == (None, found[-1])
+    assert ticks.count(0, LATEST_MS + LONGEST) == len(found)
 
 
 def test_upcoming_stops_after_the_last_tick():
