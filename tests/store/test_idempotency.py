@@ -11,7 +11,15 @@ from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, held, jobless
 from wakeful.errors import AlreadyExists, InvalidArgument, ResourceExhausted
 from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import ABANDONED_MS, AlreadyPerformed, InProgress, Keyed, StoredResponse
+from wakeful.store.idempotency import (
+    ABANDONED_MS,
+    AlreadyPerformed,
+    Claim,
+    InProgress,
+    Keyed,
+    StoredResponse,
+    current_claim,
+)
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
@@ -139,3 +147,19 @@ async def test_an_abandoned_key_of_an_earlier_version_is_free_after_a_minute(
 
 def _table(database: Database) -> str:
     return "idempotency_keys" if hasattr(database, "path") else "wakeful.idempotency_keys"
+
+
+async def test_a_claimed_key_stays_if_some_of_its_outcomes_are_refused(store: Store) -> None:
+    runs = [held(jobless()), held(jobless())]
+    await store.add_runs(runs)
+    claim = Claim("default", "k1", "complete")
+    outcomes = [ended(runs[0], "succeeded"), ended(runs[1], "succeeded")._replace(attempt=7)]
+    token = current_claim.set(claim)
+    try:
+        assert await store.complete_runs("w1", outcomes, alone) == {runs[0].id}
+    finally:
+        current_claim.reset(token)
+    assert not claim.is_open
+    assert (await store.stored_response("default", "k1")) is not None  # also if the process dies here
+    await store.keep_response(claim, 200, "one of two")
+    assert await stored(store) == "one of two"

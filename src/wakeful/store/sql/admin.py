@@ -240,8 +240,9 @@ class SqlAdmin(SqlBase[D]):
         keyed: Keyed[None] = replace(claim.keyed, render=lambda _: (status, body))
 
         async def keep(session: Session) -> None:
+            now_ms = self.clock.now_ms()
             if claim.is_open:
-                await idempotency.claim_key(session, keyed, self.clock.now_ms())
-            await idempotency.store_response(session, keyed, None)
+                await idempotency.claim_key(session, keyed, now_ms)
+            await idempotency.store_response(session, keyed, None, now_ms)
 
         await self._driver.write(self._shared(keep))

@@ -76,17 +76,14 @@ class SqlBase(Generic[D]):
 
         async def run(db: D, events: TransactionEvents) -> T:
             nonlocal written
-            if claim is not None:
-                session = self._driver.session(db)
-                await idempotency.claim_key(session, claim.keyed, self.clock.now_ms())
-                await idempotency.store_response(session, claim.keyed, None)
-            if keyed is None:
+            used: Keyed[T] | None = keyed if claim is None else claim.keyed
+            if used is None:
                 result = await operation(db, events, *args, **kwargs)
             else:
-                session = self._driver.session(db)
-                await idempotency.claim_key(session, keyed, self.clock.now_ms())
+                session, now_ms = self._driver.session(db), self.clock.now_ms()
+                await idempotency.claim_key(session, used, now_ms)
                 result = await operation(db, events, *args, **kwargs)
-                await idempotency.store_response(session, keyed, result)
+                await idempotency.store_response(session, used, result, now_ms)
             charge = recorded.charge() if recorded.charge and recorded.changed(result) else None
             if charge is not None:
                 await charge_run(self._driver.session(db), charge)

@@ -55,6 +55,12 @@ async def claim_key(session: Session, keyed: Keyed[T], now_ms: int) -> None:
             raise conflict(StoredResponse(*row), keyed.fingerprint)
 
 
-async def store_response(session: Session, keyed: Keyed[T], result: T) -> None:
-    """Write the response beside the key."""
-    await session.execute(STORE_RESPONSE, keyed.workspace, keyed.key, *keyed.render(result))
+async def store_response(session: Session, keyed: Keyed[T], result: T, now_ms: int) -> None:
+    """Write the response beside the key.
+
+    Outcomes in SQLite may undo their transaction, with the key, and begin it again.
+    """
+    response = keyed.workspace, keyed.key, *keyed.render(result)
+    if not await session.execute(STORE_RESPONSE, *response):
+        await claim_key(session, keyed, now_ms)
+        await session.execute(STORE_RESPONSE, *response)
