@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -42,11 +44,14 @@ def is_loaded(timing: str | None, now_ms: int) -> bool:
     return loaded_ms is not None and abs(now_ms - loaded_ms) < _MAX_AGE_MS
 
 
-async def load(timings: Iterable[str | None], now_ms: int) -> None:
-    """Compute the next ticks of these timings (their stored texts) that are not loaded."""
+async def load(timings: Iterable[str | None], now_ms: int, seconds: float = math.inf) -> None:
+    """Compute the next ticks of these timings (their stored texts) that are not loaded.
+
+    After so many seconds the others are left out.
+    """
     missing = [timing for timing in timings if timing is not None and not is_loaded(timing, now_ms)]
     if missing:
-        await off_loop(lambda: _work_out(dict.fromkeys(missing), now_ms))
+        await off_loop(lambda: _work_out(dict.fromkeys(missing), now_ms, seconds))
 
 
 async def off_loop(work: Callable[[], T]) -> T:
@@ -80,10 +85,13 @@ def excludes_something(document: Mapping[str, object]) -> bool:
     return any(isinstance(value, str | list | tuple | Calendar) and bool(value) for value in found)
 
 
-def _work_out(timings: Iterable[str], now_ms: int) -> None:
+def _work_out(timings: Iterable[str], now_ms: int, seconds: float) -> None:
+    stop_at = time.monotonic() + seconds
     for timing in timings:
         try:
             timing_from_text(timing).ticks(now_ms).upcoming(now_ms, _TICKS)
         except Exception as error:  # the planner disables and logs such a job
             log.warning("calendar.unreadable", error=str(error))
         _loaded.put(timing, now_ms, text_size(timing))
+        if time.monotonic() >= stop_at:
+            return

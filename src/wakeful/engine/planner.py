@@ -7,6 +7,7 @@ tick is due.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -40,6 +41,11 @@ from wakeful.ticks import Ticks
 BATCH: Final = 1_000
 #: How long a job is deferred whose calendar is not available.
 _DEFER_MS: Final = 1_000
+#: After so many seconds of decisions a pass leaves the other jobs to the next. The ticks of a job may take
+#: a tenth of a second to compute, and PostgreSQL ends a transaction without a statement for 15 seconds.
+_LONGEST_S: Final = 3.0
+#: For so many seconds holidays are loaded before the next pass: other jobs must not wait for all of them.
+_LOADING_S: Final = 0.5
 
 log = get_logger("wakeful.planner")
 
@@ -104,9 +110,9 @@ class Planner(Loop):
             log_decisions(log, batch.decided, batch.ended, {run.id for run in planned.runs})
         self._on_planned(planned)
         if batch.unloaded:
-            await calendar_loader.load(batch.unloaded, now_ms)
+            await calendar_loader.load(batch.unloaded, now_ms, _LOADING_S)
             return now_ms
-        if planned.claimed > batch.deferred and planned.claimed >= self._batch:
+        if batch.is_cut or (planned.claimed > batch.deferred and planned.claimed >= self._batch):
             return now_ms
         wake_ms = await self._store.next_wake_ms()
         if wake_ms is not None and batch.deferred_until_ms is not None:
@@ -150,6 +156,9 @@ class PlanningBatch:
         self.deferred_until_ms: int | None = None
         #: the timings of jobs that wait until their holidays are loaded
         self.unloaded: list[str | None] = []
+        #: when to stop deciding, by the monotonic clock, and whether jobs were left to the next pass
+        self._stop_at: float | None = None
+        self.is_cut = False
 
     def keep(self, written: Sequence[NewRun]) -> None:
         """Keep the runs that were written, and return the slots of the others.
@@ -166,6 +175,11 @@ class PlanningBatch:
 
     def decide(self, job: DueJob) -> JobPlan | None:
         """Return the plan of one due job; None leaves it as it is. A job that cannot be read is disabled."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic() + _LONGEST_S
+        elif time.monotonic() >= self._stop_at:
+            self.is_cut = True
+            return None
         if not calendar_loader.is_loaded(job.timing, self._now_ms):
             self.unloaded.append(job.timing)
             return None

@@ -1,13 +1,23 @@
-"""A loop whose step does not end under constant load is neither stalled nor hanging."""
+"""Steps that take long: under constant load a loop is neither stalled nor hanging, and planning goes on."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
-from tests.support.factories import alone, ended, held, jobless
-from tests.support.waiting import PATIENCE
+import pytest
+
+from tests.integration.conftest import NewApp
+from tests.support.factories import NOW, alone, ended, held, jobless
+from tests.support.waiting import PATIENCE, eventually, soon
+from wakeful.calendars import parse_exclude
+from wakeful.document import timing_to_text
+from wakeful.engine import calendar_loader, planner
 from wakeful.engine.completer import Completer
+from wakeful.job import Timing
+from wakeful.planning import decide
+from wakeful.schedule import CronSchedule
 from wakeful.store.sqlite import SqliteStore
 
 
@@ -37,3 +47,45 @@ async def test_the_completer_makes_progress_with_each_batch(tmp_path: Path):
     finally:
         await store.close()
     assert steps[0] < steps[1] < steps[2]
+
+
+async def test_jobs_whose_ticks_take_long_to_compute_hold_up_no_others(
+    new_app: NewApp, database: str, monkeypatch: pytest.MonkeyPatch
+):
+    if database.startswith("postgres"):
+        from wakeful.store.postgres import connection
+
+        usual = connection.settings
+        monkeypatch.setattr(connection, "settings", lambda schema: usual(schema).replace("'15s'", "'1s'"))
+
+    def decide_slowly(*given):
+        time.sleep(0.2)  # in all, longer than a transaction may be idle
+        return decide(*given)
+
+    monkeypatch.setattr(planner, "decide", decide_slowly)
+    monkeypatch.setattr(planner, "_LONGEST_S", 0.3)
+    app = new_app()
+    async with app:
+        at = {"kind": "at", "atMs": soon(1_000)}
+        names = [f"job-{number}" for number in range(10)]
+        await app.jobs.create_many(
+            {"name": name, "schedule": at, "target": {"kind": "echo"}, "delete_after_run": False}
+            for name in names
+        )
+
+        async def all_planned() -> bool:
+            return sorted(str(run.job) for run in await app.runs.list(limit=100)) == names
+
+        await eventually(all_planned)
+
+
+async def test_holidays_are_loaded_in_parts_between_which_other_jobs_are_planned():
+    timings = [
+        timing_to_text(Timing(CronSchedule(f"{minute} 3 * * *"), exclude=parse_exclude(["holidays:DE-BY"])))
+        for minute in (11, 12, 13)
+    ]
+    for loaded in range(4):
+        assert [calendar_loader.is_loaded(timing, NOW) for timing in timings] == [
+            number < loaded for number in range(3)
+        ]
+        await calendar_loader.load(timings, NOW, 0.0)

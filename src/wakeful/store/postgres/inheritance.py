@@ -20,6 +20,7 @@ from wakeful.store.postgres.cancellation import withdraw
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import lock_for_move
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.transactions import Breaks
 from wakeful.store.postgres.waiting_runs import move
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
@@ -63,13 +64,14 @@ async def _decided(
 ) -> list[tuple[JobRow, JobChange]]:
     """What becomes of these jobs, as the query finds them."""
     changes = []
+    breaks = Breaks(AT_ONCE)
     for start in range(0, len(job_ids), _PAGE):
-        for number, row in enumerate(await db.fetch(query, job_ids[start : start + _PAGE]), 1):
+        for row in await db.fetch(query, job_ids[start : start + _PAGE]):
             job = JobRow(*row)
             change = follow(agent, job)
             if change is not None:
                 changes.append((job, change))
-            if number % AT_ONCE == 0:
+            if breaks.is_due():
                 await asyncio.sleep(0)
     return changes
 

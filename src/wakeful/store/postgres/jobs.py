@@ -22,7 +22,7 @@ from wakeful.store.postgres.inheritance import AT_ONCE, write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.postgres.session import PostgresSession
-from wakeful.store.postgres.transactions import savepoint
+from wakeful.store.postgres.transactions import Breaks, savepoint
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 from wakeful.store.sql.incidents import close_of_jobs
@@ -143,12 +143,13 @@ async def change_jobs(
     known = [job_id for job_id in job_ids if is_id(job_id)]
     await db.execute(sql.LOCK_CURSORS, known)
     changes = []
-    for number, row in enumerate(await db.fetch(sql.LOCK_JOBS, known), 1):
+    breaks = Breaks(AT_ONCE)
+    for row in await db.fetch(sql.LOCK_JOBS, known):
         old = JobRow(*row)
         changed = change(old)
         if changed is not None:
             changes.append((old, changed))
-        if number % AT_ONCE == 0:
+        if breaks.is_due():
             await asyncio.sleep(0)
     return await write_changes(db, events, clock.now_ms(), changes)
 

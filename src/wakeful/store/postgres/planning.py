@@ -17,6 +17,7 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
 from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.transactions import Breaks
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sql.decided_ticks import check_written
 
@@ -59,8 +60,9 @@ async def plan(
     awake: list[str] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
-    for number, (job_id, next_ms, run_count) in enumerate(claimed, 1):
-        if number % DECISIONS_AT_ONCE == 0:
+    breaks = Breaks(DECISIONS_AT_ONCE)
+    for job_id, next_ms, run_count in claimed:
+        if breaks.is_due():
             await asyncio.sleep(0)  # requests are answered meanwhile
         live = running.get(job_id, _NONE), waiting.get(job_id, _NONE)
         row = jobs[job_id]

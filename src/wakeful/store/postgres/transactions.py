@@ -1,7 +1,8 @@
-"""Transactions that write, and savepoints in them."""
+"""Transactions that write, savepoints in them, and breaks between decisions."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 #: Each statement is planned once for each connection: that takes as long as to execute it with a few rows.
 #: The tests check that the plan is good for any arguments.
 _BEGIN: Final = "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan"
+#: The ticks of one job may take a tenth of a second to compute.
+_LONGEST_S: Final = 0.02
 
 
 @asynccontextmanager
@@ -46,3 +49,20 @@ async def _undo(db: Db, statement: str) -> None:
     if not db.is_closed():
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             await db.execute(statement)
+
+
+class Breaks:
+    """Says when the event loop must have its turn: after so many decisions, or after 20 ms of them."""
+
+    def __init__(self, decisions: int) -> None:
+        self._decisions = decisions
+        self._number = 0
+        self._due_at = time.monotonic() + _LONGEST_S
+
+    def is_due(self) -> bool:
+        """Return whether to pause. It is called with each decision."""
+        self._number += 1
+        if self._number % self._decisions and time.monotonic() < self._due_at:
+            return False
+        self._due_at = time.monotonic() + _LONGEST_S
+        return True
