@@ -158,6 +158,8 @@ async def test_a_reached_cap_is_blocked_once_and_announced(
         BudgetBlock(TODAY, "default", "default", "", "tokensPerDay", 100.0)
     ]
     assert await store.budget_blocks(TODAY + 1) == []
+    for workspace, number in (("default", 1), ("another", 0)):
+        assert len(await store.budget_blocks(TODAY, workspace)) == number
     await recorder.next_event("budget_blocks")
     await spending(store, '{"tokens":40,"cost":5}', "third")
     caps = {(hold.owner, hold.cap) for hold in await store.budget_blocks(TODAY)}

@@ -23,8 +23,8 @@ class BudgetStore(Protocol):
         """Return what was used on that day."""
         ...
 
-    async def budget_blocks(self, day: int) -> list[BudgetBlock]:
-        """Return the caps that are reached on that day, of all workspaces."""
+    async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
+        """Return the caps that are reached on that day; of one workspace, or of all."""
         ...
 
     async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:

@@ -413,6 +413,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "DELETE_UNUSED": [of, agents, jobs, 1],
         "SPENT": ["ws-1", "agent-1", jobs[0], 1],
         "BLOCKS": [1],
+        "BLOCKS_OF": [1, "ws-1"],
         "USAGE": [of, agents, jobs, 1],
         "ADD_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
         "DELETE_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay"],

@@ -22,13 +22,16 @@ class Budgets:
 
     async def check(self, owner: BudgetOwner, job_name: str | None = None) -> None:
         """Raise ResourceExhausted if a budget of the job, its agent or its workspace is used up today."""
-        decision = (await self.may_request())(owner, job_name)
+        decision = (await self.may_request(owner.workspace))(owner, job_name)
         if not decision:
             raise ResourceExhausted(decision.message, daily=True)
 
-    async def may_request(self) -> Callable[[BudgetOwner, str | None], StartDecision]:
-        """Return a function that decides whether a run may be requested, by the budgets as they are now."""
-        blocks, now_ms = await self.blocks(), self._store.clock.now_ms()
+    async def may_request(self, workspace: str) -> Callable[[BudgetOwner, str | None], StartDecision]:
+        """Return a function that decides whether a run of a workspace may be requested.
+
+        It decides by the budgets as they are now.
+        """
+        blocks, now_ms = await self._blocks(workspace), self._store.clock.now_ms()
 
         def decide(owner: BudgetOwner, job_name: str | None) -> StartDecision:
             block = find_block(blocks, owner.workspace, owner.agent, owner.job)
@@ -36,9 +39,10 @@ class Budgets:
 
         return decide
 
-    async def blocks(self) -> dict[BudgetOwner, BudgetBlock]:
-        """Return the budgets that are used up today, by owner."""
-        return {block.owner: block for block in reversed(await self._store.budget_blocks(self._today()))}
+    async def _blocks(self, workspace: str) -> dict[BudgetOwner, BudgetBlock]:
+        """Return the budgets of a workspace that are used up today, by owner."""
+        blocks = await self._store.budget_blocks(self._today(), workspace)
+        return {block.owner: block for block in reversed(blocks)}
 
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """Return today's usage. The caller has authorized access to the owner."""

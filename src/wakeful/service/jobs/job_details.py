@@ -89,7 +89,7 @@ class JobDetailReader:
 
     async def _facts(self, job: JobRecord) -> JobFacts:
         work, now_ms = job.definition.work, self._store.clock.now_ms()
-        decision = (await self._budgets.may_request())(
+        decision = (await self._budgets.may_request(job.workspace))(
             BudgetOwner(job.workspace, job.agent, job.id), job.name
         )
         requirement = requirement_of(work, job.workspace, job.agent)

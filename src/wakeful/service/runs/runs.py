@@ -182,7 +182,7 @@ class RunService:
         """
         await self._accounts.authorize(principal, "dead-letter", workspace)
         which, now_ms = _which(run_ids), self._clock.now_ms()
-        may_request = await self._budgets.may_request()
+        may_request = await self._budgets.may_request(workspace)
         refused: list[str] = []
 
         def again(letter: DeadLetter) -> NewRun | None:

@@ -30,6 +30,8 @@ SPENT: Final = """
     SELECT tokens, cost FROM spending WHERE workspace = $1 AND agent = $2 AND job = $3 AND day = $4"""
 #: the primary key: a range of it
 BLOCKS: Final = "SELECT day, workspace, agent, job, cap, most FROM budget_blocks WHERE day = $1"
+#: the primary key: a range of it
+BLOCKS_OF: Final = f"{BLOCKS} AND workspace = $2"
 #: workspaces_budget and agents_budget, all of them
 BUDGET_OWNERS: Final = """
     SELECT name, '' FROM workspaces /*+ INDEXED BY workspaces_budget */ WHERE budget IS NOT NULL
@@ -107,9 +109,10 @@ async def spent(session: Session, owner: BudgetOwner, day: int) -> Spent:
     return Spent() if row is None else capped(*row)
 
 
-async def budget_blocks(session: Session, day: int) -> list[BudgetBlock]:
+async def budget_blocks(session: Session, day: int, workspace: str | None) -> list[BudgetBlock]:
     """Return the caps that are reached on that day."""
-    return [BudgetBlock(*row) for row in await session.rows(BLOCKS, day)]
+    rows = await (session.rows(BLOCKS, day) if workspace is None else session.rows(BLOCKS_OF, day, workspace))
+    return [BudgetBlock(*row) for row in rows]
 
 
 async def budget_owners(session: Session, workspace: str | None) -> set[BudgetOwner]:

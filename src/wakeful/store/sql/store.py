@@ -345,8 +345,8 @@ class SqlStore(
     async def spent(self, owner: BudgetOwner, day: int) -> Spent:
         return await self._read(budgets.spent, owner, day)
 
-    async def budget_blocks(self, day: int) -> list[BudgetBlock]:
-        return await self._read(budgets.budget_blocks, day)
+    async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
+        return await self._read(budgets.budget_blocks, day, workspace)
 
     async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:
         return await self._read(budgets.budget_owners, workspace)

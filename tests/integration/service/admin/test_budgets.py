@@ -19,6 +19,7 @@ from wakeful.model import Run
 from wakeful.outcome import Failed, Succeeded
 from wakeful.run import TriggerName
 from wakeful.service.auth.access import LOCAL
+from wakeful.start_rules import BudgetBlock
 from wakeful.usage import Reserved
 
 
@@ -86,6 +87,31 @@ async def test_an_agent_budget_blocks_all_jobs_of_the_agent_and_no_others(new_ap
         elsewhere = app.jobs.of("somebody")
         await elsewhere.create("free", schedule=SELDOM, target=Function("think"))
         assert await elsewhere.run("free") is not None
+
+
+async def test_a_request_reads_no_budgets_of_other_workspaces(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    thinking(app)
+    async with app:
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"), budget={"tokensPerDay": 10})
+        await over(app, (await app.jobs.run("think")).id)
+        read = app.store.budget_blocks
+        found: list[object] = []
+
+        async def noted(day: int, workspace: str | None = None) -> list[BudgetBlock]:
+            blocks = await read(day, workspace)
+            if workspace is not None:  # else for the engine
+                found.extend([workspace, *blocks])
+            return blocks
+
+        monkeypatch.setattr(app.store, "budget_blocks", noted)
+        await app.services.workspaces.put(LOCAL, "calm", {})
+        calm = app.jobs.of("default", "calm")
+        await calm.create("think", schedule=SELDOM, target=Function("think"))
+        assert await calm.run("think") is not None
+        assert found == ["calm"]
 
 
 async def test_raising_a_budget_unblocks_ticks_immediately(new_app: NewApp):
