@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from weakref import WeakValueDictionary
 
 from wakeful.clock import Clock
 from wakeful.document.values import compact
@@ -50,8 +51,8 @@ class JobTriggers:
         self._target_policy = dependencies.target_policy
         self._origins = dependencies.origins
         self._editor = editor
-        #: held from reading the last run by an agent's key until the next one is written
-        self._rate_lock = asyncio.Lock()
+        #: by job: held from reading the last run by an agent's key until the next one is written
+        self._rate_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         #: called with each run that a request has created
         self.on_triggered: Callable[[RunView], None] = lambda run: None
 
@@ -119,7 +120,8 @@ class JobTriggers:
             if keyed is not None:
                 await self._store.add_runs([], (), keyed.of(lambda _: None))
             return None
-        async with self._rate_lock if is_admin_owned(principal, row) else contextlib.nullcontext():
+        one_at_a_time = self._rate_locks.setdefault(row.id, asyncio.Lock())
+        async with one_at_a_time if is_admin_owned(principal, row) else contextlib.nullcontext():
             if is_admin_owned(principal, row):
                 started = RunFilter(workspace, agent, job.id, trigger=AGENT_TRIGGER, limit=1)
                 check_rate(job, await self._store.runs(started), now_ms)

@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
 from tests.support.rpc_client import Refused, calling
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from wakeful import Skip
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.auth.masking import MASK
@@ -90,6 +90,29 @@ async def test_an_agent_key_can_run_a_job_of_an_admin_once_a_minute(ask: ApiClie
     refused = next(reply for reply in replies if reply.status == 429)
     assert (refused.code, "once a minute" in refused.body["detail"]) == ("resource-exhausted", True)
     assert (await ask("POST", f"{ADMINS}/run")).status == 201, "an admin may"
+
+
+@on_one_store
+async def test_a_run_by_an_agent_key_that_takes_long_holds_up_no_other_job(
+    ask: ApiClient, ada: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
+    await ask("POST", JOBS, {"name": "slow", "schedule": SELDOM, "target": PULL})
+    continued, held, store = asyncio.Event(), asyncio.Event(), ask.app.store
+    add_runs = store.add_runs
+
+    async def slowly(runs: Any, *given: Any, **named: Any) -> Any:
+        if runs and runs[0].job_name == "slow":  # such as one whose job is locked
+            held.set()
+            await continued.wait()
+        return await add_runs(runs, *given, **named)
+
+    monkeypatch.setattr(store, "add_runs", slowly)
+    both = [asyncio.create_task(ada("POST", f"{JOBS}/slow/run")) for _ in range(2)]
+    await held.wait()
+    async with asyncio.timeout(PATIENCE):
+        assert (await ada("POST", f"{ADMINS}/run")).status == 201
+    continued.set()
+    assert sorted([(await each).status for each in both]) == [201, 429], "those of one job are counted"
 
 
 @on_one_store
