@@ -293,6 +293,20 @@ async def test_a_job_that_an_operator_deletes_has_failed(ask: ApiClient, cluster
     assert run.error == "its Job was deleted before it had finished"
 
 
+async def test_a_job_that_is_deleted_as_soon_as_it_has_finished_counts(ask: ApiClient, cluster: ApiServer):
+    executor = await new_executor(ask, cluster)
+    run_id = await start(ask, "digest", maxAttempts=2)
+    async with serving(executor):
+        name = await the_job(cluster, run_id)
+        await eventually(lambda: executor.ready)
+        cluster.start_pod(name)
+        cluster.finish_pod(name, 0, log="done")
+        cluster.objects.remove(("jobs", cluster.namespace, name))  # ttlSecondsAfterFinished: 0
+        run = await over(ask.app, run_id)
+    assert (run.state, run.attempt) == ("succeeded", 1)
+    assert count(cluster, "create jobs") == 1
+
+
 async def test_a_stopped_executor_leaves_its_jobs_running(ask: ApiClient, cluster: ApiServer):
     executor = await new_executor(ask, cluster)
     run_id = await start(ask, "digest")

@@ -21,6 +21,8 @@ from wakeful.remote.kubernetes.templates import EXECUTOR
 #: A watch that ends earlier, in seconds and without an event, is renewed after a delay.
 _SHORT_S: Final = 1.0
 _GONE: Final = 410
+#: How many Jobs are remembered that were deleted after they had finished.
+_MOST_ENDED: Final = 1_000
 
 log = get_logger("wakeful.remote")
 
@@ -33,6 +35,8 @@ class JobWatcher:
         self._selector = f"{EXECUTOR}={executor}"
         self._backoff = backoff
         self._jobs: dict[str, JobView] = {}
+        #: Jobs that had finished and are deleted, such as by `ttlSecondsAfterFinished: 0`, the oldest first
+        self._ended: dict[str, JobView] = {}
         self._changes: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._listed = asyncio.Event()
         self._failed = False
@@ -50,8 +54,8 @@ class JobWatcher:
         return [*self._jobs.values()]
 
     def job(self, name: str) -> JobView | None:
-        """Return a Job; None: it does not exist, or is not known yet."""
-        return self._jobs.get(name)
+        """Return a Job, also one that was deleted after its end; None: it is not known yet, or deleted."""
+        return self._jobs.get(name) or self._ended.get(name)
 
     def learn(self, manifest: Manifest) -> None:
         """Add a Job that was just created or read, before the watch reports it."""
@@ -120,6 +124,10 @@ class JobWatcher:
             return
         if kind == "DELETED":
             self._jobs.pop(view.name, None)
+            if view.end is not None:
+                self._ended[view.name] = view
+                if len(self._ended) > _MOST_ENDED:
+                    del self._ended[next(iter(self._ended))]
         else:
             self._jobs[view.name] = view
         self._notify([view.name])
