@@ -119,10 +119,13 @@ class Accounts:
         )
 
     async def agent(self, workspace: str, agent: str) -> AgentRow:
-        """Return the agent, or raise NotFound."""
+        """Return the agent, or raise NotFound. A cached context that differs from it is dropped."""
         row = await self._store.agent(workspace, agent)
         if row is None:
             raise no_agent(agent)
+        known = self._contexts.get((workspace, agent))
+        if known is not None and known[1].inherited != row.inherited:
+            self._contexts.drop((workspace, agent))
         return row
 
     def forget(self, workspace: str, agent: str | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ import pytest
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
 from tests.support.command_line import Machine, serving
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from wakeful import AsyncClient, Client, Launch
 from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
@@ -242,3 +243,17 @@ async def test_replayed_turns_and_manual_wakes_use_the_main_lane(ask: ApiClient)
     replayed = (await ask("POST", f"/runs/{turn}/replay")).body
     woken = (await ask("POST", "/agents/default/runs", {})).body
     assert (replayed["lane"], woken["lane"]) == ("main", "main")
+
+
+async def test_a_wake_and_a_message_follow_a_target_that_another_replica_has_just_set(new_app: NewApp):
+    here, there = new_app(), new_app()
+    async with here, there:
+        await here.agents.put("late", {"queue": {"debounceMs": 0}})
+        await there.services.accounts.context("default", "late")
+        await here.agents.put("late", {"queue": {"debounceMs": 0}, "target": {"kind": "echo"}})
+        woken = await there.runs.of("late").wake({"message": "look"})
+        said = await there.agents.say("late", "hello")
+        for run_id in (woken.id, said.run_id):
+            assert run_id is not None
+            async with asyncio.timeout(PATIENCE):
+                assert (await there.runs.wait(run_id)).state == "succeeded"
