@@ -1,8 +1,9 @@
 """Computes excluded days in a thread, before the event loop needs them.
 
 Loading the holidays library takes half a second, and a search over excluded days up to a tenth. One thread
-does both, so that the event loop shares the interpreter with one thread at most. The results are cached where
-they are looked up, so that later calls take microseconds.
+does both for all requests, and one for the planner, which must not wait behind requests: so the event loop
+shares the interpreter with few threads. The results are cached where they are looked up, so that later calls
+take microseconds.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ _STORED: Final = f'"{HOLIDAYS}'
 _FIELDS: Final = frozenset({"exclude", "holidays", "calendar", "calendars"})
 
 _thread: Final = ThreadPoolExecutor(1, "calendars")
+_planning: Final = ThreadPoolExecutor(1, "calendars-planner")
 #: the stored texts of loaded timings, and when they were loaded
 _loaded: Final = BoundedCache[str, int](4 * MB)
 log = get_logger("wakeful.calendars")
@@ -44,18 +46,28 @@ def is_loaded(timing: str | None, now_ms: int) -> bool:
     return loaded_ms is not None and abs(now_ms - loaded_ms) < _MAX_AGE_MS
 
 
-async def load(timings: Iterable[str | None], now_ms: int, seconds: float = math.inf) -> None:
-    """Compute the next ticks of these timings (their stored texts) that are not loaded.
-
-    After so many seconds the others are left out.
-    """
-    missing = [timing for timing in timings if timing is not None and not is_loaded(timing, now_ms)]
+async def load(timings: Iterable[str | None], now_ms: int) -> None:
+    """Compute the next ticks of these timings (their stored texts) that are not loaded."""
+    missing = _missing(timings, now_ms)
     if missing:
-        await off_loop(lambda: _work_out(dict.fromkeys(missing), now_ms, seconds))
+        await off_loop(lambda: _work_out(missing, now_ms, math.inf))
+
+
+async def load_some(timings: Iterable[str | None], now_ms: int, seconds: float) -> None:
+    """Do the same for the planner: at least one of them, and others for so many seconds."""
+    missing = _missing(timings, now_ms)
+    if missing:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(_planning, _work_out, missing, now_ms, seconds)
+
+
+def _missing(timings: Iterable[str | None], now_ms: int) -> list[str]:
+    found = dict.fromkeys(timings)
+    return [timing for timing in found if timing is not None and not is_loaded(timing, now_ms)]
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """Call `work` in the thread for calendars and return its result."""
+    """Call `work` in the thread for calendars of requests and return its result."""
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(_thread, lambda: context.run(work))
 

@@ -110,7 +110,7 @@ class Planner(Loop):
             log_decisions(log, batch.decided, batch.ended, {run.id for run in planned.runs})
         self._on_planned(planned)
         if batch.unloaded:
-            await calendar_loader.load(batch.unloaded, now_ms, _LOADING_S)
+            await calendar_loader.load_some(batch.unloaded, now_ms, _LOADING_S)
             return now_ms
         if batch.is_cut or (planned.claimed > batch.deferred and planned.claimed >= self._batch):
             return now_ms
