@@ -87,13 +87,20 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
 def _masked_field(name: str, value: Json) -> Json:
     if name in _OBJECTS and isinstance(value, dict):
         return dict.fromkeys(value, MASK)
-    if name in _ADDRESSES:
-        if isinstance(value, list):
-            return [_masked_url(each) if isinstance(each, str) else each for each in value]
-        return _masked_url(value) if isinstance(value, str) else value
-    if isinstance(value, str) and _CREDENTIAL.search(name):
-        return MASK
-    return masked(value)
+    if name in _ADDRESSES and isinstance(value, list):
+        return [_masked_url(each) if isinstance(each, str) else masked(each) for each in value]
+    if name in _ADDRESSES and isinstance(value, str):
+        return _masked_url(value)
+    return _masked_texts(value) if name in _OBJECTS or _CREDENTIAL.search(name) else masked(value)
+
+
+def _masked_texts(value: Json) -> Json:
+    """Return a value with each of its texts masked."""
+    if isinstance(value, list):
+        return [_masked_texts(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _masked_texts(each) for name, each in value.items()}
+    return MASK if isinstance(value, str) else value
 
 
 def _masked_url(url: str) -> str:
@@ -127,13 +134,20 @@ def has_mask(value: object) -> bool:
 def _field_has_mask(name: str, value: object) -> bool:
     if isinstance(value, str) and MASK not in value:  # the common case
         return False
-    if name in _OBJECTS and isinstance(value, Mapping):
-        return any(isinstance(each, str) and MASK in each for each in value.values())
+    if name in _OBJECTS or _CREDENTIAL.search(name):
+        return _text_has_mask(value)
     if name in _ADDRESSES:
-        return any(isinstance(each, str) and MASK in each for each in _items(value))
-    if isinstance(value, str):
-        return _CREDENTIAL.search(name) is not None
+        return any(MASK in each if isinstance(each, str) else has_mask(each) for each in _items(value))
     return has_mask(value)
+
+
+def _text_has_mask(value: object) -> bool:
+    """Return whether a text in a value has the mask."""
+    if isinstance(value, Mapping):
+        return any(map(_text_has_mask, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_text_has_mask, value))
+    return isinstance(value, str) and MASK in value
 
 
 def _items(value: object) -> Iterable[object]:
