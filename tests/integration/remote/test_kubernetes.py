@@ -15,6 +15,9 @@ from tests.integration.service.runs.test_executors import end_leases
 from tests.support.api_client import ApiClient
 from tests.support.kubernetes_api import KubernetesApi as ApiServer
 from tests.support.waiting import PATIENCE, eventually, in_state, over
+from wakeful.errors import Unavailable
+from wakeful.model import Run
+from wakeful.model.from_json import run_from_json
 from wakeful.remote import Worker, WorkerConfig
 from wakeful.remote.backoff import Backoff
 from wakeful.remote.kubernetes.api import KubernetesApi
@@ -172,6 +175,34 @@ async def test_a_killed_executor_leaves_its_jobs_to_its_successor(ask: ApiClient
         run = await over(ask.app, ids["running"])
     assert (run.output, run.attempt) == ("afterwards", 1)
     assert count(cluster, "create jobs") == 3
+
+
+async def test_a_run_that_cannot_be_read_keeps_no_other_from_its_successor(
+    ask: ApiClient, cluster: ApiServer, monkeypatch: pytest.MonkeyPatch
+):
+    first = await new_executor(ask, cluster)
+    async with serving(first) as task:
+        odd, plain = [await start(ask, name, maxAttempts=1) for name in ("odd", "plain")]
+        jobs = [await the_job(cluster, run_id) for run_id in (odd, plain)]
+        await eventually(lambda: first.running == 2)
+        task.cancel()
+        await asyncio.wait({task})
+
+    def read(run: Any) -> Run:
+        if run["id"] == odd:
+            raise Unavailable("of a newer version")
+        return run_from_json(run)
+
+    monkeypatch.setattr("wakeful.remote.kubernetes.executor.run_from_json", read)
+    second = await new_executor(ask, cluster)
+    async with serving(second):
+        await eventually(lambda: second.running == 1)
+        await eventually(lambda: [job["metadata"]["name"] for job in cluster.jobs()] == jobs[1:])
+        cluster.finish_pod(jobs[1], 0, log="done")
+        assert (await over(ask.app, plain)).output == "done"
+        third = await start(ask, "third")
+        cluster.finish_pod(await the_job(cluster, third), 0)
+        assert (await over(ask.app, third)).state == "succeeded"
 
 
 async def test_a_job_whose_creation_was_not_confirmed_is_adopted(ask: ApiClient, cluster: ApiServer):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from wakeful.errors import Permanent, WakefulError
+from wakeful.errors import NotFound, Permanent, WakefulError
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.from_json import run_from_json
@@ -268,12 +268,26 @@ class KubernetesExecutor:
             if attempt.run_id not in renewed:
                 self._abandon(job)
                 continue
-            run = run_from_json(await self._worker.client.runs.get(attempt.run_id))
-            if run.attempt == attempt.number and attempt not in self._followed:
+            run = await self._readable(attempt.run_id)
+            if run is None:
+                self._abandon(job)
+            elif run.attempt == attempt.number and attempt not in self._followed:
                 log.info("kubernetes.adopted", run_id=run.id, attempt=run.attempt, name=job.name)
                 self._adopted.add(attempt)
                 self._followed.add(attempt)
                 self._worker.adopt(run)
+
+    async def _readable(self, run_id: str) -> Run | None:
+        """Return a run; None: it was deleted, or this version cannot read it. That is not tried again."""
+        try:
+            found = await self._worker.client.runs.get(run_id)
+        except NotFound:
+            return None
+        try:
+            return run_from_json(found)
+        except WakefulError as error:
+            log.warning("kubernetes.adoption_failed", run_id=run_id, error=error.message)
+            return None
 
     async def _renew(self, attempts: list[Attempt]) -> set[str]:
         """Renew leases; return the ids of the runs that are still to be executed."""
