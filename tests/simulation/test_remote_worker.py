@@ -7,6 +7,7 @@ as a run that failed, was executed twice, or is never over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -284,8 +285,62 @@ def test_a_result_that_cannot_be_encoded_fails_its_run(result: object):
     assert [run.state for run in run_virtually(story()).runs.values()] == ["failed"]
 
 
-async def _call_here(function: Callable[[], Any], args: Any, run: Any) -> Any:
+async def _call_here(function: Callable[[], Any], args: Any, abandoned: Any) -> Any:
     return function()
+
+
+def test_a_handler_that_ignores_its_cancellation_frees_its_slot_and_does_not_hold_up_the_end():
+    server = _new_server(3)
+
+    async def story() -> tuple[dict[str, str], float]:
+        worker = Worker(client=server.client(), name="model", concurrency=1, config=CONFIG)
+        released = asyncio.Event()
+
+        @worker.handler
+        async def handle(run: Any) -> str:
+            while run.id != "1" and not released.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await released.wait()
+            return "done"
+
+        async def lose_the_first() -> None:
+            await asyncio.sleep(5)
+            server.runs["0"].state = "cancelled"
+
+        losing = asyncio.create_task(lose_the_first())
+        asyncio.get_running_loop().call_at(60.0, worker.stop)
+        await worker.serve()
+        await losing
+        ended_at = asyncio.get_running_loop().time()
+        assert not [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        released.set()
+        await asyncio.sleep(1)
+        return {run.id: run.state for run in server.runs.values()}, ended_at
+
+    states, ended_at = run_virtually(story())
+    assert states == {"0": "cancelled", "1": "succeeded", "2": "failed"}
+    assert ended_at < 60 + CONFIG.drain_s + 5
+
+
+def test_a_handler_may_return_its_result_after_its_cancellation():
+    server = _new_server(1)
+
+    async def story() -> None:
+        worker = Worker(client=server.client(), name="model", config=CONFIG)
+
+        @worker.handler
+        async def handle() -> str:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return "a part of it"
+            return "all"
+
+        asyncio.get_running_loop().call_at(5.0, worker.stop)
+        await worker.serve()
+
+    run_virtually(story())
+    assert [(run.state, run.output) for run in server.runs.values()] == [("succeeded", "a part of it")]
 
 
 def test_a_run_that_cannot_be_read_fails_and_the_others_of_its_claim_succeed():

@@ -100,7 +100,7 @@ class Output:
         """Print the warnings of the server about something that was saved; JSON contains them already."""
         if not self.as_json:
             for warning in warnings:
-                self.warn(f"warning: {escaped(warning).plain}")
+                self.warn(f"warning: {escaped(str(warning)).plain}")
 
     async def wait_for(self, result: Awaitable[T], what: str = "waiting for the server") -> T:
         """Await a result; on a terminal, show a spinner if it takes long."""

@@ -59,6 +59,13 @@ _BY_STATUS: Final[dict[int, type[WakefulError]]] = {
 }
 
 
+class _Reply(dict[str, Json]):
+    """An object of a response; Unavailable for a field that it does not have."""
+
+    def __missing__(self, name: str) -> Json:
+        raise Unavailable(f"the server responded, but not as Wakeful does: there is no '{name}'")
+
+
 class Connection:
     """HTTP connections to one server, with one key."""
 
@@ -110,13 +117,21 @@ class Connection:
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         extra_timeout: float = 0.0,
+        optional: bool = False,
     ) -> Json:
-        """Return the JSON of the response; raise the error that the server reports.
+        """Return the object of the response; raise the error that the server reports.
 
-        `extra_timeout` is added to the timeout, for requests in which the server itself waits.
+        `extra_timeout` is added to the timeout, for requests in which the server itself waits. None: the
+        response has no content, which it may to a DELETE and to a request with `optional`.
         """
         _, reply = await self.request_with_status(
-            method, path, body=body, query=query, headers=headers, extra_timeout=extra_timeout
+            method,
+            path,
+            body=body,
+            query=query,
+            headers=headers,
+            extra_timeout=extra_timeout,
+            optional=optional,
         )
         return reply
 
@@ -129,6 +144,7 @@ class Connection:
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
         extra_timeout: float = 0.0,
+        optional: bool = False,
     ) -> tuple[int, Json]:
         """Do `request`; also return the HTTP status."""
         import aiohttp
@@ -146,7 +162,10 @@ class Connection:
                 timeout=aiohttp.ClientTimeout(total=timeout, connect=min(self._timeout, _CONNECT_TIMEOUT)),
                 allow_redirects=False,
             ) as response:
-                return response.status, self._read_json(response, await response.read())
+                reply = self._read_json(response, await response.read())
+                if not isinstance(reply, dict) and (reply or not (optional or method == "DELETE")):
+                    raise self._unreadable()
+                return response.status, reply
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure(error, timeout) from error
 
@@ -167,6 +186,8 @@ class Connection:
             ) as response:
                 if response.status != 200:
                     self._read_json(response, await response.read())
+                if response.status != 200 or response.content_type != "text/event-stream":
+                    raise self._unreadable()
                 yield response.content.iter_any()
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure(error, _READ_TIMEOUT) from error
@@ -174,12 +195,10 @@ class Connection:
     def _read_json(self, response: aiohttp.ClientResponse, content: bytes) -> Json:
         text = content.decode(errors="replace")
         try:
-            value: Json = json.loads(text) if text.strip() else None
-        except ValueError:
+            value: Json = json.loads(text, object_hook=_Reply) if text.strip() else None
+        except (ValueError, RecursionError):
             if response.status < 300:
-                raise Unavailable(
-                    f"{self.url} responded, but not as Wakeful does; check the address"
-                ) from None
+                raise self._unreadable() from None
             value = None
         if response.status < 300:
             return value
@@ -187,6 +206,9 @@ class Connection:
         if isinstance(error, Unauthenticated):
             raise self._refused_key(error, sent="Authorization" in response.request_info.headers)
         raise error
+
+    def _unreadable(self) -> Unavailable:
+        return Unavailable(f"{self.url} responded, but not as Wakeful does; check the address")
 
     def _refused_key(self, error: Unauthenticated, *, sent: bool) -> Unauthenticated:
         """Return the error with where the key comes from, or that there is none."""
@@ -223,15 +245,25 @@ def path(*parts: str) -> str:
 
 def read_page(reply: Json, name: str) -> Page[T]:
     """Return the list of that name in a reply, with the cursor of the next page."""
-    found = read_list(reply, name)
+    found = read_list(reply, name, dict)
     assert isinstance(reply, dict)
-    return Page(cast(list[T], found), cast(str | None, reply.get("cursor")))
+    cursor = reply.get("cursor")
+    if not isinstance(cursor, str | None):
+        raise Unavailable("the server responded, but not as Wakeful does: the cursor is not text")
+    return Page(cast(list[T], found), cursor)
 
 
-def read_list(reply: Json, name: str, kind: type = object) -> list[Json]:
+def check_next(cursor: str | None, following: str) -> str:
+    """Return the cursor that follows another one; Unavailable if it is the same, so that pages never end."""
+    if following == cursor:
+        raise Unavailable("the server responded, but not as Wakeful does: a page is its own next page")
+    return following
+
+
+def read_list(reply: Json, name: str, kind: type) -> list[Json]:
     """Return the list of that name in a reply; Unavailable if there is none, or an item is of another kind.
 
-    >>> read_list({"runs": []}, "runs")
+    >>> read_list({"runs": []}, "runs", dict)
     []
     """
     found = reply.get(name) if isinstance(reply, dict) else None

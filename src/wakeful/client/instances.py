@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast, overload
 
+from wakeful.client.connection import check_next
 from wakeful.client.fields import document
 from wakeful.client.rest.instances import RestInstances
 from wakeful.errors import FailedPrecondition, PermissionDenied
@@ -96,9 +97,9 @@ class Instances(InstancesApi):
         while True:
             page = await self.instances(name, limit=_PAGE, cursor=cursor)
             found += page
-            cursor = page.cursor
-            if cursor is None:
+            if page.cursor is None:
                 return found
+            cursor = check_next(cursor, page.cursor)
 
 
 def event_of(signal: SignalLike) -> dict[str, Json]:

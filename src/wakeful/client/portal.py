@@ -7,6 +7,7 @@ and the return type, so type checkers and editors know them.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import functools
 import inspect
@@ -25,6 +26,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 #: Seconds to wait for the thread to end.
 _JOIN_TIMEOUT: Final = 5.0
+_CLOSED: Final = "this client is closed; create another one"
 
 
 class Portal:
@@ -38,7 +40,8 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], object] = _do_nothing
         self._closed = False
-        self._starting = threading.Lock()
+        #: reentrant, for a signal handler that closes the client during a call
+        self._lock = threading.RLock()
 
     def call(self, coroutine: Coroutine[object, object, R], timeout: float | None = None) -> R:
         """Return the result of a coroutine. After `timeout` seconds, cancel it and raise TimeoutError.
@@ -46,13 +49,15 @@ class Portal:
         Other interruptions of the wait, such as Ctrl-C, cancel it too.
         """
         try:
-            loop = self._started()
+            with self._lock:  # `close` ends what was submitted before it
+                future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
             return future.result(timeout)
+        except concurrent.futures.CancelledError:
+            raise FailedPrecondition(_CLOSED) from None
         except BaseException:
             future.cancel()
             raise
@@ -72,25 +77,24 @@ class Portal:
 
     def close(self) -> None:
         """Stop the loop and its thread. Further calls do nothing."""
-        with self._starting:
+        with self._lock:
             self._closed = True
         self._stop()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
-            if self._loop is not None and self._loop.is_closed():  # the program is exiting
-                self._closed = True
-            if self._closed:
-                raise FailedPrecondition("this client is closed; create another one")
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                thread = threading.Thread(
-                    target=_run_loop, args=[self._loop, self._on_close], name="wakeful-client", daemon=True
-                )
-                thread.start()
-                # Ends the thread of a client that is never closed: with the client, or with the program.
-                self._stop = weakref.finalize(self, _stop_loop, self._loop, thread)
-            return self._loop
+        if self._loop is not None and self._loop.is_closed():  # the program is exiting
+            self._closed = True
+        if self._closed:
+            raise FailedPrecondition(_CLOSED)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            thread = threading.Thread(
+                target=_run_loop, args=[self._loop, self._on_close], name="wakeful-client", daemon=True
+            )
+            thread.start()
+            # Ends the thread of a client that is never closed: with the client, or with the program.
+            self._stop = weakref.finalize(self, _stop_loop, self._loop, thread)
+        return self._loop
 
 
 def _do_nothing() -> None:

@@ -24,11 +24,16 @@ class NoAnswer(Exception):
     """The code did not return in time."""
 
 
-async def isolate(call: Callable[[], Coroutine[Any, Any, T]], seconds: float | None = None) -> T:
+async def isolate(
+    call: Callable[[], Coroutine[Any, Any, T]],
+    seconds: float | None = None,
+    abandoned: Callable[[], None] = lambda: None,
+) -> T:
     """Await user code in a task of its own and return its result.
 
     What it raises is raised here, but a CancelledError of its own as RuntimeError: only a cancellation of the
-    caller is raised as such. Raises NoAnswer after `seconds`. Code that ignores its cancellation runs on.
+    caller is raised as such. Raises NoAnswer after `seconds`. Code that ignores its cancellation runs on, and
+    `abandoned` is called.
     """
     ends: list[tuple[T | None, BaseException | None]] = []
     task = asyncio.create_task(_catch(call, ends))
@@ -40,7 +45,12 @@ async def isolate(call: Callable[[], Coroutine[Any, Any, T]], seconds: float | N
         _ABANDONED.add(task)
         task.add_done_callback(_ABANDONED.discard)
         task.cancel()
-        await asyncio.wait({task}, timeout=_STOP_S)
+        try:
+            await asyncio.wait({task}, timeout=_STOP_S)
+        finally:
+            if not task.done():
+                asyncio.tasks._unregister_task(task)  # else `asyncio.run` waits for it at the end
+                abandoned()
         raise
     # Not the result of the task: it is cancelled if the code has left a cancellation behind.
     value, error = ends[0] if ends else (None, asyncio.CancelledError())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from wakeful.errors import AlreadyExists
 from wakeful.launch.function import Function, is_awaited, takes_run_parameter
 from wakeful.launch.threads import Threads
-from wakeful.launch.user_code import exit_if_forked
+from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.remote.results import Result, result_of_error, result_of_value
@@ -47,25 +46,35 @@ class Handlers:
             self._by_name[name] = handler
 
     async def call(self, run: Run) -> Result:
-        """Call the handler of a run. An exception is its result; only a cancellation is raised."""
+        """Call the handler of a run. An exception is its result; only a cancellation of the caller is raised.
+
+        A handler that does not end within a few seconds after its cancellation is abandoned.
+        """
         handler = self._find(run)
         if handler is None:
             known = ", ".join(sorted(self._by_name)[:20]) or "none"
             return Result(error=f"this worker has no function for '{run.job}'; known: {known}")
-        pid = os.getpid()
-        try:
+        results: list[Result] = []
+
+        def abandoned() -> None:
+            log.warning("remote.abandoned", run_id=run.id, job=run.job, attempt=run.attempt)
+
+        async def call() -> None:
             args = (run,) if handler.takes_run else ()
             if handler.awaited:
                 value = await handler.function(*args)  # type: ignore[misc]
             else:
-                value = await self._in_thread(handler.function, args, run)
-            return result_of_value(value)
+                value = await self._in_thread(handler.function, args, abandoned)
+            results.append(result_of_value(value))
+
+        try:
+            await isolate(call, abandoned=abandoned)
         except asyncio.CancelledError:
-            raise  # the caller knows whether it has cancelled this
+            if not results:  # else it has returned after its cancellation
+                raise
         except BaseException as error:
             return self._failed(run, error)
-        finally:
-            exit_if_forked(pid)
+        return results[0]
 
     def close(self) -> None:
         """Stop the idle threads."""
@@ -77,13 +86,11 @@ class Handlers:
         own = self._by_name.get(f"{run.agent}/{run.job}") or self._by_name.get(run.job or "")
         return own or self._default
 
-    async def _in_thread(self, function: Callable[..., object], args: tuple[Run, ...], run: Run) -> object:
+    async def _in_thread(
+        self, function: Callable[..., object], args: tuple[Run, ...], abandoned: Callable[[], None]
+    ) -> object:
         if self._threads is None:
             self._threads = Threads(self._max_threads)
-
-        def abandoned() -> None:
-            log.warning("remote.abandoned", run_id=run.id, job=run.job, attempt=run.attempt)
-
         value = await self._threads.run(lambda: function(*args), abandoned)
         # A function may return a coroutine, such as a lambda around an `async def`.
         return await value if isinstance(value, Awaitable) else value

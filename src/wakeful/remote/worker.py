@@ -344,12 +344,7 @@ class Worker:
             if self.is_lost(run) or self.config.leave_running:
                 self._release(run.id, run.attempt)
                 raise
-            stopped = self._stopping.is_set()
-            result = Result(
-                error="its worker stopped before it had finished"
-                if stopped
-                else "it was cancelled, or what it waited for"
-            )
+            result = Result(error="its worker stopped before it had finished")
         finally:
             if self._tasks.get(run.id) is asyncio.current_task():
                 del self._tasks[run.id]

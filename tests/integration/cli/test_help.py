@@ -21,14 +21,14 @@ def _commands(command: Any, name: str = "wakeful") -> Iterator[tuple[str, Any]]:
         yield name, command
 
 
-_ALL = dict(_commands(get_command(app)))
+ALL = dict(_commands(get_command(app)))
 
 
-@pytest.mark.parametrize("name", _ALL)
+@pytest.mark.parametrize("name", ALL)
 def test_a_command_has_examples_that_parse(name: str, monkeypatch: pytest.MonkeyPatch):
     for variable in ("WAKEFUL_AGENT", "WAKEFUL_WORKSPACE", "WAKEFUL_URL"):
         monkeypatch.delenv(variable, raising=False)
-    command = _ALL[name]
+    command = ALL[name]
     head, *examples = command.epilog.splitlines()
     assert head == "Examples:"
     assert examples
@@ -42,7 +42,7 @@ def test_a_command_has_examples_that_parse(name: str, monkeypatch: pytest.Monkey
 
 def test_a_wrong_example_does_not_parse():
     with pytest.raises(Exception, match="No such option"):
-        _ALL["wakeful pause"].make_context("pause", ["digest", "--untill", "x"])
+        ALL["wakeful pause"].make_context("pause", ["digest", "--untill", "x"])
 
 
 def test_the_help_shows_the_examples_unwrapped_and_the_exit_codes(tmp_path_factory: pytest.TempPathFactory):
@@ -56,5 +56,5 @@ def test_the_help_shows_the_examples_unwrapped_and_the_exit_codes(tmp_path_facto
 
 
 def test_every_command_takes_json():
-    for name, command in _ALL.items():
+    for name, command in ALL.items():
         assert "--json" in {word for each in command.params for word in each.opts}, name

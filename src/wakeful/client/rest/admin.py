@@ -30,7 +30,7 @@ class RestAgents(RestPart):
 
     async def list(self) -> builtins.list[AgentShape]:
         """Return all agents, by name."""
-        return cast(builtins.list[AgentShape], (await self._request("GET", "agents"))["agents"])
+        return cast(builtins.list[AgentShape], await self._list("agents"))
 
     async def get(self, name: str) -> AgentShape:
         """Return an agent."""
@@ -86,7 +86,7 @@ class RestKeys(RestPart):
 
     async def list(self) -> builtins.list[KeyShape]:
         """Return all keys, oldest first."""
-        return cast(builtins.list[KeyShape], (await self._request("GET", "keys"))["keys"])
+        return cast(builtins.list[KeyShape], await self._list("keys"))
 
     async def create(self, document: Mapping[str, Json]) -> KeyShape:
         """Create a key."""
@@ -184,7 +184,7 @@ class RestQuotas(RestPart):
 
     async def list(self) -> builtins.list[dict[str, Json]]:
         """Return all quotas that are set or used."""
-        return cast(builtins.list[dict[str, Json]], (await self._request("GET", "quotas"))["quotas"])
+        return cast(builtins.list[dict[str, Json]], await self._list("quotas"))
 
 
 class RestWorkflows(RestPart):

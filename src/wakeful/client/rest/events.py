@@ -32,38 +32,66 @@ async def events(
     loop = asyncio.get_running_loop()
     seen, wait = after, _FIRST_WAIT
     lost_at: float | None = None
-    reached = False
+    reached = connected = False
+
+    async def received(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        nonlocal reached
+        async for chunk in chunks:
+            reached = True
+            yield chunk
+
     while True:
+        opened_at = loop.time()
         try:
             async with connection.stream(path, query={**query, "after": seen}) as chunks:
-                reached, lost_at, wait = True, None, _FIRST_WAIT
+                connected = True
                 on_connection(True)
-                async for number, event in read_events(chunks):
+                async for number, event in read_events(received(chunks)):
+                    lost_at, wait = None, _FIRST_WAIT
                     seen = number
                     if event is not None:
                         yield event
-        except Unavailable:
-            if not reached or (lost_at is not None and loop.time() - lost_at > patience):
-                raise
-        if lost_at is None:
-            lost_at = loop.time()
+            ended = Unavailable(f"{connection.url} closed the stream of events; check the address")
+        except Unavailable as error:
+            ended = error
+        now = loop.time()
+        if connected:
+            connected = False
             on_connection(False)
+            if now - opened_at >= _LONGEST_WAIT:  # less: a proxy may respond and close at once, for ever
+                lost_at, wait = None, _FIRST_WAIT
+        lost_at = now if lost_at is None else lost_at
+        if not reached or now - lost_at > patience:
+            raise ended
         await asyncio.sleep(wait)
         wait = min(wait * 2, _LONGEST_WAIT)
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, EventShape | None]]:
-    """Yield the events of a stream, each with its number; a number alone is where the stream starts."""
+    """Yield the events of a stream, each with its number; a number alone is where the stream starts.
+
+    Raises Unavailable for what is no event.
+    """
     rest = b""
     number, data = "", ""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            name, _, value = line.decode().partition(":")
+            name, _, value = line.decode(errors="replace").partition(":")
             if name == "id":
                 number = value.strip()
             elif name == "data":
                 data = value.strip()
             elif not name and not value and number:
-                yield int(number), cast(EventShape, json.loads(data)) if data else None
+                yield _read(number, data)
                 number, data = "", ""
+
+
+def _read(number: str, data: str) -> tuple[int, EventShape | None]:
+    try:
+        event = json.loads(data) if data else None
+        if not isinstance(event, dict | None):
+            raise ValueError("it is not an object")
+        return int(number), cast(EventShape | None, event)
+    except (ValueError, RecursionError) as error:
+        raise Unavailable(f"the server sent an event that cannot be read: {error}") from error

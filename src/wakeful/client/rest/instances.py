@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from wakeful.client.connection import Query, path, read_page
+from wakeful.client.connection import Query, path, read_list, read_page
 from wakeful.client.rest.part import RestPart
 from wakeful.client.types import InstanceShape, RunShape
 from wakeful.json_value import Json
@@ -63,7 +63,7 @@ class RestInstances(RestPart):
         reply = await self._connection.request("POST", where, body=body, query={"instance": id})
         if not batch:
             return [cast(RunShape, reply)]
-        return cast(builtins.list[RunShape], cast(dict[str, Json], reply)["runs"])
+        return cast(builtins.list[RunShape], read_list(reply, "runs", dict))
 
     async def _act(self, agent: str, id: str, action: str, body: Json = None) -> InstanceShape:
         where = ("agents", agent, "instances", id, action)

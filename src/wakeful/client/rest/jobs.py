@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.connection import Connection, Query, check_next, path, read_list, read_page
 from wakeful.client.fields import label_texts
 from wakeful.client.types import (
     BulkRunsShape,
@@ -18,6 +18,7 @@ from wakeful.client.types import (
     RunShape,
     SkippedShape,
 )
+from wakeful.errors import Unavailable
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -64,7 +65,9 @@ class RestJobs:
     async def dry_run(self, document: Mapping[str, Json]) -> None:
         """Raise the error of `upsert`, and change nothing. Quotas are not checked."""
         where = self._path(str(document.get("name")))
-        await self._connection.request("PUT", where, body=dict(document), query={"dry_run": True})
+        await self._connection.request(
+            "PUT", where, body=dict(document), query={"dry_run": True}, optional=True
+        )
 
     async def update(
         self, name: str, patch: Mapping[str, Json], *, if_version: int | None = None
@@ -105,9 +108,9 @@ class RestJobs:
                 await self._connection.request("GET", where, query=query), "jobs"
             )
             found += page
-            cursor = page.cursor
-            if not cursor or (at_most is not None and len(found) >= at_most):
+            if not page.cursor or (at_most is not None and len(found) >= at_most):
                 return found
+            cursor = check_next(cursor, page.cursor)
 
     async def pause(self, name: str, *, note: str | None = None, until: str | None = None) -> JobShape:
         """Pause a job."""
@@ -165,7 +168,10 @@ class RestJobs:
     async def _many(self, action: str, given: Mapping[str, Json]) -> Json:
         body: Json = {field: value for field, value in given.items() if value is not None}
         where = path(self._where[0], "jobs", action)
-        return await self._connection.request("POST", where, body=body, extra_timeout=_MANY_TIMEOUT)
+        reply = await self._connection.request("POST", where, body=body, extra_timeout=_MANY_TIMEOUT)
+        for name in ("jobs", "errors"):
+            read_list(reply, name, dict)
+        return reply
 
     async def find(self, job: str) -> JobShape:
         """Return the job of any agent with this id, or with this name if one agent only has it."""
@@ -199,7 +205,7 @@ class RestJobs:
     async def delete(self, name: str) -> builtins.list[str]:
         """Delete a job. Returns warnings about the jobs that come after it."""
         found = await self._connection.request("DELETE", self._path(name))
-        return cast(builtins.list[str], found["warnings"]) if isinstance(found, dict) else []
+        return [] if found is None else cast(builtins.list[str], read_list(found, "warnings", str))
 
     async def rotate_secret(self, name: str) -> JobShape:
         """Create a new webhook secret."""
@@ -208,7 +214,7 @@ class RestJobs:
     async def revisions(self, name: str) -> builtins.list[RevisionShape]:
         """Return the changes of the definition of a job, newest first."""
         found = await self._connection.request("GET", self._path(name, "revisions"))
-        return cast(dict[str, builtins.list[RevisionShape]], found)["revisions"]
+        return cast(builtins.list[RevisionShape], read_list(found, "revisions", dict))
 
     async def restore(self, name: str, revision: int) -> JobShape:
         """Give a job the fields of an earlier revision."""
@@ -232,7 +238,8 @@ class RestJobs:
         """Run a job now; None: with the mode `due`, no tick is due."""
         given: dict[str, Json] = {"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}
         body: dict[str, Json] = {field: value for field, value in given.items() if value is not None}
-        reply = await self._connection.request("POST", self._path(name, "run"), body=body)
+        where = self._path(name, "run")
+        reply = await self._connection.request("POST", where, body=body, optional=mode == "due")
         return cast(RunShape | None, reply)
 
     async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[RunShape]:
@@ -244,4 +251,7 @@ class RestJobs:
         """Run the ticks between two instants of the past; return how many there are."""
         body: Json = {"start": start, "end": end}
         reply = await self._connection.request("POST", self._path(name, "backfill"), body=body)
-        return cast(int, cast(dict[str, Json], reply)["count"])
+        count = cast(dict[str, Json], reply)["count"]
+        if not isinstance(count, int):
+            raise Unavailable("the server responded, but not as Wakeful does: 'count' is not a number")
+        return count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from wakeful.client.connection import path
+from wakeful.client.connection import path, read_list
 from wakeful.client.operation_types import ChannelsShape, ChannelTestShape, SettingShape, WorkersShape
 from wakeful.client.rest.part import RestPart
 
@@ -17,11 +17,17 @@ class RestOperations(RestPart):
 
     async def workers(self) -> WorkersShape:
         """Return the processes that take runs, and the executors that hold claimed runs."""
-        return cast(WorkersShape, await self._request("GET", "workers"))
+        reply = await self._request("GET", "workers")
+        for name in ("workers", "executors"):
+            read_list(reply, name, dict)
+        return cast(WorkersShape, reply)
 
     async def channels(self) -> ChannelsShape:
         """Return the channels and the recent deliveries of the workspace."""
-        return cast(ChannelsShape, await self._request("GET", "channels"))
+        reply = await self._request("GET", "channels")
+        for name in ("channels", "deliveries"):
+            read_list(reply, name, dict)
+        return cast(ChannelsShape, reply)
 
     async def test_channel(self, name: str, to: str | None = None) -> ChannelTestShape:
         """Send a test message and wait for the result."""
@@ -31,4 +37,4 @@ class RestOperations(RestPart):
 
     async def settings(self) -> list[SettingShape]:
         """Return the settings of the process that answers."""
-        return cast(list[SettingShape], (await self._request("GET", "settings"))["settings"])
+        return cast(list[SettingShape], await self._list("settings"))

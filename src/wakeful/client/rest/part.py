@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from wakeful.client.connection import Connection, Query, path
+from wakeful.client.connection import Connection, Query, path, read_list
 from wakeful.json_value import Json
 
 
@@ -20,3 +20,7 @@ class RestPart:
     ) -> dict[str, Json]:
         where = path(self._workspace, *parts)
         return cast(dict[str, Json], await self._connection.request(method, where, body=body, query=query))
+
+    async def _list(self, name: str) -> list[Json]:
+        """Return all objects of a kind."""
+        return read_list(await self._request("GET", name), name, dict)

@@ -1,0 +1,56 @@
+"""Blocking calls while another thread closes the client."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from wakeful.client import portal as module
+from wakeful.client.portal import Portal
+from wakeful.errors import FailedPrecondition
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before it is submitted", "while it waits"])
+def test_a_call_ends_when_another_thread_closes_the_client(before: bool, monkeypatch: pytest.MonkeyPatch):
+    submit = asyncio.run_coroutine_threadsafe
+    may_close = threading.Event()
+
+    async def on_close() -> None:
+        await asyncio.to_thread(may_close.wait, 5)
+
+    async def work() -> str:
+        await asyncio.sleep(60)
+        return "done"
+
+    portal = Portal(on_close)
+    closing = threading.Thread(target=portal.close)
+
+    def submit_late(coroutine: Any, loop: Any) -> Any:
+        if before:
+            closing.start()
+            closing.join(0.2)
+        future = submit(coroutine, loop)
+        if not before:
+            closing.start()
+        may_close.set()
+        return future
+
+    raised: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            portal.call(work())
+        except BaseException as error:
+            raised.append(error)
+
+    monkeypatch.setattr(module.asyncio, "run_coroutine_threadsafe", submit_late)
+    calling = threading.Thread(target=call, daemon=True)
+    calling.start()
+    calling.join(10)
+    assert not calling.is_alive()
+    assert [type(error) for error in raised] == [FailedPrecondition]
+    closing.join(10)
+    assert not closing.is_alive()

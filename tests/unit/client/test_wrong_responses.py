@@ -1,0 +1,171 @@
+"""The client against a server, or a proxy, that answers something else: it returns, or raises its error."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.simulation.virtual_loop import run_virtually
+from tests.support.raw_server import RawConnection, raw_server
+from wakeful import AsyncClient, Unavailable
+from wakeful.client.connection import Connection
+from wakeful.client.rest.client import RestClient
+from wakeful.client.rest.events import events, read_events
+from wakeful.errors import WakefulError
+
+BODIES = {
+    "nothing": b"",
+    "a page": b"<html>sign in</html>",
+    "half": b'{"jobs": [',
+    "null": b"null",
+    "a number": b"7",
+    "text": b'"ok"',
+    "a list": b"[1]",
+    "another object": b'{"ok": true}',
+    "deep": b"[" * 100_000,
+    "not UTF-8": b'{"a": "\xff\xfe"}',
+    "NaN": b'{"count": NaN, "cursor": 1e999}',
+}
+#: the fields that hold lists
+LISTS = (
+    "jobs", "runs", "agents", "keys", "quotas", "entries", "incidents", "suggestions", "sessions",
+    "instances", "revisions", "deadLetters", "replayed", "discarded", "renewed", "lost", "released", "settings",
+    "warnings", "errors", "channels", "workers",
+)  # fmt: skip
+for value in ("null", '"a"', "[]", "[null]", "[{}]", "[[]]"):
+    fields = ", ".join(f'"{name}": {value}' for name in LISTS)
+    BODIES[f"lists are {value}"] = f'{{{fields}, "cursor": "x"}}'.encode()
+GIVEN: dict[str, Any] = {
+    "start": datetime(2027, 1, 1, tzinfo=UTC), "end": datetime(2027, 1, 2, tzinfo=UTC), "version": 1,
+    "fields": {}, "dag": {}, "signal": "go", "verified": True, "revision": 1, "status": "succeeded",
+    "document": {"name": "x"}, "patch": {}, "select": {}, "events": [{}], "report": {},
+    "reports": [{"id": "1"}], "request": {}, "held": [("1", 1)], "run_ids": ["1"], "attempt": 1, "output": "x", "runs": [],
+}  # fmt: skip
+PARTS = (
+    "jobs", "runs", "agents", "incidents", "suggestions", "keys", "audit", "quotas", "workflows", "instances",
+    "operations",
+)  # fmt: skip
+
+
+def _methods(client: object) -> Iterator[tuple[str, Any]]:
+    for part in (None, *PARTS):
+        owner = client if part is None else getattr(client, part, None)
+        for name, method in inspect.getmembers(owner, inspect.iscoroutinefunction):
+            if not name.startswith("_") and name not in ("close", "wait"):
+                yield f"{part}.{name}", method
+
+
+def _arguments(kind: object, method: Any) -> tuple[list[Any], dict[str, Any]]:
+    needed = [
+        each
+        for each in inspect.signature(method).parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+    ]
+    known = GIVEN if kind is AsyncClient else {**GIVEN, "start": "x", "end": "x"}
+    given = {each.name: known.get(each.name, "x") for each in needed}
+    named = {each.name: given.pop(each.name) for each in needed if each.kind is each.KEYWORD_ONLY}
+    return [*given.values()], named
+
+
+@pytest.mark.parametrize("kind", [AsyncClient, RestClient])
+@pytest.mark.parametrize("what", BODIES)
+async def test_every_method_returns_or_raises_an_error_of_wakeful(kind: Any, what: str):
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(BODIES[what])}\r\n\r\n".encode()
+
+    async def talk(connection: RawConnection) -> None:
+        while True:
+            await connection.request()
+            await connection.send(head + BODIES[what])
+
+    wrong, called = {}, 0
+    async with raw_server(talk) as server, kind(f"http://127.0.0.1:{server.port}", "wk_x") as client:
+        for name, method in _methods(client):
+            args, named = _arguments(kind, method)
+            called += 1
+            try:
+                async with asyncio.timeout(20):
+                    await method(*args, **named)
+            except WakefulError:
+                pass
+            except Exception as error:
+                wrong[name] = repr(error)
+    assert not wrong
+    assert called > 50
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"id: x\n\n",
+        b"id: 1\ndata: {\n\n",
+        b"id: 1\ndata: [1]\n\n",
+        b"id: 1\ndata: " + b"[" * 100_000 + b"\n\n",
+        b"id: \xff\n\n",
+        b"id: " + b"9" * 5000 + b"\n\n",
+    ],
+    ids=range(6),
+)
+async def test_an_event_that_cannot_be_read_is_unavailable(stream: bytes):
+    async def chunks() -> AsyncIterator[bytes]:
+        yield stream
+
+    with pytest.raises(Unavailable):
+        assert [each async for each in read_events(chunks())] == []
+
+
+async def test_a_page_in_place_of_the_stream_is_unavailable():
+    async def talk(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nid")
+
+    async with raw_server(talk) as server, AsyncClient(f"http://127.0.0.1:{server.port}", "wk_x") as client:
+        with pytest.raises(Unavailable, match="check the address"):
+            await anext(client.events())
+    assert server.accepted == 1
+
+
+class _Streams(Connection):
+    """Answers with one stream after another, the last one again and again."""
+
+    def __init__(self, *streams: bytes) -> None:
+        super().__init__("http://model", None)
+        self.streams = [*streams]
+        self.opened: list[float] = []
+
+    def stream(self, path: str, *, query: Any) -> Any:
+        loop, own = asyncio.get_running_loop(), self
+
+        class Stream:
+            async def __aenter__(self) -> Any:
+                own.opened.append(loop.time())
+                content = own.streams.pop(0) if len(own.streams) > 1 else own.streams[0]
+
+                async def chunks() -> AsyncIterator[bytes]:
+                    if content:
+                        yield content
+
+                return chunks()
+
+            async def __aexit__(self, *error: object) -> None:
+                pass
+
+        return Stream()
+
+
+@pytest.mark.parametrize("last", [b"", b": here\n", b"garbage\n\n", b"id: 1\ndata: garbage\n\n"])
+def test_a_server_that_responds_and_closes_is_tried_less_and_less_often_until_patience_ends(last: bytes):
+    connection = _Streams(b"id: 7\n\n", last)
+
+    async def story() -> float:
+        with pytest.raises(Unavailable):
+            async for _ in events(connection, "/events", {}, None, 60.0):
+                pass
+        return asyncio.get_running_loop().time()
+
+    assert 60 < run_virtually(story()) < 70
+    assert len(connection.opened) < 22
