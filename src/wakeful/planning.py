@@ -339,7 +339,19 @@ class _JobPlanner:
             number += 1
 
     def _catch_up_latest(self, first: int, last: int) -> None:
-        """Run the newest missed tick and record the others as missed."""
+        """Run the newest missed tick and record the others as missed.
+
+        If a tick that is on time starts now whatever else runs, it is enough: all others are missed.
+        """
+        following = self.job.ticks.next(last)
+        if (
+            following is not None
+            and self.job.policy.overlap == "allow"
+            and self.facts.blocked is None
+            and self._fires_at(following) <= self.now
+        ):
+            self._miss(first, last, "newer_tick_runs")
+            return self._emit(following, self._fires_at(following))
         if first < last:
             reason: Reason = "newer_tick_runs" if self.facts.blocked is None else "downtime"
             self._miss(first, self.job.ticks.prev(last) or first, reason)

@@ -241,14 +241,23 @@ def test_a_missed_row_covers_no_excluded_day_and_nothing_outside_start_and_end()
 
 
 def test_latest_runs_once_for_the_newest_missed_tick():
-    back = plan(minute(60.5), catchup="latest", overlap="allow")
-    assert told(back) == ["1-58 (58) missed: newer_tick_runs", "59 started", "60 started"]
+    back = plan(minute(60.5), catchup="latest", overlap="allow", misfire_grace_ms=1_000)
+    assert told(back) == ["1-59 (59) missed: newer_tick_runs", "60 started"]
     assert back.verdicts[1].fire_ms == minute(60.5), "it fires now"
-    assert back.run_count == 2
+    assert back.run_count == 1
 
 
 def test_latest_records_no_missed_row_for_a_single_missed_tick():
-    assert told(plan(minute(2.5), catchup="latest", overlap="allow")) == ["1 started", "2 started"]
+    assert told(plan(minute(2.5), catchup="latest", overlap="queue")) == ["1 started", "2 queued"]
+
+
+@pytest.mark.parametrize(("grace_ms", "started"), [(1_000, ["60"]), (90_000, ["59", "60"])])
+def test_latest_runs_no_missed_tick_if_one_that_is_on_time_starts_anyway(grace_ms, started):
+    back = plan(minute(60) + 900, catchup="latest", overlap="allow", misfire_grace_ms=grace_ms)
+    last = 60 - len(started)
+    row = f"1-{last} ({last}) missed: newer_tick_runs"
+    assert told(back) == [row, *(f"{tick} started" for tick in started)]
+    assert [verdict.missed for verdict in back.verdicts] == [0, last, *[0] * (len(started) - 1)]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
@@ -264,7 +273,6 @@ def test_the_latest_tick_waits_for_the_current_run_under_every_overlap_policy(ov
 @pytest.mark.parametrize(
     ("overlap", "expected"),
     [
-        ("allow", ["59 started", "60 started"]),
         ("skip", ["59 queued", "60 skipped: overlap"]),
         ("queue", ["59 queued", "60 queued"]),
         ("queue_one", ["59 skipped: superseded", "60 queued"]),
@@ -436,7 +444,7 @@ def missed_before(plan: Plan) -> list[int]:
 def test_a_run_has_the_number_of_ticks_missed_before_it():
     back = plan(minute(60.5))
     assert (missed_before(back), back.missed) == ([59], 0)
-    assert missed_before(plan(minute(60.5), catchup="latest", overlap="allow")) == [58, 0]
+    assert missed_before(plan(minute(60.5), catchup="latest", overlap="queue")) == [58, 0]
     assert missed_before(plan(minute(3.5), catchup="fire_immediately")) == [0, 0, 0]
 
 
@@ -464,7 +472,7 @@ def test_the_first_tick_of_a_spread_is_queued_for_a_busy_job():
 
 @pytest.mark.parametrize("catchup", ["latest", "fire_immediately", "spread"])
 def test_a_tick_exactly_as_old_as_the_window_is_caught_up_an_older_one_is_not(catchup):
-    back = partial(plan, catchup=catchup, catchup_window_ms=3 * MINUTE, overlap="allow")
+    back = partial(plan, catchup=catchup, catchup_window_ms=3 * MINUTE, overlap="queue")
     assert told(back(minute(4)))[0] == (
         "1-1 (1) missed: newer_tick_runs" if catchup == "latest" else "1 started"
     )
@@ -716,7 +724,7 @@ def test_caught_up_runs_count_for_max_runs(catchup):
     last = plan(minute(60.5), catchup=catchup, overlap="allow", max_runs=1)
     assert last.verdicts[-1].becomes == "started"
     assert (last.run_count, last.finished) == (1, "max_runs")
-    assert told(last)[-1] == ("59 started" if catchup == "latest" else "1 started")
+    assert told(last)[-1] == ("60 started" if catchup == "latest" else "1 started")
 
 
 def test_skipped_or_missed_ticks_do_not_count_for_max_runs():
