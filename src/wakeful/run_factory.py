@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from typing import Protocol
 
 from wakeful.capabilities import NOTHING, Requirement, agent_requirement, requirement_of
 from wakeful.document import policy_from_text, work_from_text
-from wakeful.errors import InvalidArgument
+from wakeful.errors import Unavailable
 from wakeful.ids import new_id
 from wakeful.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
 from wakeful.job import HEARTBEAT_JOB, MAX_CHAIN, WAKE_JOB, Work
@@ -171,16 +170,19 @@ def run_details(work: Work) -> RunDetails | None:
 def follow_up_run(follower: Follower) -> NewRun:
     """Return the run of a job that fires after another job's run, or of a heartbeat that a run wakes.
 
-    A job that cannot be read gets a run too, which fails when it is taken: the outcome that fires it is
-    written in any case. A pull run that may not start is skipped at once: executors may not be running, so
-    a later check could come too late. A run beyond `MAX_CHAIN` follow-up runs in a row is skipped: jobs that
-    fire each other end there.
+    A job that cannot be read gets a run too, which fails when it is taken: the outcome that fires it, and
+    those that are written with it, are written in any case. A pull run that may not start is skipped at once:
+    executors may not be running, so a later check could come too late. A run beyond `MAX_CHAIN` follow-up
+    runs in a row is skipped: jobs that fire each other end there.
     """
-    work, policy, claim_ms = Work(), DEFAULT_POLICY, None
-    with contextlib.suppress(InvalidArgument):
-        policy = policy_from_text(follower.policy)
-        work = work_from_text(follower.work)
-        claim_ms = claim_timeout_ms(work, policy)
+    try:
+        policy, work = policy_from_text(follower.policy), work_from_text(follower.work)
+        return _follow_up_run(follower, policy, work, claim_timeout_ms(work, policy))
+    except Exception:
+        return _follow_up_run(follower, DEFAULT_POLICY, Work(), None)
+
+
+def _follow_up_run(follower: Follower, policy: Policy, work: Work, claim_ms: int | None) -> NewRun:
     run = manual_run(
         job_id=follower.job_id,
         workspace=follower.workspace,
@@ -204,7 +206,10 @@ def follow_up_run(follower: Follower) -> NewRun:
         run = run._replace(details=(run.details or RunDetails())._replace(context=context))
     if not run.is_pull:
         return signal_of_job(run, work, job_signal(follower.name))
-    decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
+    try:
+        decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
+    except Unavailable:  # the time zone cannot be read now: a claim checks it again
+        return run
     return run if decision else skipped(run, str(decision.reason), run.fire_ms)
 
 

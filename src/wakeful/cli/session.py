@@ -19,7 +19,7 @@ from wakeful.cli.output import Output
 from wakeful.cli.unknown_names import NamedObject, UnknownName, check_new_agents, with_suggestion
 from wakeful.client import tls
 from wakeful.client.rest import RestClient, RestJobs, RestRuns
-from wakeful.errors import InvalidArgument, NotFound
+from wakeful.errors import InvalidArgument, NotFound, Unavailable
 from wakeful.ids import is_id
 
 P = ParamSpec("P")
@@ -237,6 +237,10 @@ async def _invoke(
             return await function(session, **options) or 0
         except NotFound as error:
             raise await session.with_suggestion(error) from error
+        except KeyError as error:  # of a response: commands read their fields by name
+            raise Unavailable(
+                f"{client.url} responded, but not as Wakeful does: there is no {error}; check the address"
+            ) from error
 
 
 def _text(value: object) -> str | None:

@@ -13,6 +13,7 @@ from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
 from wakeful.client.suggestions import Suggestions
 from wakeful.client.types import CostShape
+from wakeful.errors import Unavailable
 from wakeful.json_value import Json
 from wakeful.model import Event
 from wakeful.model.from_json import event_from_json
@@ -127,7 +128,10 @@ class AsyncClient:
 
     async def sign_in_link(self) -> str:
         """Return a link to the dashboard that signs in with the key of this client, once, in five minutes."""
-        return str((await self._rest.sign_in_link())["url"])
+        url = (await self._rest.sign_in_link()).get("url")
+        if not isinstance(url, str):
+            raise Unavailable("the server responded, but not as Wakeful does: there is no link")
+        return url
 
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""

@@ -59,13 +59,6 @@ _BY_STATUS: Final[dict[int, type[WakefulError]]] = {
 }
 
 
-class _Reply(dict[str, Json]):
-    """An object of a response; Unavailable for a field that it does not have."""
-
-    def __missing__(self, name: str) -> Json:
-        raise Unavailable(f"the server responded, but not as Wakeful does: there is no '{name}'")
-
-
 class Connection:
     """HTTP connections to one server, with one key."""
 
@@ -195,7 +188,7 @@ class Connection:
     def _read_json(self, response: aiohttp.ClientResponse, content: bytes) -> Json:
         text = content.decode(errors="replace")
         try:
-            value: Json = json.loads(text, object_hook=_Reply) if text.strip() else None
+            value: Json = json.loads(text) if text.strip() else None
         except (ValueError, RecursionError):
             if response.status < 300:
                 raise self._unreadable() from None

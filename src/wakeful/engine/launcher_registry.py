@@ -17,6 +17,7 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.prompt import with_prompt
+from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
 from wakeful.launch.precheck import PRECHECK_FAILED, PrecheckedLauncher, RecordCheck, needs_precheck
 from wakeful.launch.pull import check_pull
@@ -191,7 +192,10 @@ class LauncherRegistry:
         except Exception as error:
             log.exception("run.set_aside", **run.log_fields)
             unreadable = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
-            unreadable.launcher = _FixedOutcome("", Failed(f"{error}", permanent=True, reason="unreadable"))
+            failed = Failed(error_text(error))  # an unexpected error: the next attempt may succeed
+            if isinstance(error, InvalidArgument):
+                failed = Failed(f"{error}", permanent=True, reason="unreadable")
+            unreadable.launcher = _FixedOutcome("", failed)
             return unreadable
 
 

@@ -24,7 +24,7 @@ from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import log_decisions
 from wakeful.engine.tracing import Tracing
 from wakeful.engine.worker import Worker
-from wakeful.errors import Unavailable
+from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import AGENT_INACTIVE, Work
 from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide, fire_ms
@@ -46,6 +46,8 @@ _DEFER_MS: Final = 1_000
 _LONGEST_S: Final = 3.0
 #: For so many seconds holidays are loaded before the next pass: other jobs must not wait for all of them.
 _LOADING_S: Final = 0.5
+#: How long a job is deferred whose planning raises an unexpected error.
+_DEFER_UNEXPECTED_MS: Final = 10_000
 
 log = get_logger("wakeful.planner")
 
@@ -190,9 +192,13 @@ class PlanningBatch:
             log.warning("job.deferred", **job.log_fields, error=error.message)
             wake_ms = self._now_ms + _DEFER_MS
             return JobPlan(job.id, job.next_ms, wake_ms, job.run_count, True, None, ())
-        except Exception as error:
+        except InvalidArgument as error:
             log.exception("job.set_aside", **job.log_fields)
             return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
+        except Exception as error:  # such as a MemoryError, which says nothing about the job
+            log.exception("job.deferred", **job.log_fields, error=f"{type(error).__name__}: {error}")
+            wake_ms = self._now_ms + _DEFER_UNEXPECTED_MS
+            return JobPlan(job.id, job.next_ms, wake_ms, job.run_count, True, None, ())
 
     def _resume(self, job: DueJob, until_ms: int) -> JobPlan | None:
         """End a pause that is over, and plan the ticks from its end on. Earlier ticks do not count."""

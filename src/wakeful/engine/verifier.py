@@ -25,7 +25,7 @@ from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
-from wakeful.errors import InvalidArgument, Unavailable, WakefulError
+from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.budget_gate import BudgetGate
@@ -37,7 +37,7 @@ from wakeful.outcome import Failed, Finished, Succeeded
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.port import Store
 from wakeful.store.verifications import DueVerification
-from wakeful.verification import WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
+from wakeful.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
 
 #: The most checks at once.
 MAX_CONCURRENT: Final = 32
@@ -56,6 +56,10 @@ class _Job(NamedTuple):
     work: Work
     #: the stored text of what was sent
     payload: str | None
+
+
+#: In place of a job that cannot be read.
+_UNREADABLE: Final = _Job(DEFAULT_POLICY, NO_WORK, None)
 
 
 class Verifier(Loop):
@@ -157,10 +161,29 @@ class Verifier(Loop):
                 due.run.id, held, self.clock.now_ms(), counts=False
             )  # nothing is changed if the run was cancelled
             raise
-        except Unavailable as error:
-            log.warning("verification.unwritten", **due.run.log_fields, error=error.message)
-        except Exception:  # its lease ends, and it is checked again
+        except Exception as error:
+            if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
+                # Its lease ends, and it is checked again.
+                log.warning("verification.unwritten", **due.run.log_fields, error=error.message)
+                return
             log.exception("verification.error", **due.run.log_fields)
+            await self._survive(due, held, error)
+
+    async def _survive(self, due: DueVerification, held: tuple[str, int], error: Exception) -> None:
+        """Try again after an unexpected error, at last with an outcome that can be written in any case."""
+        failed = Failed(
+            f"its outcome could not be stored ({type(error).__name__})", permanent=True, reason="unstorable"
+        )
+        try:
+            if due.tries < MAX_TRIES:
+                await self._try_again(due, held, failed)
+            else:
+                self._on_checked("unverified")
+                await self._write(
+                    due._replace(run=due.run._replace(precheck=None)), held, _UNREADABLE, failed
+                )
+        except Exception as again:  # its lease ends, and it is checked again
+            log.warning("verification.unwritten", **due.run.log_fields, error=error_text(again))
 
     async def _check(self, due: DueVerification) -> tuple[_Job, Verdict | Failed]:
         run = due.run
@@ -168,13 +191,18 @@ class Verifier(Loop):
             policy, work = policy_from_text(run.policy), work_from_text(run.work)
             launch = build_launch(run, policy, work, run.payload, run)
         except InvalidArgument as error:
-            failed = Failed(f"its job cannot be read: {error.message}", permanent=True)
-            return _Job(DEFAULT_POLICY, NO_WORK, None), failed
+            return _UNREADABLE, Failed(f"its job cannot be read: {error.message}", permanent=True)
+        except Exception as error:
+            log.exception("verification.error", **run.log_fields)
+            return _UNREADABLE, Failed(error_text(error))
         launch.budgeted = work.budget is not None or self._budgets.apply_to(run.workspace, run.agent)
         return _Job(policy, work, launch.payload_text), await self._ask(due, launch)
 
     async def _ask(self, due: DueVerification, launch: Launch) -> Verdict | Failed:
-        verify: Mapping[str, Json] = json.loads(due.verify)
+        try:
+            verify: Mapping[str, Json] = _read(due.verify)
+        except InvalidArgument as error:
+            return Failed(error.message, permanent=True)
         if verify.get("kind") == MANUAL:
             limit = spell_duration(timeout_ms(verify))
             return Verdict(False, f"it was not confirmed within {limit}")
@@ -242,5 +270,18 @@ class Verifier(Loop):
 
 def _limit_ms(verify: str) -> int:
     """Return how long a stored check may take. A `manual` one takes no time when its deadline has passed."""
-    read: Mapping[str, Json] = json.loads(verify)
-    return 0 if read.get("kind") == MANUAL else timeout_ms(read)
+    try:
+        read = _read(verify)
+        return 0 if read.get("kind") == MANUAL else timeout_ms(read)
+    except InvalidArgument:  # `_ask` reports it
+        return 0
+
+
+def _read(verify: str) -> Mapping[str, Json]:
+    """Return a stored check; InvalidArgument if it cannot be read."""
+    try:
+        found = json.loads(verify)
+        timeout_ms(found)
+        return dict(found)
+    except Exception as error:
+        raise InvalidArgument(f"its check cannot be read: {error_text(error)}") from error

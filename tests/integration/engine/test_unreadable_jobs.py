@@ -9,7 +9,10 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import eventually, over, runs_of, the_run_of
-from wakeful import EngineConfig, Function, Launch, Wakeful
+from wakeful import EngineConfig, Function, Launch, Unavailable, Wakeful, run_factory
+from wakeful.engine import launcher_registry, planner
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.runs import claims
 from wakeful.store.connect import sqlite_path
 
 
@@ -126,3 +129,84 @@ async def test_a_run_whose_job_is_gone_fails_at_once(new_app: NewApp, database: 
     async with app:
         found = await over(app, run.id)
     assert (found.state, found.reason, found.attempt) == ("failed", "job_deleted", 1)
+
+
+def raise_once(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str, error: Exception, times: int = 1
+) -> list[int]:
+    """Let the first calls of a function raise. Returns the list of those that did."""
+    call, raised = getattr(module, name), list[int]()
+
+    def fail(*args: object, **kwargs: object) -> object:
+        if len(raised) < times:
+            raised.append(1)
+            raise error
+        return call(*args, **kwargs)
+
+    monkeypatch.setattr(module, name, fail)
+    return raised
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("a bug"), KeyError("x")], ids=repr)
+async def test_an_unexpected_error_in_planning_defers_a_job_and_disables_none(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    monkeypatch.setattr(planner, "_DEFER_UNEXPECTED_MS", 50)
+    app = new_app()
+    calls = working(app)
+    async with app:
+        raised = raise_once(monkeypatch, planner, "decide", error)
+        for name in ("one", "two"):
+            await app.jobs.create(name, schedule="in 1ms", target=Function("work"))
+        await eventually(lambda: len(calls) == 2)
+    assert raised
+
+
+async def test_an_unexpected_error_in_a_launch_fails_the_attempt_only(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    calls = working(app)
+    async with app:
+        await app.jobs.create(
+            "one", schedule=SELDOM, target=Function("work"), backoff={"base": "1s", "max": "1s"}
+        )
+        raised = raise_once(monkeypatch, launcher_registry, "work_from_text", MemoryError())
+        run = await over(app, (await app.jobs.run("one")).id)
+    assert (run.state, run.attempt, len(calls), len(raised)) == ("succeeded", 2, 1, 1)
+
+
+async def test_an_unexpected_error_in_a_claim_fails_the_attempt_and_an_outage_returns_the_run(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    async with app:
+        await app.jobs.create(
+            "one", schedule=SELDOM, target={"kind": "pull"}, backoff={"base": "1s", "max": "1s"}
+        )
+        run_id = (await app.jobs.run("one")).id
+        raise_once(monkeypatch, claims, "may_start", Unavailable("the time zones cannot be read"))
+        with pytest.raises(Unavailable):
+            await app.services.pull.claim(LOCAL, "default", "w", limit=1)
+        await eventually(lambda: not app.services.pull._returning)
+        raise_once(monkeypatch, claims, "may_start", MemoryError())
+        assert await app.services.pull.claim(LOCAL, "default", "w", limit=1) == []
+        (taken,) = await app.services.pull.claim(LOCAL, "default", "w", limit=1, wait_ms=20_000)
+        run = await app.runs.get(run_id)
+    assert (taken["id"], run.state, run.failed_attempts) == (run_id, "running", 1)
+
+
+async def test_a_follower_whose_run_cannot_be_made_holds_up_no_outcome(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+    calls = working(app)
+    async with app:
+        await app.jobs.create("first", schedule=SELDOM, target=Function("work"))
+        await app.jobs.create("second", after="first", target=Function("work"))
+        raise_once(monkeypatch, run_factory, "requirement_of", MemoryError())
+        started = await app.jobs.run("first")
+        assert (await over(app, started.id)).state == "succeeded"
+        follow_up = await the_run_of(app, "second")
+        assert (await over(app, follow_up.id)).state == "succeeded"
+    assert [call.job for call in calls] == ["first", "second"]

@@ -12,7 +12,10 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.waiting import eventually, over, runs_of, soon
 from wakeful import Agent, Context, Function, Launch, Permanent, Run, SetState, Signal, Wakeful, on
+from wakeful.engine import verifier
 from wakeful.outcome import Succeeded
+from wakeful.store.sql.store import SqlStore
+from wakeful.verification import conclude_verified
 
 CHECK = {"kind": "function", "name": "check"}
 ONCE: Any = {"schedule": SELDOM, "max_attempts": 1}
@@ -130,6 +133,52 @@ async def test_a_check_that_always_fails_itself_ends_unverified(new_app: NewApp)
         "failed", "unverified", "verify: OSError: no connection",
     )  # fmt: skip
     assert (work.launches, len(work.checks)) == (1, 3)
+
+
+@pytest.mark.parametrize(("times", "state"), [(1, "succeeded"), (99, "failed")])
+@on_one_store
+async def test_an_unexpected_error_after_a_check_does_not_repeat_it_for_ever(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch, times: int, state: str
+):
+    failures = 0
+
+    def fail(*args: Any) -> Any:
+        nonlocal failures
+        if isinstance(args[4], Succeeded) and failures < times:
+            failures += 1
+            raise TypeError("a value of another type")
+        return conclude_verified(*args)
+
+    monkeypatch.setattr(verifier, "conclude_verified", fail)
+    monkeypatch.setattr(verifier, "retry_ms", lambda tries, run_id: 1)
+    app = new_app()
+    work = Work(app)
+    async with app:
+        run = await work.run(verify=CHECK)
+    assert (run.state, run.attempt, work.launches) == (state, 1, 1)
+    assert len(work.checks) == min(times + 1, 3)
+    assert run.error == (None if state == "succeeded" else "its outcome could not be stored (TypeError)")
+
+
+@on_one_store
+async def test_a_stored_check_that_cannot_be_read_fails_its_run_and_others_are_verified(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    take: Any = SqlStore.take_verifications
+
+    async def damage(self: Any, *args: Any) -> Any:
+        *before, limit_ms = args
+        taken = await take(self, *before, lambda verify: limit_ms("{"))
+        return [due._replace(verify="{") if due.view.job_name == "bad" else due for due in taken]
+
+    monkeypatch.setattr(SqlStore, "take_verifications", damage)
+    app = new_app()
+    work = Work(app)
+    async with app:
+        bad = await work.run("bad", verify=CHECK)
+        good = await work.run("good", verify=CHECK)
+    assert (bad.state, bad.reason, good.state) == ("failed", "unverified", "succeeded")
+    assert "cannot be read" in (bad.error or "")
 
 
 @on_one_store

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from wakeful.client import portal as module
 from wakeful.client.portal import Portal
 from wakeful.errors import FailedPrecondition
 
@@ -46,7 +45,7 @@ def test_a_call_ends_when_another_thread_closes_the_client(before: bool, monkeyp
         except BaseException as error:
             raised.append(error)
 
-    monkeypatch.setattr(module.asyncio, "run_coroutine_threadsafe", submit_late)
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", submit_late)
     calling = threading.Thread(target=call, daemon=True)
     calling.start()
     calling.join(10)

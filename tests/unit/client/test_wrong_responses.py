@@ -34,8 +34,8 @@ BODIES = {
 #: the fields that hold lists
 LISTS = (
     "jobs", "runs", "agents", "keys", "quotas", "entries", "incidents", "suggestions", "sessions",
-    "instances", "revisions", "deadLetters", "replayed", "discarded", "renewed", "lost", "released", "settings",
-    "warnings", "errors", "channels", "workers",
+    "instances", "revisions", "deadLetters", "replayed", "discarded", "renewed", "lost", "released",
+    "settings", "warnings", "errors", "channels", "workers",
 )  # fmt: skip
 for value in ("null", '"a"', "[]", "[null]", "[{}]", "[[]]"):
     fields = ", ".join(f'"{name}": {value}' for name in LISTS)
@@ -44,7 +44,8 @@ GIVEN: dict[str, Any] = {
     "start": datetime(2027, 1, 1, tzinfo=UTC), "end": datetime(2027, 1, 2, tzinfo=UTC), "version": 1,
     "fields": {}, "dag": {}, "signal": "go", "verified": True, "revision": 1, "status": "succeeded",
     "document": {"name": "x"}, "patch": {}, "select": {}, "events": [{}], "report": {},
-    "reports": [{"id": "1"}], "request": {}, "held": [("1", 1)], "run_ids": ["1"], "attempt": 1, "output": "x", "runs": [],
+    "reports": [{"id": "1"}], "request": {}, "held": [("1", 1)], "run_ids": ["1"], "attempt": 1,
+    "output": "x", "runs": [],
 }  # fmt: skip
 PARTS = (
     "jobs", "runs", "agents", "incidents", "suggestions", "keys", "audit", "quotas", "workflows", "instances",

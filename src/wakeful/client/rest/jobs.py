@@ -251,7 +251,7 @@ class RestJobs:
         """Run the ticks between two instants of the past; return how many there are."""
         body: Json = {"start": start, "end": end}
         reply = await self._connection.request("POST", self._path(name, "backfill"), body=body)
-        count = cast(dict[str, Json], reply)["count"]
+        count = cast(dict[str, Json], reply).get("count")
         if not isinstance(count, int):
             raise Unavailable("the server responded, but not as Wakeful does: 'count' is not a number")
         return count

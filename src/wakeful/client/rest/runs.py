@@ -105,7 +105,7 @@ class RestRuns:
         """Discard a dead letter; FailedPrecondition if the run is none."""
         if not await self.discard_many([run_id]):
             run = await self.get(run_id)
-            raise FailedPrecondition(f"run '{run_id}' is not a dead letter: it is {run['state']}")
+            raise FailedPrecondition(f"run '{run_id}' is not a dead letter: it is {run.get('state')}")
 
     async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
         """Replay these dead letters, or all; return the ids of the dead letters that were replayed."""

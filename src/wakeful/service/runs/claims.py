@@ -22,6 +22,7 @@ from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import DatabaseFault, InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.precheck import RecordCheck, check_run
 from wakeful.launch.trace_context import launch_ids
@@ -120,10 +121,15 @@ class Claims:
     async def _prepare_or_fail(self, run: TakenRun, view: RunView, claim: _Claim) -> _Prepared:
         try:
             return await self._prepare(run, view, claim)
-        except Exception as error:
+        except Unavailable:
+            raise  # so that all are returned
+        except InvalidArgument as error:
             log.exception("run.set_aside", **run.log_fields)
             message = truncate(f"its job cannot be read: {error}")
             return _Prepared(None, Failed(message, permanent=True, reason="unreadable"))
+        except Exception as error:  # the next attempt may succeed, and the other runs of the claim do
+            log.exception("run.set_aside", **run.log_fields)
+            return _Prepared(None, Failed(error_text(error)))
 
     async def _prepare(self, run: TakenRun, view: RunView, claim: _Claim) -> _Prepared:
         work = work_from_text(run.work)
