@@ -78,7 +78,7 @@ class JobFactory:
         name, payload = rest.pop("name", None), rest.pop("payload", None)
         try:
             common = context.key, marshal.dumps(rest, 2)
-            own_name = check_slug(str(name))
+            own_name = check_slug(name if isinstance(name, str) else "")
             own_payload = None if payload is None else json_text(payload, context.defaults.max_payload_bytes)
         except (ValueError, InvalidArgument):
             # The document holds Python objects or an error: read it whole.

@@ -83,6 +83,8 @@ async def test_the_name_is_validated_even_if_the_document_is_cached(new_app: New
         await app.jobs.create("first", schedule=SELDOM, target=_NOTHING)
         with pytest.raises(WakefulError, match="Second One"):
             await app.jobs.create("Second One", schedule=SELDOM, target=_NOTHING)
+        with pytest.raises(InvalidArgument, match="name: 123 is not text"):
+            await app.jobs.create(123, schedule=SELDOM, target=_NOTHING)  # type: ignore[arg-type]
         for _ in range(2):
             with pytest.raises(InvalidArgument, match="after"):
                 await app.jobs.create("third", after="third", target=_NOTHING)
