@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from weakref import WeakValueDictionary
 
 from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -89,7 +90,8 @@ class SignalService:
         self._budgets = budgets
         self._classes = classes
         self._limits = limits
-        self._batcher = SendBatcher(store, budgets, limits)
+        #: by workspace and agent: one that waits for a lock holds up no other
+        self._batchers: WeakValueDictionary[tuple[str, str], SendBatcher] = WeakValueDictionary()
         #: called with each run that a request has created
         self.on_triggered: Callable[[RunView], None] = lambda run: None
 
@@ -122,7 +124,9 @@ class SignalService:
         now_ms = self._store.clock.now_ms()
         arrivals = [_arrival(principal, agent_class, instance, signal, now_ms) for signal in signals]
         if keyed is None:
-            received = await self._batcher.add(arrivals, agent_class.mailbox)
+            new = SendBatcher(self._store, self._budgets, self._limits)
+            batcher = self._batchers.setdefault((workspace, agent), new)
+            received = await batcher.add(arrivals, agent_class.mailbox)
         else:
             await self._budgets.check(BudgetOwner(workspace, agent))
             received = await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from wakeful.bounded_cache import bypass
 from wakeful.capabilities import NOTHING, Requirement
@@ -63,7 +64,8 @@ class JobService:
         self._warnings = dependencies.warnings
         self._origins = dependencies.origins
         self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
-        self._batcher = CreateBatcher(dependencies.store, dependencies.allowance)
+        #: by workspace: one that waits for a lock holds up no other
+        self._batchers: WeakValueDictionary[str, CreateBatcher] = WeakValueDictionary()
         self._editor = JobEditor(dependencies)
         self.update = self._editor.update
         self.delete = self._editor.delete
@@ -117,7 +119,8 @@ class JobService:
                 workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
             )
             if keyed is None and (call is None or call.run is None):
-                await self._batcher.add(saved.row, entry, context.inherited)
+                batcher = self._batchers.setdefault(workspace, CreateBatcher(self._store, self._allowance))
+                await batcher.add(saved.row, entry, context.inherited)
             else:  # not batched: waiting for another request with this key would delay the whole batch
                 agents = {(workspace, agent): context.inherited}
                 response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import NewApp
 from tests.support.agents import counter
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE, eventually
 from wakeful import FailedPrecondition, ResourceExhausted, Run, Signal, Wakeful
 from wakeful.signal_rules import Arrival
 
@@ -60,7 +60,7 @@ async def test_sends_during_a_transaction_share_the_next_one_in_their_order(
     app.agent(counter())
     batches: list[list[str | None]] = []
     all_wait = asyncio.Event()
-    real, batcher = app.store.send, app.services.signals._batcher
+    real, batchers = app.store.send, app.services.signals._batchers
 
     async def send(arrivals: Sequence[Arrival], *args: object) -> object:
         batches.append([each.run.instance for each in arrivals])
@@ -73,7 +73,7 @@ async def test_sends_during_a_transaction_share_the_next_one_in_their_order(
         sends: list[asyncio.Task[Run]] = []
 
         def _are_waiting(number: int) -> bool:
-            return bool(batches) and len(batcher._waiting) == number
+            return bool(batches) and len(batchers["default", "counter"]._waiting) == number
 
         for number, name in enumerate("abab"):
             sends.append(asyncio.ensure_future(app.agents.send("counter", name, Signal("add"))))
@@ -93,3 +93,26 @@ async def test_a_send_whose_caller_is_cancelled_does_not_fail_others(new_app: Ne
         tasks[2].cancel()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert [isinstance(each, Run) for each in answers] == [True, True, False, True]
+
+
+async def test_a_send_that_waits_holds_up_no_other_agent(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+    app = new_app()
+    other = counter()
+    other.name = "other"
+    app.agent(counter()), app.agent(other)
+    real, continued, waits = app.store.send, asyncio.Event(), asyncio.Event()
+
+    async def send(arrivals: Sequence[Arrival], *args: object) -> object:
+        if arrivals[0].run.agent == "counter":  # such as one whose instance is locked
+            waits.set()
+            await continued.wait()
+        return await real(arrivals, *args)  # type: ignore[arg-type]
+
+    async with app:
+        monkeypatch.setattr(app.store, "send", send)
+        waiting = asyncio.create_task(app.agents.send("counter", "a", Signal("add")))
+        await waits.wait()
+        async with asyncio.timeout(PATIENCE):
+            assert (await app.agents.send("other", "a", Signal("add"))).agent == "other"
+        continued.set()
+        assert (await waiting).agent == "counter"

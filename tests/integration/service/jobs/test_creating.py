@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.support.waiting import epoch_ms
+from tests.support.waiting import PATIENCE, epoch_ms
 from wakeful import AlreadyExists, InvalidArgument
 from wakeful.errors import WakefulError
 from wakeful.model import Job
+from wakeful.service.auth.access import LOCAL
 from wakeful.service.auth.accounts import JobContext
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.rows import JobRow
@@ -136,3 +137,25 @@ async def test_a_create_for_an_agent_that_changes_all_the_time_does_not_fail_tho
             return_exceptions=True,
         )
         assert [type(answer) for answer in answers] == [AgentChanged, Job] * 3
+
+
+async def test_a_create_that_waits_holds_up_no_other_workspace(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    async with new_app() as app:
+        await app.services.workspaces.put(LOCAL, "calm", {})
+        create_jobs, continued, waits = app.store.create_jobs, asyncio.Event(), asyncio.Event()
+
+        async def create_slowly(jobs: Sequence[JobRow], *given: Any, **named: Any) -> None:
+            if jobs[0].workspace == "default":  # such as one whose agent is locked
+                waits.set()
+                await continued.wait()
+            await create_jobs(jobs, *given, **named)
+
+        monkeypatch.setattr(app.store, "create_jobs", create_slowly)
+        waiting = asyncio.create_task(app.jobs.create("first", schedule=SELDOM))
+        await waits.wait()
+        async with asyncio.timeout(PATIENCE):
+            assert (await app.jobs.of("default", "calm").create("first", schedule=SELDOM)).name == "first"
+        continued.set()
+        assert (await waiting).workspace == "default"
