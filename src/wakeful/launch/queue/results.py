@@ -126,7 +126,7 @@ class ResultConsumer:
         try:
             result = await self._apply(report)
         except Exception as error:
-            delay_s = min(_RETRY_S * 2 ** min(_deliveries(message) - 1, 10), _MAX_RETRY_S)
+            delay_s = min(_RETRY_S * 2 ** min(deliveries(message) - 1, 10), _MAX_RETRY_S)
             if isinstance(error, WakefulError):
                 log.warning(
                     "queue.report_delayed", run_id=report.run_id, attempt=report.attempt, error=error.message,
@@ -155,7 +155,8 @@ class ResultConsumer:
             await uncancelled(call)
 
 
-def _deliveries(message: Msg) -> int:
+def deliveries(message: Msg) -> int:
+    """Return how often a message was delivered, from 1."""
     try:
         return message.metadata.num_delivered or 1
     except Exception:

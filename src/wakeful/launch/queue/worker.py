@@ -26,6 +26,7 @@ from wakeful.launch.queue.message import (
     result_id,
     result_subject,
 )
+from wakeful.launch.queue.results import deliveries
 from wakeful.launch.queue.streams import ACK_WAIT_S, TOO_LARGE, consumer_config, create_stream
 from wakeful.launch.queue.target import WORK_STREAM, WORK_SUBJECT, name_of
 from wakeful.launch.user_code import NoAnswer, isolate
@@ -186,7 +187,13 @@ class QueueWorker:
                 function=run.target.get("name"),
                 retry_s=_UNKNOWN_S,
             )
-            await self._put_back(message, _UNKNOWN_S)
+            # After the timeout of its run no worker may execute it. It would be delivered for days, and NATS
+            # delivers no other message if too many wait.
+            waited_ms = 1000 * _UNKNOWN_S * (deliveries(message) - 1)
+            if waited_ms > (run.timeout_ms or DEFAULT_TIMEOUT_MS):
+                await self._reply(message, b"+TERM")
+            else:
+                await self._put_back(message, _UNKNOWN_S)
             return
         if (run.id, run.attempt) in self._executing:  # heartbeats were lost; its outcome ends the message too
             log.info("queue.repeated", **run.log_fields)

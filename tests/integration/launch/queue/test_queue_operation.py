@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.integration.launch.queue.conftest import NewQueueApp
+from tests.integration.launch.queue.conftest import NewQueueApp, working
 from tests.support.nats_server import NatsServer
 from tests.support.waiting import eventually, over
 from wakeful import InvalidArgument, Queue, Wakeful
@@ -65,6 +65,27 @@ async def _stored(broker: NatsServer, stream: str) -> bool:
         return await broker.messages(stream) == 1
     except Exception:  # the stream does not exist yet
         return False
+
+
+@on_one_store
+async def test_a_message_whose_function_no_worker_has_does_not_outlive_its_run(
+    queue_app: NewQueueApp, broker: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.launch.queue.worker._UNKNOWN_S", 0.1)
+    app = queue_app()
+
+    async def no_messages() -> bool:
+        return await broker.messages("WAKEFUL_WORK") == 0
+
+    async with app:
+        await app.jobs.create(
+            "work", schedule=SELDOM, target=Queue(function="misspelled"), timeout="1s", max_attempts=1
+        )
+        run = await app.jobs.run("work")
+        await eventually(lambda: _stored(broker, "WAKEFUL_WORK"))
+        async with working(broker, app):
+            assert (await over(app, run.id)).state == "failed"
+            await eventually(no_messages)
 
 
 @on_one_store
