@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -80,10 +81,10 @@ def minimal(document: Mapping[str, Json], defaults: Defaults | None = None) -> d
     tz = str(document.get("tz") or "UTC")
     schedule = document.get("schedule", document.get("cron"))
     if isinstance(schedule, dict):
-        schedule = schedule_text(schedule, tz)
+        schedule = _readable(partial(schedule_text, schedule, tz), schedule)
     known: dict[str, Json] = {**default_fields(defaults), "name": None, "schedule": None, "tz": None}
     known["deleteAfterRun"] = isinstance(schedule, str) and _is_once(schedule)
-    given = {"name": _UNNAMED, **document, "schedule": schedule}
+    given = {**document, "name": document.get("name") or _UNNAMED, "schedule": schedule}
     names = [*_FIRST, *(name for name in DEFINITION if name not in _FIRST)]
     if given.get("target") is None:
         names += _SHORT_TARGETS
@@ -97,12 +98,20 @@ def minimal(document: Mapping[str, Json], defaults: Defaults | None = None) -> d
         elif short is not None and isinstance(value, int):
             found[short] = format_duration(value)
         elif name in _INSTANTS and isinstance(value, int):
-            found[name] = instant_text(value, tz)
+            found[name] = _readable(partial(instant_text, value, tz), value)
         else:
             found[name] = value
     if document.get("enabled") is False:
         found["enabled"] = False
     return found
+
+
+def _readable(write: Callable[[], Json], value: Json) -> Json:
+    """Return what `write` returns, or the value itself: the document of a form may not be valid yet."""
+    try:
+        return write()
+    except (ValueError, OverflowError, LookupError, OSError):  # an unknown zone, or beyond all times
+        return value
 
 
 def _is_once(schedule: str) -> bool:
