@@ -16,9 +16,10 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from wakeful.capabilities import function_requirement
+from wakeful.duration import LONGEST
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.threads import Threads
 from wakeful.launch.verify import VerifyLaunch, verdict_of_value
@@ -33,6 +34,16 @@ Function = Callable[..., object]
 DEFAULT_THREADS: Final = 32
 
 _DONE: Final = Succeeded()
+#: The fields of outcomes: their types, and the greatest number or length of a text.
+_FIELDS: Final[Mapping[str, tuple[type, int]]] = {
+    **dict.fromkeys(("output", "error", "evidence_error", "usage", "evidence"), (str, MAX_OUTPUT)),
+    **dict.fromkeys(("permanent", "pause_job", "counted"), (bool, 1)),
+    "reason": (str, 100),
+    "response_code": (int, 999),
+    "retry_after_ms": (int, LONGEST),
+    "timeout_ms": (int, LONGEST),
+    "handled": (type(None), 0),
+}
 #: What a function that verifies runs may take besides the run.
 _OF_VERIFY: Final = ("output", "evidence")
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -197,11 +208,32 @@ def _outcome(value: object) -> Outcome:
     if isinstance(value, str):
         return Succeeded(truncate(value))
     if isinstance(value, Succeeded | Failed | AwaitingCallback | Skipped):
-        return value
+        return _checked(value)
     try:
         return Succeeded(truncate(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
     except (TypeError, ValueError, RecursionError):
         return Succeeded(truncate(_repr(value)))
+
+
+def _checked(outcome: Succeeded | Failed | AwaitingCallback | Skipped) -> Outcome:
+    """Return an outcome of user code with texts that can be stored; a failure if its values are not valid.
+
+    An outcome that cannot be written would never end its run.
+    """
+    texts: dict[str, Any] = {}
+    for name, value in outcome._asdict().items():
+        expected, limit = _FIELDS[name]
+        if value is None and outcome._field_defaults.get(name, "") is None:
+            continue
+        if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+            return Failed(f"its outcome is not valid: {name} is a value of the type {type(value).__name__}")
+        if isinstance(value, int) and not 0 <= value <= limit:
+            return Failed(f"its outcome is not valid: {name} is out of range")
+        if isinstance(value, str):
+            if name in ("usage", "evidence") and len(value) > limit:  # a part of it would not be JSON
+                return Failed(f"its outcome is not valid: {name} is longer than {limit} characters")
+            texts[name] = truncate(value, limit)
+    return outcome._replace(**texts)
 
 
 def _repr(value: object) -> str:

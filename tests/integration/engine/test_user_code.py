@@ -78,6 +78,9 @@ SYNCHRONOUS: dict[str, Callable[[], object]] = {
     "number as output": lambda: Succeeded(5),  # type: ignore[arg-type]
     "text as a delay": lambda: Failed("no", retry_after_ms="soon"),  # type: ignore[arg-type]
     "text as a timeout": lambda: AwaitingCallback("soon"),  # type: ignore[arg-type]
+    "endless timeout": lambda: AwaitingCallback(10**18),
+    "number as a reason": lambda: Failed("no", permanent=True, reason=5, pause_job=True),  # type: ignore[arg-type]
+    "handled by a function": lambda: Succeeded(handled=5),  # type: ignore[arg-type]
     "fork": _forks,
     "blocks": lambda: time.sleep(0.2),
 }

@@ -13,7 +13,7 @@ from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceEx
 from wakeful.launch.function import Function, FunctionLauncher
 from wakeful.launch.port import MAX_OUTPUT, Launch
 from wakeful.launch.threads import Threads
-from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
+from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 TARGET = {"kind": "function", "name": "f"}
 
@@ -186,7 +186,7 @@ async def test_a_returned_outcome_is_used_unchanged(launcher: FunctionLauncher):
         async def function(outcome: Outcome = outcome) -> Outcome:
             return outcome
 
-        assert await start(launcher, function) is outcome
+        assert await start(launcher, function) == outcome
 
 
 async def test_a_value_without_json_or_repr_does_not_fail_the_run(launcher: FunctionLauncher):
@@ -374,3 +374,37 @@ async def test_the_number_of_abandoned_threads_is_limited():
         await asyncio.sleep(0)
     assert await threads.run(lambda: "again", lambda: None) == "again"
     threads.close()
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Succeeded(5),  # type: ignore[arg-type]
+        Succeeded(usage=5),  # type: ignore[arg-type]
+        Succeeded(usage="[" + MAX_OUTPUT * "1" + "]"),
+        Succeeded(response_code=10**12),
+        Succeeded(response_code=True),
+        Succeeded(handled=5),  # type: ignore[arg-type]
+        Failed(None),  # type: ignore[arg-type]
+        Failed("no", reason=5),  # type: ignore[arg-type]
+        Failed("no", counted=None),  # type: ignore[arg-type]
+        Failed("no", retry_after_ms=10**18),
+        AwaitingCallback(10**18),
+        AwaitingCallback(None),  # type: ignore[arg-type]
+        Skipped(reason=None),  # type: ignore[arg-type]
+    ],
+)
+async def test_an_outcome_that_could_not_be_written_is_a_failure(
+    launcher: FunctionLauncher, outcome: Outcome
+):
+    ended = await start(launcher, lambda: outcome)
+    assert isinstance(ended, Failed)
+    assert "its outcome is not valid" in ended.error
+
+
+async def test_the_texts_of_an_outcome_are_truncated_and_its_other_values_stay(launcher: FunctionLauncher):
+    usage = '{"tokens":5}'
+    outcome = Failed("e" * 2 * MAX_OUTPUT, True, 5, True, "r" * 5_000, usage, 503, False, output="a\x00")
+    assert await start(launcher, lambda: outcome) == outcome._replace(
+        error="e" * MAX_OUTPUT, reason="r" * 100, output="a\ufffd"
+    )
