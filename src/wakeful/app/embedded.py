@@ -300,9 +300,8 @@ class Wakeful:
             )
             await engine.start()
         except BaseException:
-            await self._launchers.close()
-            await self.store.close()
-            await self._tracing.aclose()
+            async with self._closing() as closing:
+                closing.push_async_callback(self._launchers.close)
             raise
         self._engine = self.services.status.engine = engine
         engine.grace_ms = round(self._grace * 1000)
@@ -343,13 +342,17 @@ class Wakeful:
             self.services.live.shut_down()
             self.services.pull.shut_down()
             self._stopping.set()
-            try:
+            async with self._closing():
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
-            finally:
-                await self._agent_runtime.stop()
-                await self.services.close()
-                await self.store.close()
-                await self._tracing.aclose()
+
+    def _closing(self) -> contextlib.AsyncExitStack:
+        """Return what closes all but the engine. A part that fails or is cancelled keeps no other open."""
+        stack = contextlib.AsyncExitStack()
+        stack.push_async_callback(self._tracing.aclose)
+        stack.push_async_callback(self.store.close)
+        stack.push_async_callback(self.services.close)
+        stack.push_async_callback(self._agent_runtime.stop)
+        return stack
 
     async def serve_forever(self) -> None:
         """Wait for SIGINT, SIGTERM, `stop` or cancellation.

@@ -191,7 +191,8 @@ class Engine:
         """Launch nothing new, let running attempts end within the grace period, release the rest.
 
         Released runs are due at once. The last outcomes are retried until the grace period ends; Unavailable
-        means that they were not written. Another replica takes their runs after the lease.
+        means that they were not written. Another replica takes their runs after the lease. A cancellation
+        ends the grace period.
         """
         if self._drain is not None:  # it stops by itself already
             await self._drain
@@ -215,14 +216,21 @@ class Engine:
             log.exception("engine.stop_failed")
 
     async def _stop(self, grace_ms: int) -> None:
-        until = asyncio.get_running_loop().time() + grace_ms / 1000
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace_ms / 1000
         completing, heartbeats, *others = self._tasks
         try:
-            await _cancel(others)
-            await self._give_back()
-            await self._worker.drain(grace_ms)  # may take longer than a lease, so heartbeats continue
-            await _cancel([heartbeats, completing])
-            released = await self._write_last(until)
+            try:
+                await _cancel(others)
+                await self._give_back()
+                await self._worker.drain(grace_ms)  # may take longer than a lease, so heartbeats continue
+            except asyncio.CancelledError:  # the caller waits no longer: the grace period is over
+                self._worker.stop_all()
+                until = loop.time()
+                raise
+            finally:
+                await _cancel([*others, heartbeats, completing])
+                released = await self._write_last(until)
         finally:  # also if the database is unavailable
             self._launchers.on_capabilities_changed(lambda: None)
             self._tasks = []
@@ -287,6 +295,8 @@ class Engine:
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel tasks, each once, and wait until they have ended."""
     for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        if not task.cancelling():
+            task.cancel()
+    await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))

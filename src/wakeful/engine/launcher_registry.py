@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
@@ -88,9 +89,10 @@ class LauncherRegistry:
             await launcher.open()
 
     async def close(self) -> None:
-        """Close every launcher."""
-        for launcher in self._launchers.values():
-            await launcher.close()
+        """Close every launcher, also if one fails or is cancelled meanwhile."""
+        async with AsyncExitStack() as stack:
+            for launcher in self._launchers.values():
+                stack.push_async_callback(launcher.close)
 
     def check(self, target: Mapping[str, Json] | None) -> None:
         """Raise InvalidArgument for a target that no launcher of this process could launch."""

@@ -94,6 +94,8 @@ class Verifier(Loop):
         self._budgets = budgets
         self._gate = gate
         self._lease_ms = lease_ms
+        #: the last take: it is not cancelled, because its verifications may have a lease already
+        self._taking: asyncio.Task[int] | None = None
         self._checks: dict[str, asyncio.Task[None]] = {}
 
     def stop_run(self, run_id: str) -> None:
@@ -107,6 +109,8 @@ class Verifier(Loop):
         try:
             await super().run()
         finally:
+            if self._taking is not None:
+                await asyncio.wait({self._taking}, timeout=_GRACE_S)
             checks = set(self._checks.values())
             if checks:
                 await asyncio.wait(checks, timeout=_GRACE_S)
@@ -123,6 +127,12 @@ class Verifier(Loop):
         due_ms = await self._store.next_verification_ms(0)
         if due_ms is None or due_ms > now_ms:
             return due_ms
+        self._taking = asyncio.create_task(self._take(now_ms, free), name="wakeful-verifications")
+        taken = await asyncio.shield(self._taking)
+        return None if taken == free else await self._store.next_verification_ms(now_ms)
+
+    async def _take(self, now_ms: int, free: int) -> int:
+        """Start up to so many checks. Returns how many."""
         taken = await self._store.take_verifications(
             now_ms,
             self._worker_name,
@@ -135,7 +145,7 @@ class Verifier(Loop):
             check = asyncio.create_task(self._verify(due), name="wakeful-verification")
             self._checks[due.run.id] = check
             check.add_done_callback(partial(self._ended, due.run.id))
-        return None if len(taken) == free else await self._store.next_verification_ms(now_ms)
+        return len(taken)
 
     def _ended(self, run_id: str, check: asyncio.Task[None]) -> None:
         if self._checks.get(run_id) is check:  # not a later check of the run

@@ -460,12 +460,16 @@ class Worker:
         runners = self._runners.tasks
         while runners and loop.time() < until:
             await asyncio.wait(runners, timeout=until - loop.time())
-        for run in list(self._in_flight.values()):
-            # A started run of `on_lost: fail` must not start again elsewhere: it fails here.
-            fails_here = run.task is not None and run.policy.on_lost == "fail"
-            self.stop(run.launch.id, _PROCESS_ENDED if fails_here else "released")
+        self.stop_all()
         if runners:
             await asyncio.wait(runners, timeout=_DRAIN_STOP_S)
         for run in [run for run in self._in_flight.values() if run.task is not None and not run.ended]:
             if run.stop_reason is _PROCESS_ENDED:  # it did not stop; the process ends it
                 self._end(run, _PROCESS_ENDED)
+
+    def stop_all(self) -> None:
+        """Stop all attempts: the process ends, and another one starts them again."""
+        for run in list(self._in_flight.values()):
+            # A started run of `on_lost: fail` must not start again elsewhere: it fails here.
+            fails_here = run.task is not None and run.policy.on_lost == "fail"
+            self.stop(run.launch.id, _PROCESS_ENDED if fails_here else "released")

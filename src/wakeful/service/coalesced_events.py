@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
@@ -105,6 +106,11 @@ class _Channel:
         else:
             due = self.figures_at + (max(self.interval_s, _POLL_S) if announced else FIGURES_S)
         return max(due, self.retry_at)
+
+    def drop_failed(self, seen: int, merged: asyncio.Task[_Frame]) -> None:
+        """Drop an event that could not be computed, also if nobody waits for it any more."""
+        if (merged.cancelled() or merged.exception() is not None) and self.merged.get(seen) is merged:
+            del self.merged[seen]
 
     async def publish(self, frame: _Frame, now: float) -> None:
         """Publish an event to all subscriptions."""
@@ -359,11 +365,8 @@ class CoalescedEvents:
                 channel.merged.clear()
             task = asyncio.create_task(self._merge(channel, seen, channel.seq))
             channel.merged[seen] = task
-        try:
-            return await asyncio.shield(task)
-        except WakefulError:
-            channel.merged.pop(seen, None)
-            raise
+            task.add_done_callback(partial(channel.drop_failed, seen))
+        return await asyncio.shield(task)
 
     async def _merge(self, channel: _Channel, seen: int, until: int) -> _Frame:
         figures = await self._figures.get(channel.scope)

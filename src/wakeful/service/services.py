@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 
 from wakeful.document import Defaults
 from wakeful.duration import HOUR
@@ -243,11 +244,12 @@ class Services:
 
     async def close(self) -> None:
         """End what runs in the background. The store is closed after it."""
-        await self._weeks.close()
-        await self.calendar.close()
-        await self.web_sessions.close()
-        await self.keys.close()
-        await self.pull.close()
+        async with AsyncExitStack() as stack:  # one that fails or is cancelled keeps no other running
+            stack.push_async_callback(self.pull.close)
+            stack.push_async_callback(self.keys.close)
+            stack.push_async_callback(self.web_sessions.close)
+            stack.push_async_callback(self.calendar.close)
+            stack.push_async_callback(self._weeks.close)
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal
 from wakeful.api.http.direct_write import direct_write_of
@@ -74,7 +75,7 @@ async def stream_events(
             summaries = await services.live.subscribe(
                 principal, workspace, coalesce_ms, agent=agent, after=number
             )
-            return _response(_stream_summaries(request, summaries, slot))
+            return _EventResponse(_stream_summaries(request, summaries), summaries, slot)
         listener = await services.events.subscribe(
             principal,
             workspace,
@@ -89,11 +90,28 @@ async def stream_events(
     # A client needs a number before its first event: otherwise it would miss the events before that one if
     # the connection breaks. This is the only block without data.
     first = _FIRST if number is not None else _FIRST + f"id: {listener.seen}\n\n".encode()
-    return _response(_stream(request, listener, slot, first))
+    return _EventResponse(_stream(request, listener, first), listener, slot)
 
 
-def _response(parts: AsyncIterator[bytes]) -> Response:
-    return StreamingResponse(parts, media_type="text/event-stream", headers=_HEADERS)
+class _EventResponse(StreamingResponse):
+    """A stream of events. Its end closes the subscription and frees the slot, also if it never began."""
+
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        subscription: Subscription | CoalescedSubscription,
+        slot: ConnectionSlot,
+    ) -> None:
+        super().__init__(parts, media_type="text/event-stream", headers=_HEADERS)
+        self._subscription = subscription
+        self._slot = slot
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._subscription.close()
+            self._slot.release()
 
 
 def _number(text: str) -> int:
@@ -102,33 +120,25 @@ def _number(text: str) -> int:
     return int(text)
 
 
-async def _stream(
-    request: Request, listener: Subscription, slot: ConnectionSlot, first: bytes
-) -> AsyncIterator[bytes]:
+async def _stream(request: Request, listener: Subscription, first: bytes) -> AsyncIterator[bytes]:
     """Yield the events until the client disconnects, its key becomes invalid, or the server stops."""
     loop = asyncio.get_running_loop()
     checked = loop.time()
-    try:
-        yield first
-        while True:
-            try:
-                found = await listener.next(HEARTBEAT_S)
-                if loop.time() - checked >= KEY_S:
-                    await current_principal(request)
-                    checked = loop.time()
-            except WakefulError:
-                return  # the client reconnects and resumes where it stopped
-            if found is None:
-                return
-            yield b"".join(map(_frame, found)) or _ALIVE
-    finally:
-        listener.close()
-        slot.release()
+    yield first
+    while True:
+        try:
+            found = await listener.next(HEARTBEAT_S)
+            if loop.time() - checked >= KEY_S:
+                await current_principal(request)
+                checked = loop.time()
+        except WakefulError:
+            return  # the client reconnects and resumes where it stopped
+        if found is None:
+            return
+        yield b"".join(map(_frame, found)) or _ALIVE
 
 
-async def _stream_summaries(
-    request: Request, summaries: CoalescedSubscription, slot: ConnectionSlot
-) -> AsyncIterator[bytes]:
+async def _stream_summaries(request: Request, summaries: CoalescedSubscription) -> AsyncIterator[bytes]:
     """Yield the summaries until the client disconnects, its key becomes invalid, or the server stops.
 
     Most summaries are written directly. Here are those of a client that is slow, or whose key is checked.
@@ -147,9 +157,6 @@ async def _stream_summaries(
             yield frame
     except WakefulError:
         return  # the client reconnects and resumes where it stopped
-    finally:
-        summaries.close()
-        slot.release()
 
 
 @bounded_cache(8 * MB, lambda frame, event: 2 * len(frame))  # many clients get the same events

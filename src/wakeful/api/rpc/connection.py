@@ -95,9 +95,9 @@ class Connection:
         except WakefulError as error:  # the key could not be checked
             code, reason = TOO_SLOW, _short(f"reconnect later: {error.message}")
         finally:
-            await self._unsubscribe()
             if self._slot is not None:
                 self._slot.release()
+            await self._unsubscribe()
         if code is not None and self._socket.application_state is WebSocketState.CONNECTED:
             log.info("rpc.closed", code=code, reason=reason)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the client has disconnected
@@ -250,7 +250,11 @@ class Connection:
             types=params.words("types"),
             after=after,
         )
-        await self._unsubscribe()
+        try:
+            await self._unsubscribe()
+        except BaseException:
+            listener.close()
+            raise
         self._listener = listener
         return {"subscribed": True, "after": listener.seen if after is None else after}
 

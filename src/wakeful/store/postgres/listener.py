@@ -58,14 +58,16 @@ class Listener:
 
     async def stop(self) -> None:
         """Disconnect."""
-        if self._task is not None:
-            task, self._task = self._task, None
-            task.cancel()
-            await asyncio.wait([task])
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            with suppress(*BROKEN):
-                await connection.close(timeout=CONNECT_S)
+        try:
+            if self._task is not None:
+                task, self._task = self._task, None
+                task.cancel()
+                await asyncio.wait([task])
+        finally:
+            if self._connection is not None:
+                connection, self._connection = self._connection, None
+                with suppress(*BROKEN):
+                    await connection.close(timeout=CONNECT_S)
 
     async def _run(self, connection: Raw) -> None:
         while True:

@@ -88,8 +88,10 @@ class PostgresStore(SqlStore["Db"]):
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._listener.stop()
-        await super().close()
+        try:
+            await self._listener.stop()
+        finally:
+            await super().close()
 
     async def ping(self) -> None:
         """Raise Unavailable if the database does not respond or is read-only, or sessions are shared."""

@@ -150,14 +150,24 @@ class Connection:
     async def close(self) -> None:
         """Disconnect, and end the threads. Writes that wait for another process fail."""
         self._closing = True
-        if self._read_db is not None:
-            await self._hop(self._read_thread, self._disconnect_reader)
-        if self._db is not None:
-            await self._hop(self._thread, self._disconnect)
+        if self._thread is None:
+            self._disconnect()
+            return
+        loop = asyncio.get_running_loop()
+        # After what the threads do now: that may be to connect.
+        ending = [loop.run_in_executor(self._thread, self._disconnect)]
+        if self._read_thread is not None:
+            ending.append(loop.run_in_executor(self._read_thread, self._disconnect_reader))
         for thread in (self._thread, self._read_thread):
             if thread is not None:
                 thread.shutdown(wait=False)
         self._thread = self._read_thread = None
+        ended = asyncio.gather(*ending)
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            await asyncio.wait({ended})
+            raise
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that this process publishes."""
@@ -240,6 +250,8 @@ class Connection:
             raise
 
     async def _hop(self, thread: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:
+        if self._closing:
+            raise Unavailable(_NOT_OPEN)
         try:
             if thread is None:
                 return work()
