@@ -200,6 +200,7 @@ async def test_a_cycle_is_refused_with_the_names_after_the_change(store: Store) 
     assert await store.jobs_before("default", "default", ["c", "x"]) == {"c": "a", "a": "b"}
     assert await store.dangling_jobs(None, 10) == [("default", "default", "a", "b")]
     assert await store.dangling_jobs("other", 10) == []
+    assert await store.chained_jobs(None, 10) == [("default", "default", "c", "a")]
 
 
 async def test_two_changes_at_once_make_no_cycle(database: Database) -> None:

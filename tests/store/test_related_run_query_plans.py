@@ -58,6 +58,7 @@ CASES: list[tuple[str, str, list[object], int]] = [
     ("FOLLOWER_IDS", chains.FOLLOWER_IDS, ["default", "default", "job-7"], 10),
     ("BEFORE", chains.BEFORE, ["default", "default", ["job-9"]], 60),
     ("DANGLING", chains.DANGLING, ["", "~", 20], 7_000),
+    ("CHAINED", chains.CHAINED, ["", "~", 20], 7_000),
     ("OWNER", chains.OWNER, [_id(0)], 1),
 ]
 

@@ -15,8 +15,10 @@ from tests.support.factories import (
     SECOND,
     FalseClock,
     alone,
+    asleep,
     ended,
     given_held,
+    job,
     jobless,
     look,
 )
@@ -28,7 +30,7 @@ from wakeful.run import NewRun
 from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.rows import TakenRun
+from wakeful.store.rows import JobChange, TakenRun
 from wakeful.store.sessions import SessionKey
 from wakeful.store.sql import history
 
@@ -277,3 +279,19 @@ async def test_a_plain_success_of_a_batch_with_history_is_written_too(store: Sto
     assert await store.finish("w1", [ended(run), answered(turn, entry("hi"))], alone) == {run.id, turn.id}
     assert (await look(store, run.id)).state == "succeeded"
     assert await contents(store) == ["hi"]
+
+
+@pytest.mark.parametrize("how", ["create", "rename"])
+async def test_a_job_does_not_continue_the_conversation_of_a_deleted_job(store: Store, how: str):
+    key, other = KEY._replace(name="job:digest"), KEY._replace(name="job:other")
+    digest, kept = job("digest"), asleep("kept")
+    await store.create_jobs([digest, kept])
+    await succeed(store, entry("hello", key=key), entry("hello", key=other))
+    await store.delete_job(digest.id, NOW, "deleted")
+    assert await contents(store, key) == ["hello"], "it can be read"
+    if how == "create":
+        await store.create_jobs([job("digest")])
+    else:
+        await store.change_job(kept.id, lambda row: JobChange(row._replace(name="digest")))
+    assert (await store.session(key), await contents(store, key)) == (None, [])
+    assert await contents(store, other) == ["hello"]

@@ -97,7 +97,7 @@ async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {text}", given)]
         if found := [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]:
             scans[name] = found
-    few = {"TURNS", "DROP_OLDEST"}
+    few = {"TURNS", "DROP_OLDEST", "EXISTING"}
     assert scans.keys() - few == {WHOLE}
     scanned = [step for name in few for step in scans.get(name, []) if step.endswith(TABLES)]
     assert scanned == [], "they scan the few rows that they have just found"
@@ -158,6 +158,7 @@ async def test_postgres_visits_few_rows() -> None:
         "LOCK_SESSION": key,
         "ADD_SESSION": [*key, NOW],
         "DELETE_SESSION": key,
+        "EXISTING": ["default", "agent-0", ["s0", "s50"]],
         "ADD_ENTRY": [*key, 11, "user", "hello", 2, new[0], None, NOW],
         "SET_SEQUENCE": [*key, 11, NOW],
         "DROP_OLDEST": [*key, 5, 1_000],

@@ -234,6 +234,7 @@ class BulkShape(TypedDict):
     jobs: list[JobRefShape]
     unchanged: int
     errors: list[JobFailureShape]
+    warnings: NotRequired[list[str]]
 
 
 class BulkRunsShape(TypedDict):

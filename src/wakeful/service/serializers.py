@@ -213,6 +213,7 @@ def serialize_bulk_result(result: BulkResult) -> JsonObject:
         "jobs": jobs,
         "unchanged": result.unchanged,
         "errors": _job_errors(result.errors),
+        **({"warnings": [*result.warnings]} if result.warnings else {}),
     }
 
 

@@ -149,6 +149,13 @@ class JobStore(Protocol):
         """
         ...
 
+    async def chained_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+        """Return jobs that come after one that comes after another, as `dangling_jobs` does.
+
+        Jobs that come after each other are among them.
+        """
+        ...
+
     async def precheck_state(self, job_id: str) -> str | None:
         """Return the state that the last precheck of the job left, as compact JSON."""
         ...

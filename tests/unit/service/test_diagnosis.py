@@ -102,6 +102,16 @@ def test_leases_dead_letters_and_incidents():
     assert _state(rules.check_incidents(1, 0)) == "warning"
 
 
+def test_jobs_that_come_after_each_other_are_named():
+    jobs = [("b", "a"), ("a", "c"), ("c", "b"), ("d", "a"), ("e", "d"), ("self", "self"), ("x", "y")]
+    cycles = rules.cycles_of([("default", "ops", name, after) for name, after in jobs])
+    assert cycles == [("ops/a", "ops/c", "ops/b"), ("ops/self",)]
+    check = rules.check_chains([("default", "ops", "x", "y")], cycles)
+    assert _state(check) == "warning"
+    assert "ops/a after ops/c after ops/b after ops/a, ops/self after ops/self" in check.message
+    assert "schedule" in str(check.action)
+
+
 def test_channels_that_cannot_be_used_or_whose_deliveries_fail():
     delivered = [("team", "delivered", 9), ("team", "suppressed", 1), ("team", "pending", 1)]
     assert _state(rules.check_channels([], False, [])) == "ok"

@@ -96,9 +96,9 @@ class LocalScheduler:
             await self._services.jobs.resume(self._principal, self._workspace, agent, name)
         )
 
-    async def delete(self, agent: str, name: str) -> None:
+    async def delete(self, agent: str, name: str) -> Sequence[str]:
         """Delete a job."""
-        await self._services.jobs.delete(self._principal, self._workspace, agent, name)
+        return await self._services.jobs.delete(self._principal, self._workspace, agent, name)
 
     async def run(
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None

@@ -67,8 +67,8 @@ class Scheduler(Protocol):
         """Resume a job."""
         ...
 
-    async def delete(self, agent: str, name: str) -> None:
-        """Delete a job, or raise NotFound."""
+    async def delete(self, agent: str, name: str) -> Sequence[str]:
+        """Delete a job, or raise NotFound. Returns warnings."""
         ...
 
     async def run(

@@ -94,9 +94,9 @@ class RemoteScheduler:
         """Resume a job."""
         return cast(JsonObject, await self._jobs(agent).resume(name))
 
-    async def delete(self, agent: str, name: str) -> None:
+    async def delete(self, agent: str, name: str) -> Sequence[str]:
         """Delete a job."""
-        await self._jobs(agent).delete(name)
+        return await self._jobs(agent).delete(name)
 
     async def run(
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None

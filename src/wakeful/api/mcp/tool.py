@@ -227,9 +227,11 @@ async def _update(scheduler: Scheduler, tool_call: ToolCall, context: CallContex
 
 async def _remove(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     agent, name, job = await _job(scheduler, tool_call, context)
-    await scheduler.delete(agent, name)
+    warnings = await scheduler.delete(agent, name)
     text = f"Removed '{name}'. It does not fire any more; a run in progress continues."
-    return ToolResult(text, {"removed": {"id": job["id"], "name": name}})
+    text += "".join(f"\nWarning: {warning}" for warning in warnings)
+    told: JsonObject = {"warnings": [*warnings]} if warnings else {}
+    return ToolResult(text, {"removed": {"id": job["id"], "name": name}, **told})
 
 
 async def _run(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:

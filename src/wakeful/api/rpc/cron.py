@@ -57,8 +57,8 @@ async def delete_job(services: Services, principal: Principal, params: Params) -
     """Delete a job and cancel its waiting runs; its runs stay readable."""
     params.only("jobId")
     job = await _job(services, principal, params)
-    await services.jobs.delete(principal, job.workspace, job.agent, job.name)
-    return {"deleted": True, "jobId": job.id}
+    warnings = await services.jobs.delete(principal, job.workspace, job.agent, job.name)
+    return {"deleted": True, "jobId": job.id, **({"warnings": [*warnings]} if warnings else {})}
 
 
 async def toggle_job(services: Services, principal: Principal, params: Params) -> JsonObject:

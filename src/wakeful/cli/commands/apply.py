@@ -65,13 +65,14 @@ def register(app: typer.Typer) -> None:
         if errors:
             raise _invalid(s, located(errors, text, file), file, dry_run)
         saved: dict[tuple[str, str], JobShape] = {}
+        warnings: dict[tuple[str, str], list[str]] = {}
         refused: list[tuple[JobChange, WakefulError]] = []
         untried: list[JobChange] = []
         if not dry_run:
             versions = {(job["agentId"], job["name"]): job["revision"] for job in before}
-            done, refused, untried = await _apply(s, changes, saved)
+            done, refused, untried = await _apply(s, changes, saved, warnings)
             changes = [_actual(change, saved, versions) for change in done]
-        warnings = {key: job["warnings"] for key, job in saved.items() if job.get("warnings")}
+        warnings |= {key: job["warnings"] for key, job in saved.items() if job.get("warnings")}
         secrets = {key: job["secret"] for key, job in saved.items() if job.get("secret")}
         result = {
             "dryRun": dry_run,
@@ -168,12 +169,17 @@ def _invalid(
 
 
 async def _apply(
-    s: Session, changes: Sequence[JobChange], saved: dict[tuple[str, str], JobShape]
+    s: Session,
+    changes: Sequence[JobChange],
+    saved: dict[tuple[str, str], JobShape],
+    warnings: dict[tuple[str, str], list[str]],
 ) -> tuple[list[JobChange], list[tuple[JobChange, WakefulError]], list[JobChange]]:
     """Save the file's jobs, then delete the pruned ones; stop at the first batch with a refusal.
 
-    Returns the changes done, refused and not tried. `saved` receives the saved jobs.
+    Returns the changes done, refused and not tried. `saved` receives the saved jobs, and `warnings` what
+    the deletions mean for jobs that are left.
     """
+    removed = tuple(f"job '{change.name}' " for change in changes if change.kind == "removed")
     done: list[JobChange] = []
     refused: list[tuple[JobChange, WakefulError]] = []
     with s.out.counting("applying", len(changes)) as step:
@@ -183,8 +189,10 @@ async def _apply(
             for change, result in zip(batch, results, strict=True):
                 if not isinstance(result, WakefulError):
                     done.append(change)
-                    if result is not None:
+                    if not isinstance(result, list):
                         saved[change.agent, change.name] = result
+                    elif told := [warning for warning in result if not warning.startswith(removed)]:
+                        warnings[change.agent, change.name] = told
             if refused:
                 break
             step(len(batch))
@@ -208,11 +216,11 @@ def _failure(
     }
 
 
-async def _send(s: Session, change: JobChange) -> JobShape | None:
+async def _send(s: Session, change: JobChange) -> JobShape | list[str]:
+    """Save a job, or delete it and return the warnings."""
     jobs = s.jobs(change.agent)
     if change.kind == "removed":
-        await jobs.delete(change.name)
-        return None
+        return await jobs.delete(change.name)
     return await jobs.upsert(change.document)
 
 

@@ -132,11 +132,13 @@ def register(app: typer.Typer) -> None:
         results = [await s.out.wait_for(s.jobs().delete_many(part)) for part in parts(found)]
         deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
         errors = [error for result in results for error in result["errors"]]
+        warnings = [warning for result in results for warning in result.get("warnings", ())]
         s.out.show(
-            {"deleted": deleted, "errors": errors},
+            {"deleted": deleted, "errors": errors, **({"warnings": warnings} if warnings else {})},
             *(Text(f"  {name}") for name in deleted),
             Text(f"deleted {plural(len(deleted), 'job')}", "bold"),
         )
+        s.out.warn_of(warnings)
         print_failures("deleted", errors)
         return exit_code_of(errors[0]["code"]) if errors else OK
 

@@ -277,8 +277,42 @@ def check_dead_letters(by_reason: Sequence[tuple[str, int]]) -> Check:
     )
 
 
-def check_chains(alone: Sequence[tuple[str, str, str, str]]) -> Check:
-    """Check for jobs that come after one that does not exist: workspace, agent, name, and that name."""
+def cycles_of(chained: Sequence[tuple[str, str, str, str]]) -> list[tuple[str, ...]]:
+    """Return the jobs that come after each other, as `agent/name`, each group from its first name on.
+
+    >>> cycles_of([("w", "ops", "b", "a"), ("w", "ops", "a", "b"), ("w", "ops", "c", "b")])
+    [('ops/a', 'ops/b')]
+    """
+    after = {(workspace, agent, name): (workspace, agent, to) for workspace, agent, name, to in chained}
+    found: set[tuple[tuple[str, str, str], ...]] = set()
+    seen: set[tuple[str, str, str]] = set()
+    for start in after:
+        path: list[tuple[str, str, str]] = []
+        at = start
+        while at in after and at not in seen:
+            seen.add(at)
+            path.append(at)
+            at = after[at]
+        if at in path:
+            cycle = path[path.index(at) :]
+            first = cycle.index(min(cycle))
+            found.add((*cycle[first:], *cycle[:first]))
+    return [tuple(f"{agent}/{name}" for _, agent, name in cycle) for cycle in sorted(found)]
+
+
+def check_chains(alone: Sequence[tuple[str, str, str, str]], cycles: Sequence[Sequence[str]] = ()) -> Check:
+    """Check for jobs that come after each other, and after one that does not exist.
+
+    `alone` are the latter: workspace, agent, name, and that name.
+    """
+    if cycles:
+        chains = listed([" after ".join([*cycle, cycle[0]]) for cycle in cycles])
+        return Check(
+            "chains",
+            "warning",
+            f"jobs come after each other, so a run of one fires all of them again and again: {chains}",
+            "give one of them a schedule instead of `after` with `wakeful edit`, or delete it",
+        )
     if not alone:
         return Check("chains", "ok", "each job that comes after another one has it")
     names = listed([f"{agent}/{name} (after {after})" for _, agent, name, after in alone])

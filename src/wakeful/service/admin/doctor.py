@@ -133,7 +133,9 @@ class Doctor:
             return [diagnosis.check_incidents(stats.open_incidents, stats.acknowledged_incidents)]
 
         async def chains() -> list[Check]:
-            return [diagnosis.check_chains(await self._store.dangling_jobs(workspace, _COUNTED))]
+            alone = await self._store.dangling_jobs(workspace, _COUNTED)
+            chained = await self._store.chained_jobs(workspace, _COUNTED)
+            return [diagnosis.check_chains(alone, diagnosis.cycles_of(chained))]
 
         of_workspace = {
             "leases": leases,

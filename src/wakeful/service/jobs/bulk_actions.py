@@ -14,6 +14,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.bulk_pauses import BulkResult, JobError
+from wakeful.service.jobs.chains import MOST_FOLLOWERS, no_upstream
 from wakeful.service.jobs.job_editor import JobEditor
 from wakeful.service.jobs.job_selection import JobSelection, selected_jobs
 from wakeful.service.jobs.triggers import JobTriggers
@@ -90,21 +91,28 @@ class BulkActions:
     async def delete(
         self, principal: Principal, workspace: str, selection: JobSelection, *, dry_run: bool = False
     ) -> BulkResult:
-        """Delete the selected jobs, as by `JobEditor.delete`."""
+        """Delete the selected jobs, as by `JobEditor.delete`. The warnings name jobs that are left."""
         await self._accounts.authorize(principal, "job.write", workspace, selection.agent)
         rows = await selected_jobs(self._store, self._accounts, principal, workspace, selection)
         if dry_run:
             return BulkResult(rows, 0, [], dry_run=True)
         _check_number(rows)
         deleted: list[JobRow] = []
+        followed: list[JobRow] = []
         errors: list[JobError] = []
         for row in rows:
             try:
-                await self._editor.delete(principal, workspace, row.agent, row.id)
+                if await self._editor.delete(principal, workspace, row.agent, row.id):
+                    followed.append(row)
                 deleted.append(row)
             except WakefulError as error:
                 errors.append(JobError(row, error))
-        return BulkResult(deleted, 0, errors, dry_run=False)
+        warnings = [
+            no_upstream(follower, row.name)
+            for row in followed  # some of the followers may be deleted now
+            for follower in await self._store.followers(workspace, row.agent, row.name, MOST_FOLLOWERS)
+        ]
+        return BulkResult(deleted, 0, errors, dry_run=False, warnings=warnings[:MOST_FOLLOWERS])
 
 
 def _check_number(rows: Sequence[JobRow]) -> None:

@@ -53,6 +53,8 @@ class BulkResult:
     unchanged: int
     errors: Sequence[JobError]
     dry_run: bool
+    #: about jobs that come after deleted ones
+    warnings: Sequence[str] = ()
 
 
 class BulkPauses:

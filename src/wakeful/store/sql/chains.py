@@ -42,6 +42,14 @@ DANGLING: Final = """
         WHERE j.workspace = f.workspace AND j.agent = f.agent AND j.name = f.after_job
             AND j.deleted_at IS NULL)
     LIMIT $3"""
+#: jobs_after, all of it, and jobs_name, once for each
+CHAINED: Final = """
+    SELECT f.workspace, f.agent, f.name, f.after_job FROM jobs f
+    WHERE f.workspace >= $1 AND f.workspace <= $2 AND f.after_job IS NOT NULL AND f.deleted_at IS NULL
+        AND EXISTS (SELECT 1 FROM jobs j
+        WHERE j.workspace = f.workspace AND j.agent = f.agent AND j.name = f.after_job
+            AND j.after_job IS NOT NULL AND j.deleted_at IS NULL)
+    LIMIT $3"""
 #: the primary key
 OWNER: Final = "SELECT workspace, agent FROM jobs WHERE id = $1"
 
@@ -100,4 +108,10 @@ async def follower_ids(session: Session, workspace: str, agent: str, name: str) 
 async def dangling(session: Session, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
     """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
     rows = await session.rows(DANGLING, workspace or "", workspace or "~", limit)
+    return [(row[0], row[1], row[2], row[3]) for row in rows]
+
+
+async def chained(session: Session, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+    """Return jobs that come after one that comes after another: workspace, agent, name, and that name."""
+    rows = await session.rows(CHAINED, workspace or "", workspace or "~", limit)
     return [(row[0], row[1], row[2], row[3]) for row in rows]

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend
+from wakeful.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
 from wakeful.store.sessions import HistoryEntry, SessionKey
 from wakeful.store.sql.driver import Session
 from wakeful.stored_text import cleaned
@@ -26,10 +26,14 @@ LOCK_SESSION: Final = """
 ADD_SESSION: Final = """
     INSERT INTO sessions (workspace, agent, name, places, created_at, updated_at)
     SELECT a.workspace, a.name, $3::text, 1, $4::timestamptz, $4::timestamptz FROM agents a
-    WHERE a.workspace = $1 AND a.name = $2
+    WHERE a.workspace = $1 AND a.name = $2 FOR KEY SHARE
     ON CONFLICT (workspace, agent, name) DO NOTHING"""
 #: the primary key
 DELETE_SESSION: Final = "DELETE FROM sessions WHERE workspace = $1 AND agent = $2 AND name = $3"
+#: the primary key, once for each
+EXISTING: Final = """
+    SELECT name FROM sessions WHERE workspace = $1 AND agent = $2 AND name = ANY($3::text[])
+    ORDER BY name FOR UPDATE"""
 #: the primary key
 ADD_ENTRY: Final = """
     INSERT INTO session_history
@@ -103,6 +107,16 @@ async def delete(session: Session, key: SessionKey) -> None:
     """Delete a session and its history."""
     await session.execute(DELETE_HISTORY, *key)
     await session.execute(DELETE_SESSION, *key)
+
+
+async def delete_of_new_jobs(session: Session, jobs: Iterable[tuple[str, str, str]]) -> None:
+    """Delete what deleted jobs of these names (workspace, agent, name) have left: new ones begin anew."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for workspace, agent, name in jobs:
+        names[workspace, agent].append(job_session(name))
+    for owner, wanted in sorted(names.items()):
+        for row in await session.rows(EXISTING, *owner, wanted):
+            await delete(session, SessionKey(*owner, row[0]))
 
 
 async def prune(session: Session, before_ms: int) -> None:

@@ -31,6 +31,7 @@ from wakeful.store.rows import (
 from wakeful.store.sql import (
     calling_runs,
     chains,
+    history,
     prechecks,
     related_runs,
     revisions,
@@ -66,6 +67,7 @@ class SqlJobsAndRuns(SqlBase[D]):
         async def create(db: D, events: TransactionEvents) -> None:
             session = self._driver.session(db)
             await chains.lock(session, [(job.workspace, job.agent) for job in chained])
+            await history.delete_of_new_jobs(session, [job[1:4] for job in jobs])
             await self._operations.jobs.create_jobs(db, events, now_ms, jobs, allowance, agents)
             await chains.check(session, chained)
 
@@ -121,6 +123,8 @@ class SqlJobsAndRuns(SqlBase[D]):
                 owners = [BudgetOwner(row.workspace, row.agent, row.id)]
                 await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
             if row is not None and before is not None and chains.affects_chain(before, row):
+                if row.name != before.name:
+                    await history.delete_of_new_jobs(session, [row[1:4]])
                 if row.name != before.name and follow is not None:
                     await self._rename_upstream(db, events, before, row, follow)
                 await chains.check(session, [row])
@@ -190,6 +194,9 @@ class SqlJobsAndRuns(SqlBase[D]):
 
     async def dangling_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
         return await self._read(chains.dangling, workspace, limit)
+
+    async def chained_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+        return await self._read(chains.chained, workspace, limit)
 
     async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
         return await self._read(chains.followers, workspace, agent, name, limit)

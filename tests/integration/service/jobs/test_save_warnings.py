@@ -208,6 +208,27 @@ async def test_a_job_after_no_job_warns_when_it_is_saved_shown_and_examined(ask:
     assert (await ask("DELETE", f"{JOBS}/then")).status == 204
 
 
+@on_one_store
+async def test_each_interface_warns_of_jobs_that_come_after_a_deleted_one(ask: ApiClient):
+    pytest.importorskip("mcp")
+    from tests.support.mcp_agent import over_http
+
+    for name, after in (("then", "a"), ("last", "b"), ("other", "c"), ("c", "b")):
+        await ask("POST", JOBS, {"name": name, "after": after, "target": NOTHING})
+    for name in ("a", "b"):
+        await ask("POST", JOBS, {"name": name, "schedule": SELDOM, "target": NOTHING})
+    told = no_upstream("then", "a")
+    async with calling(ask) as call:
+        assert (await call("cron.delete", jobId="a"))["warnings"] == [told]
+    await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": NOTHING})
+    async with over_http(ask) as agent:
+        removed = await agent("remove", jobId="a")
+        assert removed["warnings"] == [told]
+        assert f"Warning: {told}" in removed["text"]
+    many = await ask("POST", "/api/workspaces/default/jobs/delete", {"jobs": ["b", "last", "c"]})
+    assert many.body["warnings"] == [no_upstream("other", "c")], "only of jobs that are left"
+
+
 async def _chains(ask: ApiClient) -> tuple[str, bool]:
     """Return what the doctor says of chains, and whether it names the job."""
     checks = (await ask("GET", "/api/workspaces/default/doctor")).body["checks"]
