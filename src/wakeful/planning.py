@@ -40,6 +40,7 @@ Reason = Literal[
     "paused",  # it was due and not yet planned when the job was paused
     "deleted",  # it was due and not yet planned when the job was deleted
     "edited",  # it was due and not yet planned when the job got other ticks
+    "job_disabled",  # it was due and not yet planned when an outcome disabled the job
     "asked",  # a request skipped it (`skip-next`)
 ]
 
@@ -156,8 +157,10 @@ def begin(
 
 
 def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
-    """Return the verdict for due ticks without one when the job is paused, edited or deleted: missed."""
+    """Return the verdict for due ticks without one when the job is paused, edited or ends: missed."""
     first, ticks = job.next_ms, job.ticks
+    if first is not None and first in ticks.taken:
+        first = ticks.next(first)
 
     def is_due(tick: int) -> bool:
         return fire_ms(job.job_id, ticks, job.policy, tick, job.work) <= now_ms

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.factories import (
     DAY,
+    MINUTE,
     NOW,
     SECOND,
     FalseClock,
@@ -110,6 +111,33 @@ async def test_an_outcome_can_disable_its_job(store: Store) -> None:
     seen = await look_at_job(store, row)
     assert (seen.enabled, seen.disabled_reason, seen.next_ms) == (False, "gone", None)
     assert (await store.plan(NOW + 2 * DAY, 10, start("w1"))).claimed == 0
+
+
+@pytest.mark.parametrize(
+    ("ends", "reason"),
+    [
+        ({"disable_after": 1}, "job_disabled"),
+        ({"disable_job": "gone"}, "job_disabled"),
+        ({"delete_job": True}, "deleted"),
+    ],
+)
+async def test_ticks_that_are_due_when_an_outcome_ends_their_job_are_missed(
+    store: Store, ends: dict[str, Any], reason: str
+) -> None:
+    """Those that are due later have no record: the job has ended before."""
+    row, run = await given_held(store)
+    minutely = '{"schedule":{"everyMs":60000,"kind":"every"}}'
+    await store.change_job(
+        row.id,
+        lambda old: JobChange(
+            old._replace(timing=minutely, policy="{}", work="{}", next_ms=NOW + MINUTE, wake_ms=NOW + MINUTE)
+        ),
+    )
+    at_ms = NOW + 3 * MINUTE
+    await store.finish("w1", [ended(run, "failed", **ends)._replace(finished_ms=at_ms)], alone)
+    failed, missed = await ticks_of(store, row)
+    assert (failed.state, missed.state, missed.reason) == ("failed", "missed", reason)
+    assert (missed.scheduled_ms, missed.covers, missed.until_ms) == (NOW + MINUTE, 3, at_ms)
 
 
 async def test_a_disabled_job_keeps_its_reason(store: Store) -> None:

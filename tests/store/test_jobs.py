@@ -21,6 +21,7 @@ from tests.support.factories import (
     look,
     look_at_job,
     over,
+    plan_of,
     tick,
     ticks_of,
 )
@@ -29,6 +30,7 @@ from wakeful.ids import new_id
 from wakeful.run import NewRun
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.audit import AuditEntry
+from wakeful.store.job_changes import missed_runs, overdue_runs
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 
@@ -253,15 +255,32 @@ async def test_a_change_that_withdraws_nothing_keeps_the_pending_ticks(store: St
     assert [run.state for run in await ticks_of(store, digest)] == ["pending"]
 
 
-async def test_a_change_records_the_ticks_that_were_due_before_it(store: Store) -> None:
-    digest = await given_job(store, "digest", tick)
-    planned, due = tick(digest, NOW), over(tick(digest, NOW + 1), "missed")
-    due_runs = (planned._replace(id=new_id(NOW)), due)
-    await store.change_job(digest.id, lambda row: JobChange(row, runs=due_runs))
-    assert [(run.scheduled_ms, run.state) for run in await ticks_of(store, digest)] == [
-        (NOW, "pending"),
-        (NOW + 1, "missed"),
-    ]
+@pytest.mark.parametrize("how", ["change", "several", "delete"])
+async def test_a_change_records_the_ticks_that_were_due_before_it(store: Store, how: str) -> None:
+    """Also if the first of them has a run, of which the job does not know."""
+    digest = job(timing='{"schedule":{"everyMs":60000,"kind":"every"}}', policy="{}", work="{}")
+    await store.create_jobs([digest])
+    await store.plan(NOW, 10, lambda due: plan_of(due, tick(due))._replace(next_ms=NOW, wake_ms=NOW))
+    now_ms = NOW + 2 * MINUTE
+
+    def pause(row: JobRow) -> JobChange:
+        return JobChange(row._replace(enabled=False), runs=missed_runs(row, now_ms, "paused"))
+
+    if how == "change":
+        await store.change_job(digest.id, pause)
+    elif how == "several":
+        await store.change_jobs(
+            [digest.id], pause, lambda row: AuditEntry("default", "key:1", "job.pause", row.name, "{}", None)
+        )
+    else:
+        await store.delete_job(digest.id, now_ms, "deleted", [], lambda row: overdue_runs(row, now_ms))
+    first, missed = await ticks_of(store, digest)
+    assert (first.scheduled_ms, missed.scheduled_ms, missed.state, missed.covers) == (
+        NOW,
+        NOW + MINUTE,
+        "missed",
+        2,
+    )
 
 
 async def test_a_withdrawn_tick_is_not_planned_again(store: Store) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from wakeful.capabilities import requirement_of
+from wakeful.consequences import Effects
 from wakeful.document import work_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.instances import instance_id
@@ -25,10 +26,12 @@ from wakeful.store.rows import JobChange, JobRow, Move, Recipient
 _DEFINITION: Final = slice(JobRow._fields.index("name"), JobRow._fields.index("labels") + 1)
 
 
-def missed_runs(
-    row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]
-) -> tuple[NewRun, ...]:
-    """Return the record of ticks that were due and not planned yet when a job is paused, edited or deleted.
+#: Why ticks that were due get no run any more.
+MissedReason: TypeAlias = Literal["paused", "edited", "deleted", "job_disabled"]
+
+
+def missed_runs(row: JobRow, now_ms: int, reason: MissedReason) -> tuple[NewRun, ...]:
+    """Return the record of ticks that were due and not planned yet when a job is paused, edited or ends.
 
     A job can be changed while no planner runs; the ticks that it missed until then must stay on record.
     """
@@ -132,12 +135,21 @@ def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:
     return change
 
 
-def overdue_runs(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
-    """Return the record of missed ticks of a job that is deleted; none if the job cannot be read."""
+def overdue_runs(row: JobRow, now_ms: int, reason: MissedReason = "deleted") -> tuple[NewRun, ...]:
+    """Return the record of missed ticks of a job that ends; none if the job cannot be read."""
     try:
-        return missed_runs(row, now_ms, "deleted")
+        return missed_runs(row, now_ms, reason)
     except InvalidArgument:
         return ()
+
+
+def ended_jobs(effects: Effects, has_next: Collection[str]) -> dict[str, tuple[int, MissedReason]]:
+    """Return when and why outcomes end jobs that may have due ticks: those in `has_next`."""
+    ends: dict[str, tuple[int, MissedReason]] = {
+        job_id: (end.at_ms, "job_disabled") for job_id, end in effects.disabled.items()
+    }
+    ends |= {job_id: (at_ms, "deleted") for job_id, at_ms in effects.deleted.items()}
+    return {job_id: end for job_id, end in ends.items() if job_id in has_next}
 
 
 def stored_schedules(

@@ -22,21 +22,28 @@ from tests.support.factories import (
     asleep,
     ended,
     fire,
+    given_held,
     held,
     job,
     start,
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.capabilities import NO_CAPABILITIES
+from wakeful.consequences import consequences
 from wakeful.errors import Unavailable
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres import leases as postgres_running
 from wakeful.store.postgres import planning as postgres_planning
+from wakeful.store.postgres import runs as postgres_runs
+from wakeful.store.postgres.outcomes import finish
 from wakeful.store.rows import (
     DueJob,
+    JobChange,
+    Move,
     RunFilter,
 )
+from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -207,6 +214,43 @@ async def test_waiting_too_long_for_a_lock_fails_with_unavailable(
     await transaction.rollback()
     await connection.close()
     assert (await store.plan(NOW, 10, fire)).claimed == 1
+
+
+@pytest.mark.parametrize("added", ["follow-up", "heartbeat", "manual"])
+async def test_a_run_that_is_added_beside_an_edit_of_its_job_moves_with_it(
+    store: PostgresStore, other: PostgresStore, url: str, added: str
+) -> None:
+    _, first = await given_held(store, name="first")
+    name, fields = {
+        "follow-up": ("then", {"after_job": "first", "after_on": "succeeded"}),
+        "heartbeat": (HEARTBEAT, {"labels": HEARTBEAT_LABELS}),
+        "manual": ("then", {}),
+    }[added]
+    then = job(name, timing=None, next_ms=None, wake_ms=None, **fields)
+    await store.create_jobs([then])
+
+    async def add(db: Db, events: TransactionEvents) -> object:
+        if added == "manual":
+            return await postgres_runs.add_runs(db, events, NOW, [asked(then)])
+        outcome = ended(first, wake_heartbeat=added == "heartbeat")
+        return await finish(db, events, FalseClock(), NOW, "w1", [outcome], consequences)
+
+    watcher = await asyncpg.connect(url)
+    waiting = """
+        SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    move = Move("night", None, "", None, serial=False)
+    work = '{"target":{"kind":"echo"},"lane":"night"}'
+    async with _in_the_middle(store, add):
+        edit = asyncio.create_task(
+            other.change_job(then.id, lambda row: JobChange(row._replace(work=work), move=move))
+        )
+        while not edit.done() and not await watcher.fetchval(waiting):
+            await asyncio.sleep(0.01)
+    await watcher.close()
+    await edit
+    (run,) = await store.runs(RunFilter("default", job_id=then.id))
+    assert (run.state, run.lane) == ("pending", "night")
 
 
 async def test_a_stop_waits_for_the_verification_before_it_locks_the_run(

@@ -24,6 +24,7 @@ from wakeful.store.postgres.transactions import Breaks
 from wakeful.store.postgres.waiting_runs import move
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
+from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ async def write_changes(
         job_ids = [row.id for row, each in zip(new, edits, strict=True) if each == edit]
         await prechecks.revise(PostgresSession(db), job_ids, reset=edit == "reset")
     moves = {old.id: change.move for old, change in changes if change.move is not None}
+    if moves:
+        await db.execute(sql.LOCK_FOR_MOVE, list(moves))
     instances = await lock_for_move(db, events, now_ms, moves) if moves else []
     await settle_ahead(db, events, now_ms, {old.id: change.withdrawn for old, change in changes})
     withdrawals = [
@@ -108,7 +111,8 @@ async def write_changes(
     ]
     await withdraw(db, events, withdrawals, None)
     await move(db, events, now_ms, moves, instances)
-    await insert_runs(db, events, now_ms, [run for _, change in changes for run in change.runs])
+    runs = [run for _, change in changes for run in change.runs]
+    check_written(runs, await insert_runs(db, events, now_ms, runs))
     disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
     await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)
     events.changed(row[:4] for row in new)

@@ -25,6 +25,7 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.transactions import Breaks, savepoint
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.job_conditions import FEW
 
@@ -167,7 +168,8 @@ async def delete_job(
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False
-    await insert_runs(db, events, now_ms, due_runs(JobRow(*row)))
+    due = due_runs(JobRow(*row))
+    check_written(due, await insert_runs(db, events, now_ms, due))
     if not await delete_jobs(db, events, {job_id: now_ms}):
         return False
     withdrawal = Withdrawal(job_id, now_ms, reason, manual=True)

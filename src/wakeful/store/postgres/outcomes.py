@@ -24,6 +24,7 @@ from wakeful.consequences import (
     resets_failures,
 )
 from wakeful.outcome import Finished, storable
+from wakeful.store.job_changes import MissedReason, ended_jobs, overdue_runs
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.deliveries import add_deliveries, add_emitted
@@ -32,7 +33,9 @@ from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
+from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, history, incidents, prechecks, verifications
+from wakeful.store.sql.decided_ticks import check_written
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -104,6 +107,8 @@ async def finish(
     events.ended([each.run_id for each in finished if each.state not in ("running", "retrying")])
     if need.special:
         await _update_live(db, need.special)
+    if ends := ended_jobs(effects, has_next):
+        await _record_due(db, events, now_ms, ends)
     await _apply(db, events, clock, now_ms, worker, effects)
     if emitted:
         await add_emitted(db, events, now_ms, emitted)
@@ -212,6 +217,15 @@ async def _apply(
         await insert_runs(db, events, now_ms, effects.runs)
     if effects.deliveries:
         await add_deliveries(db, events, now_ms, effects.deliveries)
+
+
+async def _record_due(
+    db: Db, events: TransactionEvents, now_ms: int, ends: Mapping[str, tuple[int, MissedReason]]
+) -> None:
+    """Record the ticks that were due and not planned yet when outcomes end their jobs; these are locked."""
+    rows = [JobRow(*row) for row in await db.fetch(sql.JOBS_BY_ID, list(ends))]
+    due = [run for row in rows for run in overdue_runs(row, *ends[row.id])]
+    check_written(due, await insert_runs(db, events, now_ms, due))
 
 
 async def _disable(db: Db, events: TransactionEvents, jobs: Mapping[str, JobEnd]) -> None:

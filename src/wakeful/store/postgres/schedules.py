@@ -24,6 +24,7 @@ from wakeful.store.postgres.jobs import create_jobs
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.quotas import QuotaOwner
 from wakeful.store.rows import JobRow
+from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ async def change_schedules(
     gone = [rows[job_id] for job_id in deleted if job_id in rows]
     if gone:
         ids = [row.id for row in gone]
-        await insert_runs(db, events, now_ms, [run for row in gone for run in overdue_runs(row, now_ms)])
+        due = [run for row in gone for run in overdue_runs(row, now_ms)]
+        check_written(due, await insert_runs(db, events, now_ms, due))
         await delete_jobs(db, events, dict.fromkeys(ids, now_ms))
         withdrawals = [Withdrawal(job_id, now_ms, JOB_DELETED, manual=True) for job_id in ids]
         await withdraw(db, events, withdrawals, max(now_ms, clock.now_ms()))

@@ -356,7 +356,8 @@ DELETE_JOBS: Final = """
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM deleted)))
     SELECT id::text, workspace, agent, name FROM deleted"""
-#: the primary keys of runs and jobs, then jobs_after, once for each. No follower can be deleted meanwhile
+#: the primary keys of runs and jobs, then jobs_after, once for each. No follower can be deleted, or
+#: moved, meanwhile
 FOLLOWERS: Final = """
     SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, f.after_on, false,
         f.after_job, r.depth, r.chain_length
@@ -551,6 +552,8 @@ JOB_IDS_OF_AGENT: Final = """
 JOBS_BY_ID: Final = f"{_JOB} WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL ORDER BY j.id"
 #: the same; their cursors are locked before (`LOCK_CURSORS`)
 LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR NO KEY UPDATE OF j"
+#: the primary key. Also waits for transactions that add runs of these jobs, and they for this one
+LOCK_FOR_MOVE: Final = "SELECT FROM jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
 
 
 def jobs_where(condition: str) -> str:

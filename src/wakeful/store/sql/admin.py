@@ -59,7 +59,7 @@ class SqlAdmin(SqlBase[D]):
             if row is not None:
                 await self._write_internal(db, events, name, WORKSPACE_AGENT, internal(row))
 
-        await self._driver.write(repair)
+        await self._write(repair)
 
     async def agent(self, workspace: str, name: str) -> AgentRow | None:
         return await self._read(accounts.agent, workspace, name)

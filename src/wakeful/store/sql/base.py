@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from wakeful.clock import Clock
+from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
@@ -14,12 +15,16 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed, current_claim
 from wakeful.store.sql import idempotency
 from wakeful.store.sql.calling_runs import charge_run
+from wakeful.store.sql.decided_ticks import TicksTaken, note_decided
 from wakeful.store.sql.driver import Driver, Pending, Session
 from wakeful.store.sql.operations import Operations
 
 D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: How often a transaction is tried whose ticks have runs of which its job does not know.
+_TRIES: Final = 5
 
 log = get_logger("wakeful.store")
 
@@ -61,6 +66,20 @@ class SqlBase(Generic[D]):
 
         return run
 
+    async def _write(
+        self,
+        operation: Callable[Concatenate[D, TransactionEvents, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation in a transaction; again if a tick that it records as missed has a run already."""
+        for _ in range(_TRIES):
+            try:
+                return await self._driver.write(operation, *args, **kwargs)
+            except TicksTaken as taken:
+                await self._driver.write(self._shared(note_decided), taken.runs)
+        raise Unavailable("the ticks of a job are being recorded at this moment; try again")
+
     async def _record(
         self,
         recorded: Recorded[T],
@@ -92,7 +111,7 @@ class SqlBase(Generic[D]):
                 await self._operations.audit.append(db, self.clock, written)
             return result
 
-        result = await self._driver.write(run)
+        result = await self._write(run)
         if claim is not None:
             claim.is_open = False
         for entry in written:

@@ -3,7 +3,7 @@
 A job knows its ticks that have a record (`JobRow.decided_ticks`), and planning leaves them out. It may not
 know one that a replica of an earlier version wrote, or after the clock was set back. Then the planning pass
 is rolled back, because its counts and its missed rows assume a run that it did not write. The job learns the
-ticks, and the next pass decides without them.
+ticks, and the next pass decides without them. So it is with a change of a job that records missed ticks.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SET_DECIDED: Final = "UPDATE jobs SET decided_ticks = $2 WHERE id = $1"
 class TicksTaken(Exception):
     """These runs were not inserted, because their ticks have one already."""
 
-    def __init__(self, runs: Sequence[NewRun], claimed: int) -> None:
+    def __init__(self, runs: Sequence[NewRun], claimed: int = 0) -> None:
         super().__init__(f"{len(runs)} ticks have a run already")
         self.runs = runs
         #: how many jobs the pass claimed
         self.claimed = claimed
 
 
-def check_written(runs: Sequence[NewRun], written: Sequence[NewRun], claimed: int) -> None:
+def check_written(runs: Sequence[NewRun], written: Sequence[NewRun], claimed: int = 0) -> None:
     """Raise TicksTaken if not all of these runs were inserted."""
     if len(written) < len(runs):
         there = {run.id for run in written}

@@ -11,14 +11,14 @@ from wakeful.job import check_version
 from wakeful.run import NewRun
 from wakeful.store.sql.driver import Session
 
-#: the primary key, once for each. A transaction that changes a job waits, and then sees the new runs
+#: the primary key, once for each. A transaction that deletes or moves a job waits, and then sees the new runs
 HOLD_JOBS: Final = """
     SELECT id::text, name, version FROM jobs
-    WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR SHARE"""
+    WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE"""
 
 
 async def hold_jobs(session: Session, runs: Iterable[NewRun], version: int | None = None) -> None:
-    """Keep the jobs of these runs from being changed or deleted before this transaction ends.
+    """Keep the jobs of these runs from being deleted or moved before this transaction ends.
 
     NotFound: one was deleted. StaleJob: it is not at this version. A replay needs no job: it is
     asked for after a deletion too, and the run that it replays keeps the row of the job.

@@ -146,7 +146,7 @@ class SqlStore(
     async def finish(self, worker: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
         finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
         try:
-            return await self._driver.write(finish, self.clock, now_ms, worker, finished, consequences)
+            return await self._write(finish, self.clock, now_ms, worker, finished, consequences)
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
@@ -155,9 +155,7 @@ class SqlStore(
     ) -> tuple[set[str], list[TakenRun]]:
         finish, now_ms = self._operations.leases.finish_and_take, self.clock.now_ms()
         try:
-            return await self._driver.write(
-                finish, self.clock, now_ms, worker, finished, consequences, take_next
-            )
+            return await self._write(finish, self.clock, now_ms, worker, finished, consequences, take_next)
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
@@ -199,7 +197,7 @@ class SqlStore(
         spared_before_ms: int = 0,
     ) -> list[str]:
         rescue = self._operations.leases.rescue
-        return await self._driver.write(
+        return await self._write(
             rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences, spared_before_ms
         )
 
@@ -270,7 +268,7 @@ class SqlStore(
         consequences: Consequences,
     ) -> list[str]:
         expire = self._operations.pull.expire
-        return await self._driver.write(expire, self.clock, now_ms, limit, judge, consequences)
+        return await self._write(expire, self.clock, now_ms, limit, judge, consequences)
 
     # --- sessions ---------------------------------------------------------------------------------
 

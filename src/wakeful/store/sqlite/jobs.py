@@ -16,6 +16,7 @@ from wakeful.store.job_changes import precheck_edit
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 from wakeful.store.sql import prechecks
+from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sqlite import list_statements as lists
@@ -167,7 +168,7 @@ async def write_change(
     if changed.move is not None:
         move(db, events, now_ms, new.id, changed.move)
     if changed.runs:
-        write_runs(db, events, now_ms, changed.runs)
+        check_written(changed.runs, write_runs(db, events, now_ms, changed.runs))
     if old.enabled and not new.enabled:
         await close_of_jobs(SqliteSession(db), events, [new.id], now_ms, JOB_DISABLED)
     events.changed([new[:4]])
@@ -190,7 +191,7 @@ async def delete_job(
         return False
     due = due_runs(row)
     if due:
-        write_runs(db, events, now_ms, due)
+        check_written(due, write_runs(db, events, now_ms, due))
     if not mark_deleted(db, events, job_id, now_ms):
         return False
     withdraw(db, events, Withdrawal(job_id, now_ms, reason, manual=True), max(now_ms, clock.now_ms()))

@@ -25,12 +25,15 @@ from wakeful.consequences import (
 )
 from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished, storable
+from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.sql import budgets, history, incidents, prechecks, verifications
+from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.deliveries import add_deliveries, add_emitted
 from wakeful.store.sqlite.insert_runs import write_runs
+from wakeful.store.sqlite.jobs import job_row
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
@@ -145,6 +148,8 @@ async def _follow_up(
     effects = consequences(finished, facts)
     events.retried([outcome.run_id for outcome in need.special if outcome.state == "retrying"])
     events.ended([outcome.run_id for outcome in finished if outcome.state not in ("running", "retrying")])
+    if effects.disabled or effects.deleted:
+        _record_due(db, events, now_ms, effects)
     await _apply(db, events, clock, now_ms, worker, effects)
     if need.history:
         await history.append(SqliteSession(db), need.history, now_ms)
@@ -201,6 +206,15 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
         await prechecks.revisions(session, list(need.checked_jobs)) if need.checked_jobs else {},
         spent,
     )
+
+
+def _record_due(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, effects: Effects) -> None:
+    """Record the ticks that were due and not planned yet when outcomes end their jobs."""
+    ended = json.dumps([*effects.disabled, *effects.deleted])
+    ends = ended_jobs(effects, {job_id for (job_id,) in db.execute(sql.WITH_NEXT, (ended,))})
+    for job_id, end in ends.items():
+        due = overdue_runs(job_row(db.execute(sql.JOB_BY_ID, (job_id,)).fetchone()), *end)
+        check_written(due, write_runs(db, events, now_ms, due))
 
 
 async def _apply(

@@ -246,6 +246,10 @@ FAILING: Final = """
     CROSS JOIN jobs j ON j.id = i.job_id WHERE i.closed_at IS NULL"""
 #: the jobs' primary key, once for each
 FAILURES: Final = "SELECT j.id, j.failures FROM json_each(?) e CROSS JOIN jobs j ON j.id = e.value"
+#: the jobs' primary key, once for each
+WITH_NEXT: Final = """
+    SELECT j.id FROM json_each(?) e CROSS JOIN jobs j ON j.id = e.value
+    WHERE j.next_at IS NOT NULL AND j.deleted_at IS NULL"""
 #: the jobs' primary key
 SET_FAILURES: Final = "UPDATE jobs SET failures = ? WHERE id = ?"
 #: the jobs' primary key; runs_tick: its few entries after that instant
