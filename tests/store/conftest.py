@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.databases import Database, SqliteDatabase, postgres
-from tests.support.factories import FalseClock
+from tests.support.factories import NOW, FalseClock
+from tests.support.instances import agent_class
 from tests.support.notifications import NotificationRecorder
 from wakeful.store.port import Store
 
@@ -26,6 +27,13 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 async def store(database: Database) -> Store:
     """Return a store on an empty database."""
     return await database.connect()
+
+
+@pytest_asyncio.fixture
+async def classes(store: Store) -> None:
+    """Register classes of the agents `report` and `other`."""
+    for agent in ("report", "other"):
+        await store.put_class(agent_class(agent=agent), NOW)
 
 
 @pytest.fixture

@@ -41,6 +41,8 @@ from wakeful.store.quotas import INSTANCES
 from wakeful.store.row_mapping import row_of
 from wakeful.store.rows import JobRow, RunFilter
 
+pytestmark = pytest.mark.usefixtures("classes")
+
 ENTRY = AuditEntry("default", "python", "instance.start", "report/eu", "{}", None)
 
 
@@ -88,14 +90,15 @@ def _schedule(schedule_id: str, name: str = "eu", expr: str = "0 6 * * *", **fie
 
 
 async def test_a_class_is_read_as_it_was_written_and_adds_its_agent(store: Store) -> None:
-    assert await store.agent_class("default", "report") is None
+    assert await store.agent_class("default", "new") is None
     written = agent_class(
-        mailbox=7, dedupe_ms=MINUTE, lane="main", hash="abc", handles=("report.*", "wakeful.job"),
+        agent="new", mailbox=7, dedupe_ms=MINUTE, lane="main", hash="abc",
+        handles=("report.*", "wakeful.job"),
         schedules=(DeclaredSchedule("daily", {"schedule": "0 6 * * *", "tz": "Europe/Berlin"}),),
     )  # fmt: skip
     assert await store.put_class(written, NOW) == written
-    assert await store.agent_class("default", "report") == written
-    assert await store.agent("default", "report") is not None
+    assert await store.agent_class("default", "new") == written
+    assert await store.agent("default", "new") is not None
 
 
 async def test_a_lower_version_does_not_overwrite_a_higher_one(store: Store) -> None:

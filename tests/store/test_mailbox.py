@@ -55,6 +55,8 @@ from wakeful.store.rows import (
     UnfinishedRun,
 )
 
+pytestmark = pytest.mark.usefixtures("classes")
+
 
 async def _set(store: Store, status: InstanceStatus, instance: str = "eu", **fields: object) -> None:
     def change(row: InstanceRow | None, schedules: object) -> InstanceChange:

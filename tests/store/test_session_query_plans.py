@@ -43,6 +43,8 @@ SHARED = {
 # One session in a hundred is due and has waiting messages; half of those have a live turn. Each session has
 # ten turns and ten entries in its history.
 _LITE = f"""
+    INSERT INTO agents (workspace, name, active, description, version, created_at, updated_at)
+    VALUES ('default', 'agent-0', 1, '', 1, {NOW}, {NOW});
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS})
     INSERT INTO sessions (workspace, agent, name, due_at, places, context, created_at, updated_at)
     SELECT 'default', 'agent-' || (i % 50), 's' || i,

@@ -11,6 +11,7 @@ from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, jobless, look
 from tests.support.notifications import NotificationRecorder
 from wakeful.agents.sessions import receive, start_turns
+from wakeful.errors import NotFound
 from wakeful.ids import new_id
 from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry
@@ -193,6 +194,7 @@ async def test_an_exception_in_judge_leaves_everything_unchanged(store: Store):
     assert len((await seen(store)).messages) == 1
 
 
+@pytest.mark.usefixtures("classes")
 async def test_sessions_are_listed_by_name_with_waiting_messages_and_live_turns(store: Store):
     await say(store, "one", KEY._replace(name="b"))
     await begin_due(store, NOW + 1_000)
@@ -247,4 +249,6 @@ async def test_deleting_an_agent_deletes_its_sessions(store: Store):
     assert await store.delete_agent("default", "ops")
     assert await store.sessions("default", "ops", None, 10) == []
     assert len(await store.sessions("default", "default", None, 10)) == 1
-    assert (await seen(store, key)).messages == []
+    assert await store.waiting_messages(key, 10) == []
+    with pytest.raises(NotFound, match="no agent 'ops'"):
+        await say(store, "three", key)

@@ -2,8 +2,8 @@
 
 A case is a start, two operations, and an order of their store calls. The pair runs in one workspace, and one
 after the other, in both orders, in two other workspaces: what the callers receive and what the database holds
-must be the same as in one of the two orders. An operation is one line in `OPERATIONS`: a function that draws
-arguments and returns what to call.
+must be the same as in one of the two orders. An operation is one line in `OPERATIONS` or in
+`AGENT_OPERATIONS`: a function that draws arguments and returns what to call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,15 +22,24 @@ from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.errors import NotFound, WakefulError
+from wakeful.instances import AgentClass, instance_id
 from wakeful.launch.secrets import Keyring
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.services import Services
 from wakeful.settings import Settings
+from wakeful.signals import Signal
+from wakeful.store.instances import InstanceFilter
+from wakeful.store.internal_jobs import is_reserved
 from wakeful.store.port import Store
+from wakeful.store.quotas import INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.run_counts import DAY_MS
+from wakeful.store.sessions import HEARTBEAT, SessionKey
 
 AGENT: Final = "default"
+#: An agent that has a class, instances, sessions and a key.
+TEAM: Final = "team"
 NAMES: Final = ("a", "b", "c")
 
 #: Calls a service in a workspace.
@@ -46,6 +56,14 @@ class Arguments:
     def name(self) -> str:
         """Return the name of a job."""
         return self.job if self.rng.random() < 0.75 else self.rng.choice(NAMES)
+
+    def agent(self) -> str:
+        """Return the name of an agent, mostly the one with a class."""
+        return TEAM if self.rng.random() < 0.75 else AGENT
+
+    def instance(self) -> str:
+        """Return the name of an instance of the team, mostly the one that exists."""
+        return "eu" if self.rng.random() < 0.75 else "us"
 
     def other(self, name: str) -> str:
         """Return another name."""
@@ -155,6 +173,90 @@ def _resume(of: Arguments) -> Call:
     return lambda s, w: s.jobs.resume(LOCAL, w, AGENT, name)
 
 
+def _apply(of: Arguments) -> Call:
+    first = of.name()
+    second = of.other(first)
+    after = of.rng.choice([(None, first), (second, None), (None, None)])
+    documents = [_document(name, each, "applied") for name, each in zip((first, second), after, strict=True)]
+
+    async def apply(services: Services, workspace: str) -> None:
+        for document in documents:  # as `wakeful apply` does: each job in a transaction of its own
+            await services.jobs.upsert(LOCAL, workspace, AGENT, document)
+
+    return apply
+
+
+def _put_agent(of: Arguments) -> Call:
+    name, beats = of.agent(), of.rng.choice([None, {"every": "30m"}, {"every": "1h"}])
+    document: dict[str, object] = {"target": {"kind": "pull"}, "active": of.rng.random() < 0.7}
+    if beats is not None:
+        document["heartbeat"] = beats
+    return lambda s, w: s.agents.put(LOCAL, w, name, document)
+
+
+def _delete_agent(of: Arguments) -> Call:
+    name = of.agent()
+    return lambda s, w: s.agents.delete(LOCAL, w, name)
+
+
+def _register(of: Arguments) -> Call:
+    version = of.rng.choice([1, 2])
+    return lambda s, w: s.store.put_class(_class(w, version), s.now_ms())
+
+
+def _create_key(of: Arguments) -> Call:
+    document = {"role": "agent", "agent": of.agent(), "name": "new"}
+    return lambda s, w: s.keys.create(LOCAL, w, document)
+
+
+def _revoke_key(of: Arguments) -> Call:
+    async def revoke(services: Services, workspace: str) -> None:
+        (first,) = [key.id for key in await services.store.keys(workspace) if key.name == "start"]
+        await services.keys.revoke(LOCAL, workspace, first)
+
+    return revoke
+
+
+def _start_instance(of: Arguments) -> Call:
+    name = of.instance()
+    return lambda s, w: s.instances.start(LOCAL, w, TEAM, name)
+
+
+def _stop_instance(of: Arguments) -> Call:
+    name = of.instance()
+    return lambda s, w: s.instances.stop(LOCAL, w, TEAM, name)
+
+
+def _pause_instance(of: Arguments) -> Call:
+    name = of.instance()
+    return lambda s, w: s.instances.pause(LOCAL, w, TEAM, name)
+
+
+def _signal(of: Arguments) -> Call:
+    name, key = of.instance(), of.rng.choice([None, "one"])
+    signal = Signal("greet", id=key)
+    return lambda s, w: s.signals.send(LOCAL, w, TEAM, name, [signal])
+
+
+def _message(of: Arguments) -> Call:
+    document = {"message": of.rng.choice(["hello", "hello", "/stop"]), "session": of.instance()}
+    return lambda s, w: s.messages.send(LOCAL, w, TEAM, document)
+
+
+def _delete_session(of: Arguments) -> Call:
+    name = of.instance()
+    return lambda s, w: s.sessions.delete(LOCAL, w, TEAM, name)
+
+
+def _create_job_of_team(of: Arguments) -> Call:
+    document = _document("t", None, of.rng.choice(["x", "y"]))
+    return lambda s, w: s.jobs.upsert(LOCAL, w, TEAM, document)
+
+
+def _delete_job_of_team(of: Arguments) -> Call:
+    return lambda s, w: s.jobs.delete(LOCAL, w, TEAM, "t")
+
+
 #: What a pair is drawn from.
 OPERATIONS: Final[Mapping[str, Draw]] = {
     "create": _create,
@@ -172,7 +274,31 @@ OPERATIONS: Final[Mapping[str, Draw]] = {
     "hook": _hook,
     "pause": _pause,
     "resume": _resume,
+    "apply": _apply,
 }
+
+#: What else a pair is drawn from: operations about agents, and about what an agent has.
+AGENT_OPERATIONS: Final[Mapping[str, Draw]] = {
+    "put agent": _put_agent,
+    "delete agent": _delete_agent,
+    "register class": _register,
+    "create key": _create_key,
+    "revoke key": _revoke_key,
+    "start instance": _start_instance,
+    "stop instance": _stop_instance,
+    "pause instance": _pause_instance,
+    "signal": _signal,
+    "message": _message,
+    "delete session": _delete_session,
+    "create job of team": _create_job_of_team,
+    "delete job of team": _delete_job_of_team,
+    "create": _create,
+    "delete": _delete,
+    "upsert": _upsert,
+    "run": _run,
+}
+#: Operations of several transactions: another caller may come in between.
+_SEVERAL: Final = frozenset({"apply"})
 
 #: What the jobs are before a pair: each name with what it comes after.
 STARTS: Final[Sequence[Mapping[str, str | None]]] = (
@@ -182,6 +308,20 @@ STARTS: Final[Sequence[Mapping[str, str | None]]] = (
     {"a": "b", "c": "a"},
     {"a": None, "b": "a", "c": "b"},
 )
+
+#: What the team has before a pair.
+TEAM_STARTS: Final[Sequence[tuple[str, ...]]] = (
+    (),
+    ("instance",),
+    ("instance", "stopped"),
+    ("session",),
+    ("job",),
+    ("instance", "stopped", "session"),
+)
+
+
+def _class(workspace: str, version: int = 1) -> AgentClass:
+    return AgentClass(workspace, TEAM, version, "{}", 100, 86_400_000, "team")
 
 
 # --- cases ------------------------------------------------------------------------------------------
@@ -193,11 +333,19 @@ class Case:
 
     seed: int
     start: Mapping[str, str | None]
+    #: what the team has; None: there is no team
+    team: Sequence[str] | None
     first: Operation
     second: Operation
 
     def __str__(self) -> str:
-        return f"seed {self.seed}: {dict(self.start)}, {self.first.label} beside {self.second.label}"
+        start = dict(self.start), self.team
+        return f"seed {self.seed}: {start}, {self.first.label} beside {self.second.label}"
+
+    @property
+    def is_serial(self) -> bool:
+        """Whether the result must be that of one order."""
+        return _SEVERAL.isdisjoint((self.first.label, self.second.label))
 
 
 def cases(number: int, operations: Mapping[str, Draw] = OPERATIONS) -> Iterator[Case]:
@@ -208,9 +356,10 @@ def cases(number: int, operations: Mapping[str, Draw] = OPERATIONS) -> Iterator[
     for seed in range(number):
         rng = random.Random(seed)
         start = rng.choice(STARTS)
+        team = None if operations.keys() <= OPERATIONS.keys() else rng.choice(TEAM_STARTS)
         drawn = Arguments(rng, list(start))
         one, two = (Operation(name, operations[name](drawn)) for name in pairs[seed % len(pairs)])
-        yield Case(seed, start, one, two)
+        yield Case(seed, {} if team is not None and seed % 3 else start, team, one, two)
 
 
 class Result(NamedTuple):
@@ -242,7 +391,7 @@ class Pairs:
         self._made += 3
         one, two = case.first, case.second
         for workspace in workspaces:
-            await self._start(workspace, case.start)
+            await self._start(workspace, case)
         together = await self._together(workspaces[0], case)
         orders = [
             Result(
@@ -258,16 +407,36 @@ class Pairs:
             )
         )
         await self._check_references(workspaces[0], case)
-        assert together in orders, f"{case}\ntogether: {together}\none after the other: {orders}"
+        await self._check_agents(workspaces[0], case)
+        await self._check_counts(workspaces[0], case)
+        if case.is_serial:
+            assert together in orders, f"{case}\ntogether: {together}\none after the other: {orders}"
         return together
 
-    async def _start(self, workspace: str, jobs: Mapping[str, str | None]) -> None:
-        services = self._services[0]
+    async def _start(self, workspace: str, case: Case) -> None:
+        services, jobs = self._services[0], case.start
         await services.workspaces.put(LOCAL, workspace, {})
+        if case.team is not None:
+            await self._start_team(workspace, case.team)
         documents = [_document(name, after, "start") for name, after in jobs.items()]
-        await services.jobs.create_many(LOCAL, workspace, AGENT, documents)
+        if documents:
+            await services.jobs.create_many(LOCAL, workspace, AGENT, documents)
         for name in list(jobs)[:1]:  # a second revision
             await services.jobs.update(LOCAL, workspace, AGENT, name, {"description": "started"})
+
+    async def _start_team(self, workspace: str, team: Sequence[str]) -> None:
+        services = self._services[0]
+        await services.store.put_class(_class(workspace), services.now_ms())
+        await services.agents.put(LOCAL, workspace, TEAM, {"target": {"kind": "pull"}})
+        await services.keys.create(LOCAL, workspace, {"role": "agent", "agent": TEAM, "name": "start"})
+        if "instance" in team:
+            await services.instances.start(LOCAL, workspace, TEAM, "eu")
+        if "stopped" in team:
+            await services.instances.stop(LOCAL, workspace, TEAM, "eu")
+        if "session" in team:
+            await services.messages.send(LOCAL, workspace, TEAM, {"message": "hi", "session": "eu"})
+        if "job" in team:
+            await services.jobs.create(LOCAL, workspace, TEAM, _document("t", None, "start"))
 
     async def _together(self, workspace: str, case: Case) -> Result:
         calls = [self._answer(0, case.first, workspace), self._answer(1, case.second, workspace)]
@@ -293,7 +462,7 @@ class Pairs:
         jobs = await store.jobs(JobFilter(workspace))
         runs = await store.runs(RunFilter(workspace, limit=1_000))
         kept = {
-            row.name: (
+            (row.agent, row.name): (
                 row.after_job,
                 row.description,
                 row.enabled,
@@ -303,14 +472,81 @@ class Pairs:
             )
             for row in jobs
         }
-        agents = [(row.name, row.active, row.target) for row in await store.agents(workspace)]
-        keys = [(row.role, row.agent, row.revoked_ms is None) for row in await store.keys(workspace)]
+        agents = [(row.name, row.active, row.target, row.heartbeat) for row in await store.agents(workspace)]
+        keys = [
+            (row.role, row.agent, row.name, row.revoked_ms is None) for row in await store.keys(workspace)
+        ]
+        found = await store.agent_class(workspace, TEAM)
         return (
             kept,
             sorted((str(run.job_name), run.trigger, run.state, run.reason or "", run.lane) for run in runs),
             sorted(agents, key=repr),
             sorted(keys, key=repr),
+            None if found is None else found.version,
+            [
+                (view.row.name, view.row.status, view.waiting)
+                for view in await store.instances(InstanceFilter(workspace))
+            ],
+            [
+                (view.name, view.messages, len(view.turns))
+                for view in await store.sessions(workspace, TEAM, None, 100)
+            ],
         )
+
+    async def _check_agents(self, workspace: str, case: Case) -> None:
+        """Check that nothing is left of an agent that does not exist, and that internal jobs match."""
+        store = self._stores[0]
+        agents = {row.name: row for row in await store.agents(workspace)}
+        jobs = await store.jobs(JobFilter(workspace))
+        assert {row.agent for row in jobs} <= set(agents), f"{case}: jobs without their agent"
+        instances = await store.instances(InstanceFilter(workspace))
+        assert {view.row.agent for view in instances} <= set(agents), f"{case}: instances without their agent"
+        if TEAM not in agents:
+            assert await store.agent_class(workspace, TEAM) is None, f"{case}: a class without its agent"
+            assert not await store.sessions(workspace, TEAM, None, 100), (
+                f"{case}: sessions without their agent"
+            )
+            for name in ("eu", "us"):
+                key = SessionKey(workspace, TEAM, name)
+                assert not await store.waiting_messages(key, 100), f"{case}: messages without their agent"
+                signals = await store.mailbox(instance_id(workspace, TEAM, name), 100)
+                assert not signals, f"{case}: signals without their agent"
+        beating = {name for name, row in agents.items() if row.heartbeat is not None}
+        beats = {row.agent: row.enabled for row in jobs if row.name == HEARTBEAT}
+        assert set(beats) == beating, f"{case}: heartbeats of {set(beats)}, and agents with one {beating}"
+        for name, enabled in beats.items():
+            assert enabled == agents[name].active, f"{case}: the heartbeat of {name} is enabled: {enabled}"
+
+    async def _check_counts(self, workspace: str, case: Case) -> None:
+        """Check that counts are the number of rows: jobs, instances, live and finished runs."""
+        store = self._stores[0]
+        now_ms = store.clock.now_ms()
+        jobs = await store.jobs(JobFilter(workspace))
+        runs = await store.runs(RunFilter(workspace, limit=1_000))
+        used = {(row.agent, row.bucket): row.used for row in await store.quotas(workspace, now_ms)}
+        live = Counter(row.agent for row in jobs if not is_reserved(row.name))
+        active = [
+            view for view in await store.instances(InstanceFilter(workspace)) if view.row.status != "stopped"
+        ]
+        for bucket, of_agent in ((LIVE_JOBS, live), (INSTANCES, Counter(view.row.agent for view in active))):
+            for agent, number in (of_agent + Counter({"": of_agent.total()})).items():
+                assert used.get((agent, bucket), 0) == number, f"{case}: {bucket} of '{agent}'"
+            assert {agent for agent, kind in used if kind == bucket} <= {*of_agent, ""}, f"{case}: {bucket}"
+        stats = await store.workspace_stats(workspace)
+        assert stats.active_jobs + stats.paused_jobs == len(jobs), f"{case}: {stats}, and {len(jobs)} jobs"
+        states = Counter(run.state for run in runs)
+        unfinished = {state: states[state] for state in ("pending", "running", "retrying") if states[state]}
+        assert stats.live == unfinished, f"{case}: {stats.live}, and runs {unfinished}"
+        for view in active:
+            waiting = await store.mailbox(view.row.id, 100)
+            assert view.waiting == len(waiting), f"{case}: {view.waiting} signals wait, and {waiting}"
+        while (await store.count_runs(now_ms, 1_000)).more:
+            pass
+        counted: Counter[str] = Counter()
+        for each in await store.run_counts(workspace, None, 0, now_ms + DAY_MS):
+            counted[each.state] += each.runs
+        ended = Counter({state: number for state, number in states.items() if state not in unfinished})
+        assert counted == ended, f"{case}: finished runs are counted as {counted}, and there are {ended}"
 
     async def _check_references(self, workspace: str, case: Case) -> None:
         """Check that no job comes after itself, and that a reference to no job is reported."""

@@ -1,7 +1,7 @@
 """Workspaces, agents and API keys: their rows, and what a store does with them.
 
-- `workspaces`, `agents`: the workspace `default` and its agent `default` always exist. The first job of an
-  agent creates the agent.
+- `workspaces`, `agents`: the workspace `default` and its agent `default` always exist. The first job, key
+  or class of an agent creates the agent.
 - `keys`: API keys, by the SHA-256 of the key. The key itself is not stored.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from wakeful.errors import Unavailable
+from wakeful.errors import NotFound, Unavailable
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import NO_RULES, InternalRules
@@ -41,6 +41,11 @@ class Inherited(NamedTuple):
     secret: bytes | None = None
     old_secret: bytes | None = None
     old_secret_until_ms: int | None = None
+
+
+def no_agent(name: str) -> NotFound:
+    """Return the error for an agent that does not exist."""
+    return NotFound(f"no agent '{name[:64]}'; list the agents to see their names")
 
 
 class AgentChanged(Unavailable):

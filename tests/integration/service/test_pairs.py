@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.support import effort
 from tests.support.databases import Database, SqliteDatabase, postgres
-from tests.support.pairs import OPERATIONS, Pairs, cases
+from tests.support.pairs import AGENT_OPERATIONS, OPERATIONS, Pairs, cases
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
@@ -26,6 +26,22 @@ async def test_two_operations_at_once_are_as_one_after_the_other(database: Datab
         await pairs.check(case)
 
 
+async def test_two_operations_about_an_agent_at_once_are_as_one_after_the_other(database: Database) -> None:
+    pairs = await Pairs.on(database, stepped=True)
+    for case in cases(effort.cases(80, 4_000), AGENT_OPERATIONS):
+        await pairs.check(case)
+
+
+async def test_nothing_is_left_of_an_agent_that_is_deleted_meanwhile(database: Database) -> None:
+    pairs = await Pairs.on(database, stepped=True)
+    names = ("signal", "start instance", "message", "register class", "create key", "create job of team")
+    for name in names:
+        operations = {each: AGENT_OPERATIONS[each] for each in ("delete agent", name)}
+        for case in cases(effort.cases(9, 150), operations):
+            if case.first.label != case.second.label:
+                await pairs.check(case)
+
+
 async def test_a_run_that_is_requested_beside_an_edit_follows_the_edit(database: Database) -> None:
     pairs = await Pairs.on(database, stepped=True)
     operations = {name: OPERATIONS[name] for name in ("run", "backfill", "move")}
@@ -36,4 +52,6 @@ async def test_a_run_that_is_requested_beside_an_edit_follows_the_edit(database:
 async def test_two_transactions_at_once_are_as_one_after_the_other(database: Database) -> None:
     pairs = await Pairs.on(database, stepped=False)
     for case in cases(effort.cases(30, 4_000)):
+        await pairs.check(case)
+    for case in cases(effort.cases(20, 4_000), AGENT_OPERATIONS):
         await pairs.check(case)

@@ -47,6 +47,8 @@ from wakeful.store.rows import (
     UnfinishedRun,
 )
 
+pytestmark = pytest.mark.usefixtures("classes")
+
 ROUNDS = 20
 
 

@@ -128,6 +128,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "PENDING": [ids[0], 50],
         "LOCK_LIMITS": ["default"],
         "CLASS": ["default", "report"],
+        "HOLD_CLASS": ["default", "report"],
         "PUT_CLASS": ["default", "report", 2, "{}", "{}", "h", NOW],
         "INSTANCE": [ids[5]],
         "ADD_INSTANCE": [*row[:10], *row[11:]],

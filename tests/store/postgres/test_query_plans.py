@@ -240,6 +240,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "JOB_IDS_OF_AGENT", sql.JOB_IDS_OF_AGENT, ["ws-5", "agent-5"]
     yield "JOBS_BY_ID", sql.JOBS_BY_ID, [jobs]
     yield "LOCK_JOBS", sql.LOCK_JOBS, [jobs]
+    yield "LOCK_FOR_MOVE", sql.LOCK_FOR_MOVE, [jobs]
     yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
     for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
         yield name, getattr(sql, name), [jobs[5]]
@@ -300,6 +301,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "AGENT": ["ws-5", "agent-5"],
         "LOCK_WORKSPACE": ["ws-7"],
         "LOCK_AGENT": ["ws-5", "agent-5"],
+        "HOLD_AGENT": ["ws-5", "agent-5"],
         "WITH_INTERNAL_JOBS": [],
         "AGENTS": ["ws-5"],
         "EVOLVING_AGENTS": [],

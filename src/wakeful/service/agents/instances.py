@@ -13,7 +13,7 @@ from wakeful.agents.schedule_sync import log_invalid
 from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
-from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.instances import (
     InstanceLimits,
     InstanceStatus,
@@ -262,7 +262,11 @@ class InstanceService:
         await self._classes.get(workspace, agent)  # the agent exists and has a class
         entry = principal.entry(workspace, f"instance.{action}", f"{agent}/{name}", compact(details))
         now_ms = self._now_ms()
-        await self._store.change_instance(workspace, agent, name, now_ms, rule, [entry], self._limits)
+        try:
+            await self._store.change_instance(workspace, agent, name, now_ms, rule, [entry], self._limits)
+        except NotFound:
+            await self._classes.check(workspace, agent)
+            raise
         return await self._view(workspace, agent, name)
 
     async def _view(self, workspace: str, agent: str, name: str) -> InstanceView:

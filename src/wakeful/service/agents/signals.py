@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from weakref import WeakValueDictionary
 
 from wakeful.bounded_cache import MB, BoundedCache
-from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.instances import (
     AgentClass,
     InstanceLimits,
@@ -68,6 +68,11 @@ class AgentClasses:
         self._known.put((workspace, agent), (now_ms, found), _SIZE + 1_000 * len(found.schedules))
         return found
 
+    async def check(self, workspace: str, agent: str) -> None:
+        """Raise the errors of `get` for the class as it is stored now: the store has just found none."""
+        self.forget()
+        await self.get(workspace, agent)
+
     def forget(self) -> None:
         """Drop the cache: a class was registered, or an agent deleted."""
         for key in self._known:
@@ -121,19 +126,36 @@ class SignalService:
         agent_class = await self._classes.get(workspace, agent)
         if not (await self._accounts.context(workspace, agent)).active:
             raise FailedPrecondition(f"agent '{agent}' is not active; activate it to send signals")
+        try:
+            received = await self._store_signals(
+                principal, workspace, agent, agent_class, instance, signals, keyed
+            )
+        except NotFound:
+            await self._classes.check(workspace, agent)
+            raise
+        for each in received:
+            if not each.duplicate:
+                self.on_triggered(each.run)
+        return received
+
+    async def _store_signals(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        agent_class: AgentClass,
+        instance: str,
+        signals: Sequence[Signal],
+        keyed: Keyed[list[Received]] | None,
+    ) -> list[Received]:
         now_ms = self._store.clock.now_ms()
         arrivals = [_arrival(principal, agent_class, instance, signal, now_ms) for signal in signals]
         if keyed is None:
             new = SendBatcher(self._store, self._budgets, self._limits)
             batcher = self._batchers.setdefault((workspace, agent), new)
-            received = await batcher.add(arrivals, agent_class.mailbox)
-        else:
-            await self._budgets.check(BudgetOwner(workspace, agent))
-            received = await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)
-        for each in received:
-            if not each.duplicate:
-                self.on_triggered(each.run)
-        return received
+            return await batcher.add(arrivals, agent_class.mailbox)
+        await self._budgets.check(BudgetOwner(workspace, agent))
+        return await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)
 
 
 def _arrival(

@@ -14,7 +14,7 @@ from wakeful.errors import NotFound
 from wakeful.job import Json
 from wakeful.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
-from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.port import Store
 
 _REMEMBERED_MS: Final = 1_000
@@ -138,8 +138,3 @@ class Accounts:
 def _bounds(row: AgentRow | None) -> SelfScheduling:
     document = payload_from_text(row.self_scheduling) if row else None
     return bounds_of(document if isinstance(document, dict) else None)
-
-
-def no_agent(name: str) -> NotFound:
-    """Return the error for an agent that does not exist."""
-    return NotFound(f"no agent '{name[:64]}'; list the agents to see their names")

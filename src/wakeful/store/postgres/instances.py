@@ -82,6 +82,7 @@ async def send(
     """Store signals in mailboxes. See `Store.send`."""
     if not arrivals:
         return []
+    await shared.hold_class(PostgresSession(db), arrivals[0].run.workspace, arrivals[0].run.agent)
     locked = await lock_and_number(db, now_ms, [each.run for each in arrivals])
     known = await known_signals(
         db, now_ms, [signal_key(each) for each in arrivals if each.signal_id is not None]
@@ -127,6 +128,7 @@ async def change_instance(
     own = instance_id(workspace, agent, name)
     session = PostgresSession(db)
     await hold_agents(db, [(workspace, agent)])
+    await shared.hold_class(session, workspace, agent)
     found = await schedule_ids(db, [own])
     if found:
         await db.execute(sql.LOCK_CURSORS, list(found))

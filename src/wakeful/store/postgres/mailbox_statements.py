@@ -241,7 +241,7 @@ SET_EMITTED: Final = """
 CLASSES: Final = f"""
     SELECT c.* FROM unnest($1::text[], $2::text[]) k (workspace, agent) CROSS JOIN LATERAL (
         SELECT {CLASS_COLUMNS} FROM agent_classes c
-        WHERE c.workspace = k.workspace AND c.agent = k.agent OFFSET 0) c"""
+        WHERE c.workspace = k.workspace AND c.agent = k.agent FOR KEY SHARE) c"""
 #: the primary key, once for each
 KNOWN_SIGNALS: Final = """
     SELECT s.instance_id::text, s.source, s.id, s.run_id::text

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from wakeful.store.accounts import no_agent
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.session import PostgresSession
@@ -34,10 +35,11 @@ _GIVEN: Final = "unnest($1::text[], $2::text[], $3::text[]) k (workspace, agent,
 _LIVE: Final = """
     FROM turns t JOIN live_runs l ON l.run_id = t.run_id
     WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent AND t.session = s.name"""
-#: the primary key
+#: the primary keys of agents and sessions. Waits for a transaction that deletes the agent
 TOUCH: Final = """
     INSERT INTO sessions (workspace, agent, name, places, created_at, updated_at)
-    VALUES ($1, $2, $3, 1, $4, $4)
+    SELECT a.workspace, a.name, $3::text, 1, $4::timestamptz, $4::timestamptz FROM agents a
+    WHERE a.workspace = $1 AND a.name = $2 FOR KEY SHARE
     ON CONFLICT (workspace, agent, name) DO UPDATE SET updated_at = EXCLUDED.updated_at"""
 #: sessions_due, in its order; `_LIVE` for each
 DUE: Final = f"""
@@ -98,7 +100,8 @@ async def update_session(
     db: Db, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     """Update a session, which is added if there is none. See `Store.update_session`."""
-    await db.execute(TOUCH, *key, now_ms)
+    if await PostgresSession(db).execute(TOUCH, *key, now_ms) == 0:
+        raise no_agent(key.agent)
     (update,) = await _update(db, events, [key], now_ms, judge)
     if update.due_ms is not None:
         events.publish("sessions")

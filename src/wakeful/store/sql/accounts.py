@@ -42,6 +42,8 @@ AGENT_PARAMETERS: Final = ", ".join(f"${number}" for number in range(1, AGENT_CO
 
 #: the primary key
 AGENT: Final = f"SELECT {AGENT_COLUMNS} FROM agents WHERE workspace = $1 AND name = $2"
+#: the primary key. Waits for a transaction that deletes the agent, and that one for this one
+HOLD_AGENT: Final = "SELECT 1 FROM agents WHERE workspace = $1 AND name = $2 FOR KEY SHARE"
 #: the primary key. Waits for transactions that create or change jobs of the agent, and they for this one
 LOCK_AGENT: Final = f"{AGENT} FOR NO KEY UPDATE"
 #: the primary key: a range of it, in its order
@@ -165,6 +167,13 @@ async def lock_agent(session: Session, workspace: str, name: str) -> None:
     await session.row(LOCK_AGENT, workspace, name)
 
 
+async def add_agent(session: Session, workspace: str, name: str, now_ms: int) -> None:
+    """Add an agent without settings if there is none, and keep it from being deleted."""
+    new = AgentRow(workspace, name, None, None, True, None, None, "", 1, now_ms, now_ms)
+    while await session.row(HOLD_AGENT, workspace, name) is None:
+        await session.execute(ADD_AGENT, *new)
+
+
 async def put_agent(
     session: Session, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None]
 ) -> tuple[AgentRow | None, AgentRow | None, bool]:
@@ -188,8 +197,10 @@ async def put_agent(
 
 async def delete_agent(session: Session, workspace: str, name: str, now_ms: int) -> bool:
     """Delete the agent and revoke its keys, unless it has jobs, or instances that are not stopped."""
-    # The row first: transactions that create jobs of the agent have ended then, or wait and add it again.
+    # The rows first: transactions that create jobs or instances have ended then, or wait and add the agent
+    # again, or find that it has no class.
     deleted = await session.execute(DELETE_AGENT, workspace, name)
+    await session.execute(DELETE_CLASS, workspace, name)
     count = await session.row(LIVE_INSTANCES, workspace, name)
     instances = 0 if count is None else int(count[0])
     if instances:
@@ -206,7 +217,7 @@ async def delete_agent(session: Session, workspace: str, name: str, now_ms: int)
         )
     # The rows of sessions before their histories: an outcome that appends holds the row of its session.
     for statement in (
-        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES, DELETE_CLASS,
+        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES,
         DELETE_SUGGESTIONS,
     ):  # fmt: skip
         await session.execute(statement, workspace, name)
@@ -233,7 +244,9 @@ def agent_row(row: Row) -> AgentRow:
 
 
 async def add_key(session: Session, row: KeyRow) -> None:
-    """Add a key."""
+    """Add a key, and its agent if there is none."""
+    if row.workspace is not None and row.agent is not None:
+        await add_agent(session, row.workspace, row.agent, row.created_ms)
     try:
         await session.execute(ADD_KEY, *row)
     except Duplicate as error:

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from wakeful.errors import NotFound
 from wakeful.instances import (
     AgentClass,
     DeclaredSchedule,
     InstanceLimits,
 )
 from wakeful.json_value import Json
-from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -21,12 +21,14 @@ from wakeful.store.instances import (
 )
 from wakeful.store.mailbox_rules import check_instances
 from wakeful.store.quotas import INSTANCES
-from wakeful.store.sql.accounts import ADD_AGENT
+from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.driver import Row, Session
 
 CLASS_COLUMNS: Final = "workspace, agent, version, policy, definition, hash"
 #: the primary key
 CLASS: Final = f"SELECT {CLASS_COLUMNS} FROM agent_classes WHERE workspace = $1 AND agent = $2"
+#: the primary key. Waits for a transaction that deletes the agent, and that one for this one
+HOLD_CLASS: Final = "SELECT 1 FROM agent_classes WHERE workspace = $1 AND agent = $2 FOR KEY SHARE"
 #: the primary key. A class that differs in nothing is not written
 PUT_CLASS: Final = """
     INSERT INTO agent_classes AS c (workspace, agent, version, policy, definition, hash, updated_at)
@@ -86,8 +88,7 @@ COUNT_OF_WORKSPACE: Final = """
 async def put_class(session: Session, agent_class: AgentClass, now_ms: int) -> AgentClass:
     """Write a class unless a higher version is stored. See `Store.put_class`."""
     owner = agent_class.workspace, agent_class.agent
-    new = AgentRow(*owner, None, None, True, None, None, "", 1, now_ms, now_ms)
-    await session.execute(ADD_AGENT, *new)
+    await add_agent(session, *owner, now_ms)
     await session.execute(
         PUT_CLASS, *owner, agent_class.version, agent_class.policy, definition_of(agent_class),
         agent_class.hash, now_ms,
@@ -100,6 +101,12 @@ async def agent_class_of(session: Session, workspace: str, agent: str) -> AgentC
     """Return the class of an agent."""
     row = await session.row(CLASS, workspace, agent)
     return None if row is None else class_of(row)
+
+
+async def hold_class(session: Session, workspace: str, agent: str) -> None:
+    """Keep an agent with a class from being deleted before this transaction ends. NotFound: there is none."""
+    if await session.row(HOLD_CLASS, workspace, agent) is None:
+        raise NotFound(f"no agent '{agent}' that has a class: it was deleted; register the class again")
 
 
 def definition_of(agent_class: AgentClass) -> str:

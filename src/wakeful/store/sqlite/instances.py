@@ -62,17 +62,20 @@ async def send(
     limits: InstanceLimits | None,
 ) -> list[Received]:
     """Store signals in mailboxes. See `Store.send`."""
+    if not arrivals:
+        return []
+    owner = arrivals[0].run.workspace, arrivals[0].run.agent
+    await shared.hold_class(SqliteSession(db), *owner)
     known = known_signals(db, now_ms, [signal_key(each) for each in arrivals if each.signal_id is not None])
     new = [
         each
         for each in arrivals
         if each.signal_id is None or known.setdefault(signal_key(each), each.run.id) == each.run.id
     ]
-    owner = (arrivals[0].run.workspace, arrivals[0].run.agent) if arrivals else None
     grows = limits is not None and _any_missing(db, new)
     stored = add_signals(db, events, now_ms, [each.run for each in new], strict=True, limit=mailbox)
     remember(db, new)
-    if owner and limits is not None and grows:
+    if limits is not None and grows:
         await _check_limits(db, *owner, limits)
     views = {run.id: view_of(run, now_ms) for run in stored}
     others = [run_id for run_id in known.values() if run_id not in views]
@@ -107,6 +110,7 @@ async def change_instance(
     """Write what `rule` returns. Returns the row afterwards, and whether it was written."""
     own = instance_id(workspace, agent, name)
     session = SqliteSession(db)
+    await shared.hold_class(session, workspace, agent)
     old = await shared.find_instance(session, own)
     jobs = schedules_of(db, [own])
     change = rule(old, jobs)

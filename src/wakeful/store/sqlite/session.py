@@ -60,5 +60,7 @@ def translate(statement: str) -> str:
     """
     statement = re.sub(r"/\*\+ (INDEXED BY \w+) \*/", r"\1", statement)
     statement = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", statement)
-    statement = re.sub(r"\s+FOR (NO KEY UPDATE|UPDATE|SHARE)( OF \w+)?( SKIP LOCKED)?", "", statement)
+    statement = re.sub(
+        r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE|SHARE)( OF \w+)?( SKIP LOCKED)?", "", statement
+    )
     return re.sub(r"::\w+", "", statement).replace("$", "?")

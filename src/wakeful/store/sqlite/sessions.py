@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, Final
 
+from wakeful.store.accounts import no_agent
 from wakeful.store.sessions import (
     WAKE_JOB,
     SessionKey,
@@ -27,10 +28,10 @@ _LIVE: Final = """
     FROM turns t INDEXED BY turns_live CROSS JOIN runs r ON r.id = t.run_id
     WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent AND t.session = s.name
     AND r.state IN ('pending', 'retrying', 'running')"""
-#: the primary key
+#: the primary keys of agents and sessions
 TOUCH: Final = """
     INSERT INTO sessions (workspace, agent, name, places, created_at, updated_at)
-    VALUES (?1, ?2, ?3, 1, ?4, ?4)
+    SELECT a.workspace, a.name, ?3, 1, ?4, ?4 FROM agents a WHERE a.workspace = ?1 AND a.name = ?2
     ON CONFLICT (workspace, agent, name) DO UPDATE SET updated_at = excluded.updated_at"""
 #: sessions_due, in its order; `_LIVE` for each
 DUE: Final = f"""
@@ -82,7 +83,8 @@ async def update_session(
     db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     """Update a session, which is added if there is none. See `Store.update_session`."""
-    db.execute(TOUCH, (*key, now_ms))
+    if db.execute(TOUCH, (*key, now_ms)).rowcount == 0:
+        raise no_agent(key.agent)
     update = _update(db, events, key, now_ms, judge)
     if update.due_ms is not None:
         events.publish("sessions")
