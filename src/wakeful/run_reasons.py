@@ -55,7 +55,7 @@ REASONS: Final[Mapping[str, str]] = {
     "broker": "the broker refused the message",
     "broker_unavailable": "the broker could not be reached",
     "no_stream": "no stream of the broker has the subject",
-    "too_large": "the message is too large for the broker",
+    "too_large": "the message is too large for its receiver",
     "taken_over": "its worker died while it sent the run, which is sent again",
     "unknown": "the outcome is not known",
     "workflow_missing": "this version of the workflow does not exist",

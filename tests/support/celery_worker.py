@@ -47,6 +47,11 @@ class CeleryWorker:
 
         await eventually(look)
 
+    async def stop(self) -> None:
+        """Let the worker finish its tasks and exit, as a deployment does."""
+        os.kill(int(self._pid.read_text()), signal.SIGTERM)
+        await eventually(lambda: self.process.poll() is not None)
+
     def kill(self) -> None:
         """Kill the worker and its children."""
         with suppress(ProcessLookupError, FileNotFoundError):

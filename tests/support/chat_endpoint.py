@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -37,6 +39,10 @@ class ChatStandIn:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self._script: deque[Responder] = deque()
+        #: the most bytes of a request, and the most requests in a window of so many seconds
+        self.max_bytes: int | None = None
+        self.rate: tuple[int, float] | None = None
+        self._recent: deque[float] = deque()
         #: accepted API keys; None: requests need none
         self.keys: set[str] | None = {KEY}
         self.usage: dict[str, Any] | None = {
@@ -110,6 +116,13 @@ class ChatStandIn:
             )
         self.requests.append(body)
         self.headers.append(request.headers)
+        if self.max_bytes is not None and (request.content_length or 0) > self.max_bytes:
+            return _error(413, "Request body too large", "request_too_large")
+        wait_s = self._wait_s()
+        if wait_s:
+            limited = _error(429, "Rate limit reached for requests", "rate_limit_exceeded")
+            limited.headers["Retry-After"] = str(math.ceil(wait_s))
+            return limited
         _, _, key = request.headers.get("authorization", "").partition(" ")
         key = request.headers.get("api-key", key)
         if self.keys is not None and key not in self.keys:
@@ -121,6 +134,19 @@ class ChatStandIn:
             return await self._script.popleft()(body)
         said = [message["content"] for message in body["messages"] if message["role"] == "user"]
         return completion(body, {"content": f"You said: {said[-1]}"}, self.usage)
+
+    def _wait_s(self) -> float:
+        """Return how long until the rate permits a request; 0: it is permitted, and counted."""
+        if self.rate is None:
+            return 0.0
+        most, window_s = self.rate
+        now = time.monotonic()
+        while self._recent and self._recent[0] <= now - window_s:
+            self._recent.popleft()
+        if len(self._recent) >= most:
+            return self._recent[0] + window_s - now
+        self._recent.append(now)
+        return 0.0
 
     def texts(self, number: int = -1) -> list[tuple[str, Any]]:
         """Return the messages of a request without the system text: (role, content)."""

@@ -65,7 +65,7 @@ def read_usage(header: str | None, text: str) -> str | None:
 
 
 def failed_response(response: Response, text: str, now_ms: int) -> Failed:
-    """Return the failure of a response that is not 2xx. Only 410 is permanent."""
+    """Return the failure of a response that is not 2xx. 410 and 413 are permanent."""
     status = response.status
     try:
         error = f"HTTP {status} {HTTPStatus(status).phrase}"
@@ -81,6 +81,8 @@ def failed_response(response: Response, text: str, now_ms: int) -> Failed:
     )
     if status == 410:
         return failed._replace(permanent=True, pause_job=True, reason="gone")
+    if status == 413:
+        return failed._replace(permanent=True, reason="too_large")
     return failed._replace(retry_after_ms=retry_after_ms(response.header(b"retry-after"), now_ms))
 
 

@@ -216,6 +216,17 @@ async def test_retry_after_is_respected_after_a_restart(new_app: NewApp, receive
     assert epoch_ms(last.started_at) - epoch_ms(first.finished_at) >= 1000
 
 
+async def test_a_payload_that_is_too_large_for_the_receiver_is_not_sent_again(
+    new_app: NewApp, receiver: Receiver
+):
+    receiver.answers(413, "at most 1 KB")
+    async with new_app() as app:
+        run = await posted(app, receiver)
+        run = await over(app, run.id)
+    assert (run.state, run.attempt, run.reason) == ("failed", 1, "too_large")
+    assert run.error == "HTTP 413 Request Entity Too Large: at most 1 KB"
+
+
 async def test_status_410_fails_the_run_without_retries_and_pauses_the_job(
     new_app: NewApp, receiver: Receiver
 ):

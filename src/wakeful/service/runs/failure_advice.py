@@ -25,7 +25,7 @@ _BY_REASON: Final[Mapping[str, str]] = {
     "unavailable": "The database or a service was not available. The run is tried again.",
     "broker_unavailable": "Check that the broker runs and is reachable from the server.",
     "no_stream": "Create a stream with the subject, or let the operator set WAKEFUL_NATS_CREATE_STREAMS.",
-    "too_large": "Send a smaller payload, or raise max_payload of the NATS server.",
+    "too_large": "Send a smaller payload, or raise the limit of the receiver (NATS: max_payload).",
     "workflow_missing": "Add this version of the workflow, or correct workflowId and version.",
     "history_unreadable": "Delete the history of the session, or run the job without continuity.",
     "budget": "Raise the budget, or wait until midnight UTC. Then replay the run.",

@@ -139,6 +139,29 @@ async def test_429_and_5xx_are_retried_after_the_time_that_the_endpoint_names(
 
 
 @on_one_store
+async def test_runs_wait_for_the_rate_limit_of_the_endpoint(new_app: NewApp, endpoint: ChatStandIn):
+    endpoint.rate = 2, 1.5
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, chat={"tools": False}, overlap_policy="allow", max_attempts=10)
+        runs = [await app.jobs.run("digest") for _ in range(4)]
+        ended = [await over(app, each.id) for each in runs]
+    assert [each.state for each in ended] == ["succeeded"] * 4
+    assert len(endpoint.requests) <= 4 + 4, "no request is sent before the time that the endpoint names"
+
+
+@on_one_store
+async def test_a_request_that_is_too_large_for_the_endpoint_is_not_repeated(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    endpoint.max_bytes = 2_000
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, chat={"tools": False}, message="word " * 1_000)
+        done = await run(app)
+    assert (done.state, done.attempt, done.response_code) == ("failed", 1, 413)
+    assert "too large" in (done.error or "").lower()
+
+
+@on_one_store
 async def test_a_wrong_key_fails_at_once_and_is_not_shown(new_app: NewApp, endpoint: ChatStandIn):
     wrong = "sk-wrong-secret-42"
     async with new_app(settings=settings(chat_keys={"test": wrong})) as app:
