@@ -52,6 +52,21 @@ async def test_a_tick_ahead_of_its_time_is_withdrawn_and_its_worker_notified(
 
 
 @pytest.mark.parametrize("change", [_paused, _deleted])
+async def test_a_tick_that_an_edit_released_ahead_of_its_time_is_withdrawn_by_the_next_change(
+    store: Store, change: Callable[[Store, JobRow], Any]
+) -> None:
+    row = await given_job(store)
+    run = await _recorded(store, row)
+    for _ in range(2):
+        await store.change_job(row.id, lambda job: JobChange(job._replace(updated_ms=NOW)))
+        released = await look(store, run)
+        assert (released.state, released.due_ms, released.attempt) == ("retrying", AHEAD, 1)
+    await change(store, row)
+    assert _is_withdrawn(await look(store, run))
+    assert await store.take(NOW + SECOND, "w1", {"cron": 1}) == []
+
+
+@pytest.mark.parametrize("change", [_paused, _deleted])
 async def test_started_runs_are_not_withdrawn(store: Store, change: Callable[[Store, JobRow], Any]) -> None:
     row = await given_job(store)
     begun = await _recorded(store, row, NOW)

@@ -23,17 +23,19 @@ async def settle_ahead(
     ahead = await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else []
     if not ahead:
         return
-    reasons = {run_id: jobs[job_id](tick) for run_id, job_id, tick, _ in ahead}
+    reasons = {run_id: jobs[job_id](tick) for run_id, job_id, tick, *_ in ahead}
     cancelled = {run_id: reason for run_id, reason in reasons.items() if reason is not None}
     if cancelled:
         await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)
         events.ended(list(cancelled))
         events.publish("runs")
-        jobs_of = {run_id: job_id for run_id, job_id, _, _ in ahead}
+        jobs_of = {run_id: job_id for run_id, job_id, *_ in ahead}
         for run_id, reason in cancelled.items():
             events.cancelled.append((run_id, jobs_of[run_id], reason))
             events.publish(f"stop:{run_id}")
-    released = {run_id: attempt for run_id, _, _, attempt in ahead if reasons[run_id] is None}
+    released = {
+        run_id: attempt for run_id, _, _, attempt, before in ahead if reasons[run_id] is None and not before
+    }
     await release_runs(db, events, now_ms, list(released))
     for run_id, attempt in released.items():
         events.publish(f"stop:{run_id}:{attempt}")

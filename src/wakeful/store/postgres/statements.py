@@ -418,17 +418,18 @@ WITHDRAW: Final = f"""
 
 #: live_runs_of_job, once for each job; the runs' primary key for what is found
 AHEAD: Final = """
-    SELECT r.id::text, r.job_id::text, r.scheduled_at, r.attempt FROM unnest($1::uuid[]) c (job_id)
+    SELECT r.id::text, r.job_id::text, r.scheduled_at, r.attempt, r.state = 'retrying'
+    FROM unnest($1::uuid[]) c (job_id)
     CROSS JOIN LATERAL (
         SELECT l.run_id, l.state FROM live_runs l
-        WHERE l.job_id = c.job_id AND l.state = 'running' AND l.tick OFFSET 0) l
+        WHERE l.job_id = c.job_id AND l.state IN ('running', 'retrying') AND l.tick OFFSET 0) l
     JOIN runs r ON r.id = l.run_id AND r.state = l.state
-    WHERE r.fire_at > $2 ORDER BY r.id FOR UPDATE OF r"""
+    WHERE r.fire_at > $2 AND (r.state = 'running' OR r.started_at IS NULL) ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs and live_runs, once for each
 WITHDRAW_AHEAD: Final = """
     WITH withdrawn AS (
         UPDATE runs r SET state = 'cancelled', reason = w.reason, finished_at = $3, started_at = NULL,
-            worker = NULL
+            worker = NULL, due_at = NULL
         FROM unnest($1::uuid[], $2::text[]) w (id, reason) WHERE r.id = w.id)
     DELETE FROM live_runs WHERE run_id = ANY($1::uuid[])"""
 

@@ -25,7 +25,7 @@ def settle_ahead(
     ahead = db.execute(sql.AHEAD, (job_id, now_ms)).fetchall()
     if not ahead:
         return
-    reasons = {row[0]: reason_of(row[-1]) for row in ahead}
+    reasons = {row[0]: reason_of(row[4]) for row in ahead}
     cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
     db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
     for run_id, reason in cancelled:
@@ -33,7 +33,7 @@ def settle_ahead(
         events.ended([run_id])
         events.publish("runs")
         events.publish(f"stop:{run_id}")
-    released = [row[:-1] for row in ahead if reasons[row[0]] is None]
+    released = [row[:4] for row in ahead if reasons[row[0]] is None and not row[5]]
     release_runs(db, events, now_ms, released)
     for run_id, attempt, *_ in released:
         events.publish(f"stop:{run_id}:{attempt}")

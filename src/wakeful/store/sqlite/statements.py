@@ -319,10 +319,13 @@ CANCEL: Final = """
     WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
 STATE: Final = "SELECT state, job_id, instance_id FROM runs WHERE id = ?"
 
-#: runs_running: what is released of a run, and its tick
+#: runs_running and runs_waiting: what is released of a run, its tick, and whether it was released before
 AHEAD: Final = """
-    SELECT id, attempt, worker, NULL, scheduled_at FROM runs INDEXED BY runs_running
-    WHERE job_id = ? AND state = 'running' AND trigger = 'schedule' AND fire_at > ?"""
+    SELECT id, attempt, worker, NULL, scheduled_at, 0 FROM runs INDEXED BY runs_running
+    WHERE job_id = ?1 AND state = 'running' AND trigger = 'schedule' AND fire_at > ?2
+    UNION ALL SELECT id, attempt, worker, NULL, scheduled_at, 1 FROM runs INDEXED BY runs_waiting
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND state = 'retrying' AND trigger = 'schedule'
+        AND fire_at > ?2 AND started_at IS NULL"""
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
