@@ -37,6 +37,9 @@ MOVES = {
 #: Tolerance between two processes that read one clock: the time of a call, and clock corrections.
 HAIR_US = 5_000
 
+#: The end of the error of an attempt that was lost together with other runs of its worker.
+TOGETHER = "died with other runs"
+
 
 @dataclass
 class Findings:
@@ -248,20 +251,22 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
     """
     tried: dict[str, list[int]] = defaultdict(list)
     uncounted: dict[str, int] = defaultdict(int)
-    died: dict[str, int] = defaultdict(int)
+    together: dict[str, int] = defaultdict(int)
     unstarted = {(step.run_id, step.attempt) for step in records.steps if step.unstarted}
     for attempt in records.attempts:
         tried[attempt.run_id].append(attempt.attempt)
         if attempt.error == "released":
             uncounted[attempt.run_id] += 1
             found.released += 1
+        elif (attempt.error or "").endswith(TOGETHER):
+            together[attempt.run_id] += 1
         elif _died(attempt.error) and (attempt.run_id, attempt.attempt) in unstarted:
             uncounted[attempt.run_id] += 1
-        elif _died(attempt.error):
-            died[attempt.run_id] += 1
     for run in records.runs:
         what = f"{names.get(run.job_id or '')} {_short(run)}"
-        uncounted[run.id] += min(died[run.id], run.losses, DEFAULT_POLICY.lost_limit)
+        uncounted[run.id] += min(together[run.id], DEFAULT_POLICY.lost_limit)
+        if run.losses != together[run.id]:
+            found.others.append(f"{what} has {run.losses} losses, and was lost {together[run.id]} times")
         # A run cancelled between two attempts never started the next.
         want = list(range(1, run.attempt + (run.state == "cancelled" and run.attempt in tried[run.id])))
         if tried[run.id] != want:
@@ -308,7 +313,7 @@ def _turns(
 
 def _died(error: str | None) -> bool:
     """Return whether an attempt ended because its worker was dead."""
-    return (error or "").endswith(("died", "died with other runs"))
+    return (error or "").endswith(("died", TOGETHER))
 
 
 # --- rescues -------------------------------------------------------------------------------------------

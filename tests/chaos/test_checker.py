@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.chaos.checker import check
+from tests.chaos.checker import TOGETHER, check
 from tests.chaos.jobs import Life, Plain, Rules, Stretch
 from tests.chaos.launches import Launched
 from tests.chaos.records import Attempt, Records, Run, Step
@@ -136,6 +136,12 @@ def _worker_died(told: Story) -> None:
     told.records.attempts[0] = replace(told.records.attempts[0], error="its worker w died")
 
 
+def _lost_in_company(told: Story) -> None:
+    """Change the first attempt: it was lost with other runs, and its run does not know that."""
+    told.launches[0].end = None
+    told.records.attempts[0] = replace(told.records.attempts[0], error=f"its worker w {TOGETHER}")
+
+
 BREAKS: dict[Callable[[Story], None], str] = {
     _doubled: "has another record",
     _lost: "has no record",
@@ -152,6 +158,7 @@ BREAKS: dict[Callable[[Story], None], str] = {
     _hardly_late: "though only 100 ms late",
     _side_by_side: "ran beside",
     _worker_died: "had 2 attempts of 1",
+    _lost_in_company: "has 0 losses, and was lost 1 times",
 }
 
 
@@ -163,6 +170,14 @@ def test_a_prefetched_attempt_whose_start_was_not_recorded_does_not_count() -> N
     told = story()
     _worker_died(told)
     told.records.steps[1] = replace(told.records.steps[1], unstarted=True)
+    assert told.complaints() == []
+
+
+def test_an_attempt_that_was_lost_with_other_runs_does_not_count() -> None:
+    told = story()
+    _worker_died(told)
+    _lost_in_company(told)
+    told.records.runs[0] = replace(told.records.runs[0], losses=1)
     assert told.complaints() == []
 
 

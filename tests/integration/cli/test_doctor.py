@@ -100,6 +100,7 @@ def test_a_server_whose_postgresql_is_down_names_the_reason(tmp_path: Path):
             # 7: the server could not check the key, because it has forgotten the last check by now.
             assert broken.code == (7 if states["server"] == "error" else 1), broken
             assert "error" in (states.get("database"), states["server"]), broken
+            assert "cannot use the database" in broken.out
             if "dead letters" in states:
                 assert states["dead letters"] == "unknown"
 

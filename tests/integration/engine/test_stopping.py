@@ -17,7 +17,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.leases import age_leases, beats
 from tests.support.replica import another_process, entries
-from tests.support.waiting import PATIENCE, eventually, in_state, over, runs_of, soon
+from tests.support.waiting import PATIENCE, epoch_ms, eventually, in_state, over, runs_of, soon
 from wakeful import EngineConfig, FailedPrecondition, Function, Launch, Wakeful
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.model import Run
@@ -342,8 +342,16 @@ async def test_a_run_with_on_lost_fail_fails_after_a_kill_and_blocks_no_later_ti
     assert (failed.state, failed.reason, failed.attempt) == ("failed", "lost", 1)
     assert [key for _, key, _ in entries(journal)] == [run.idempotency_key]
     assert {call.trigger for call in work.calls} == {"schedule"}
-    assert {each.reason for each in ticks if each.state == "skipped"} <= {"overlap"}
-    assert {each.state for each in ticks} <= {"skipped", "running", "succeeded"}
+    (started, *later) = [each for each in ticks if each.state != "skipped"]
+    assert {each.state for each in (started, *later)} <= {"running", "succeeded"}
+    assert started.id == work.calls[0].id
+    skipped = [each for each in ticks if each.state == "skipped"]
+    assert {each.reason for each in skipped} <= {"overlap"}
+    # The ticks before it were skipped only while the run was held.
+    free_ms = epoch_ms(failed.finished_at) + 1_000
+    assert not [
+        each for each in skipped if free_ms < epoch_ms(each.scheduled_at) < epoch_ms(started.scheduled_at)
+    ]
 
 
 async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(
