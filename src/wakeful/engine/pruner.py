@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from wakeful.clock import Clock
@@ -18,6 +19,9 @@ _GUARDS_KEPT_MS: Final = 31 * DAY_MS
 #: Counts of runs are kept so much longer than the runs.
 _COUNTS_KEPT_MS: Final = 60 * DAY_MS
 _BATCH: Final = 5_000
+#: A clock that is set by more than this may be wrong, and be set again. Nothing is deleted for a while then.
+_STEP_MS: Final = 60_000
+_SETTLED_S: Final = 600.0
 
 log = get_logger("wakeful.pruner")
 
@@ -26,7 +30,8 @@ class Pruner(Loop):
     """Deletes what is too old, in batches: finished runs, signal ids, incidents, sessions, trigger URLs,
     sign-in sessions, usage, counts of runs, changes.
 
-    The changelog is pruned every `log_every_ms`, everything else every hour.
+    The changelog is pruned every `log_every_ms`, everything else every hour of the event loop's time: the
+    clock may be set.
     """
 
     name = "pruner"
@@ -36,12 +41,19 @@ class Pruner(Loop):
         self._log_every_ms = log_every_ms
         self._store = store
         self._retention_ms = retention_days * DAY_MS
-        self._runs_due_ms = 0
+        #: when pruning is due, by the clock of the event loop
+        self._due = 0.0
+        #: how far the clock is ahead of that of the event loop
+        self._ahead_ms: float | None = None
 
     async def step(self) -> int | None:
         """Delete one batch. Returns a near time while there is more."""
-        now_ms = self.clock.now_ms()
-        if now_ms >= self._runs_due_ms:
+        now_ms, now = self.clock.now_ms(), asyncio.get_running_loop().time()
+        before_ms, self._ahead_ms = self._ahead_ms, now_ms - 1000 * now
+        if before_ms is not None and abs(self._ahead_ms - before_ms) > _STEP_MS:
+            log.warning("pruner.clock_set", by_ms=round(self._ahead_ms - before_ms))
+            self._due = max(self._due, now + _SETTLED_S)
+        if now >= self._due:
             await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
             await self._store.prune_incidents(now_ms - self._retention_ms)
             await self._store.prune_suggestions(now_ms - self._retention_ms)
@@ -53,6 +65,6 @@ class Pruner(Loop):
                 log.info("runs.pruned", count=pruned)
             ids = await self._store.prune_signal_ids(now_ms, _BATCH)
             counts = await self._store.prune_run_counts(now_ms - self._retention_ms - _COUNTS_KEPT_MS, _BATCH)
-            self._runs_due_ms = now_ms + (100 if max(pruned, ids, counts) >= _BATCH else _EVERY_MS)
+            self._due = now + (100 if max(pruned, ids, counts) >= _BATCH else _EVERY_MS) / 1000
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
-        return min(self._runs_due_ms, now_ms + (100 if more else self._log_every_ms))
+        return now_ms + round(min(1000 * (self._due - now), 100 if more else self._log_every_ms))

@@ -16,10 +16,14 @@ could not either. So after such an outage it waits for one lease before it decla
 
 Executors could not send heartbeats while all servers were down. So a rescuer that has just started spares
 their runs for one lease: finished work can still be reported.
+
+A clock that is set forward looks like an outage. If it is set back, heartbeats of the past are in the future;
+they then count from now. How long others are spared does not depend on the clock.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -79,19 +83,23 @@ class Rescuer(Loop):
         self.on_incompatible: Callable[[IncompatibleSchema], None] = lambda error: None
         self._heartbeat_ms = heartbeat_ms
         self._lease_ms = lease_ms
-        #: the last heartbeat; after an outage: until when other workers are spared, and when it began
+        #: the last heartbeat; after an outage: until when other workers are spared, by the clock of the event
+        #: loop, and when it began
         self._last_heartbeat_ms: int | None = None
-        self._spared_until_ms = 0
+        self._spared_until = 0.0
         self._outage_from_ms = 0
-        #: until when runs that executors claimed before the start of this process are spared, and that start
-        self._executors_spared_until_ms = self._first_heartbeat_ms = 0
+        #: likewise, until when runs that executors claimed before the start of this process are spared, and
+        #: that start
+        self._executors_spared_until = 0.0
+        self._first_heartbeat_ms = 0
 
     async def step(self) -> int | None:
         """Send a heartbeat, stop runs that are lost, rescue runs of dead workers, expire unclaimed runs."""
         # Use the time of our own heartbeat: if the call takes longer than a lease, we are not dead ourselves.
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
-        spared_before_ms = self._first_heartbeat_ms if now_ms < self._executors_spared_until_ms else 0
+        spared = asyncio.get_running_loop().time() < self._executors_spared_until
+        spared_before_ms = self._first_heartbeat_ms if spared else 0
         self._judged.clear()
         while True:
             rescued = await self._store.rescue(
@@ -125,6 +133,8 @@ class Rescuer(Loop):
         capabilities = self._launchers.capabilities()
         changed = capabilities if capabilities != self._published else None
         try:
+            if before_ms is None or now_ms < before_ms:
+                await self._store.limit_heartbeats(now_ms)
             result = await self._store.beat(self._worker_name, now_ms, list(in_flight), changed)
         except WakefulError:
             raise
@@ -144,13 +154,14 @@ class Rescuer(Loop):
         await self._record_starts()
         if before_ms is not None and outage:
             log.warning("rescuer.outage", without_heartbeat_ms=now_ms - before_ms)
-            if now_ms >= self._spared_until_ms:
+            time = asyncio.get_running_loop().time()
+            if time >= self._spared_until:
                 self._outage_from_ms = before_ms
             # From when the call returned: other workers waited for the database until then, too.
-            self._spared_until_ms = self.clock.now_ms() + self._lease_ms
+            self._spared_until = time + self._lease_ms / 1000
         if before_ms is None:
             self._first_heartbeat_ms = now_ms
-            self._executors_spared_until_ms = now_ms + self._lease_ms
+            self._executors_spared_until = sent.loop + self._lease_ms / 1000
         self._last_heartbeat_ms = now_ms
         return now_ms
 
@@ -171,8 +182,8 @@ class Rescuer(Loop):
 
     def _dead_before_ms(self, now_ms: int) -> int:
         """Return since when a worker without a heartbeat is dead; after an outage, as of its beginning."""
-        since_ms = self._outage_from_ms if now_ms < self._spared_until_ms else now_ms
-        return since_ms - self._lease_ms
+        spared = asyncio.get_running_loop().time() < self._spared_until
+        return min(now_ms, self._outage_from_ms if spared else now_ms) - self._lease_ms
 
     def _judge(self, run: UnfinishedRun) -> Finished:
         """Return the outcome of a run whose worker, executor or callback is late."""

@@ -23,6 +23,9 @@ from wakeful.outcome import Failed, Outcome
 
 #: After so many runs a runner yields to the event loop.
 _RUNS_PER_TURN: Final = 50
+#: A run is here at most a moment before its instant. If its instant is further ahead, the clock was set back
+#: since: the run starts at once.
+_MOST_AHEAD_MS: Final = 10_000
 
 log = get_logger("wakeful.worker")
 
@@ -59,7 +62,7 @@ class Runners:
     def schedule(self, run: InFlight, now_ms: int) -> None:
         """Make a run ready when it is due. `add` or `request` starts the runners."""
         fire_ms = run.launch.fire_ms
-        if fire_ms <= now_ms:
+        if not 0 < fire_ms - now_ms <= _MOST_AHEAD_MS:
             self._ready.append(run)
         elif fire_ms in self._scheduled:
             self._scheduled[fire_ms].append(run)
@@ -74,7 +77,7 @@ class Runners:
 
     def _fire(self, fire_ms: int) -> None:
         early_ms = fire_ms - self._clock.now_ms()
-        if early_ms > 0:  # a timer may be slightly early; a tick never is
+        if 0 < early_ms <= _MOST_AHEAD_MS:  # a timer may be slightly early; a tick never is
             asyncio.get_running_loop().call_later(early_ms / 1000, self._fire, fire_ms)
             return
         self._ready.extend(self._scheduled.pop(fire_ms))

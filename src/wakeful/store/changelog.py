@@ -165,7 +165,9 @@ class ChangelogStore(Protocol):
         ...
 
     async def prune_changes(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` older rows, but never the newest. Returns how many.
+        """Delete up to `limit` older rows, from the first on, but never the newest. Returns how many.
+
+        Rows of an hour and more ahead were written while the clock was wrong, and count as old.
 
         Rows stay until their runs are counted (`wakeful.store.run_counts`), if any were ever counted.
         """

@@ -339,6 +339,10 @@ class Store(
         """Return which of these runs the worker does not hold any more. Changes nothing."""
         ...
 
+    async def limit_heartbeats(self, now_ms: int) -> None:
+        """Set heartbeats of workers and executors that are later than now to now: the clock was set back."""
+        ...
+
     async def rescue(
         self,
         now_ms: int,

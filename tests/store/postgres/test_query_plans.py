@@ -224,6 +224,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "DELETE_JOBS", sql.DELETE_JOBS, [jobs, at]
     yield "LOST_INSTANCES", sql.LOST_INSTANCES, [NOW + 1, NOW, 100, NOW - 1]
     yield "LOST", sql.LOST, [NOW + 1, NOW, 100, NOW - 1, []]
+    yield "LIMIT_WORKERS", sql.LIMIT_WORKERS, [NOW]
+    yield "LIMIT_EXECUTORS", sql.LIMIT_EXECUTORS, [NOW]
     yield "DELETE_DEAD_WORKERS", sql.DELETE_DEAD_WORKERS, [NOW]
     yield "DELETE_WORKER", sql.DELETE_WORKER, ["w9"]
     yield "HELD_BY", sql.HELD_BY, ["w3", []]
@@ -365,7 +367,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "NUMBER": [RUNS, BATCH],
         "CHANGES": [RUNS // 2, 20],
         "LAST_CHANGE": [],
-        "PRUNE_CHANGES": [NOW + 1, BATCH],
+        "PRUNE_CHANGES": [NOW + 1, BATCH, NOW + 2],
         "RUNS_BY_IDS": [runs],
         "JOBS_BY_IDS": [jobs],
         "COUNT_JOBS": ["ws-5"],

@@ -28,12 +28,15 @@ NUMBER: Final = """
     head AS (SELECT max(seq) AS last, count(*) AS rows FROM numbered)
     UPDATE changes_head SET last = head.last FROM head WHERE head.rows > 0 RETURNING head.rows"""
 LAST_CHANGE: Final = "SELECT last FROM changes_head"
-#: the primary key, from its beginning; rows whose runs are not counted yet stay (`store/run_counts.py`)
+#: the primary key, from its beginning up to the first that is neither old nor of a future that a wrong clock
+#: showed; rows whose runs are not counted yet stay (`store/run_counts.py`)
 PRUNE_CHANGES: Final = """
-    WITH deleted AS (
+    WITH page AS MATERIALIZED (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2),
+    kept AS MATERIALIZED (SELECT min(id) AS id FROM page WHERE at >= $1 AND at <= $3),
+    deleted AS (
         DELETE FROM changes WHERE id = ANY(ARRAY(
-            SELECT id FROM (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2) o
-            WHERE at < $1 AND seq < (SELECT last FROM changes_head)
+            SELECT page.id FROM page CROSS JOIN kept
+            WHERE page.id < coalesce(kept.id, page.id + 1) AND seq < (SELECT last FROM changes_head)
                 AND seq <= coalesce((SELECT position FROM run_counts_position), seq))) RETURNING id)
     SELECT count(*) FROM deleted"""
 
@@ -54,6 +57,6 @@ async def last_change(db: Db) -> int:
     return int(await db.fetchval(LAST_CHANGE))
 
 
-async def prune_changes(db: Db, before_ms: int, limit: int) -> int:
+async def prune_changes(db: Db, before_ms: int, limit: int, future_ms: int) -> int:
     """Delete older rows. See `Store.prune_changes`."""
-    return int(await db.fetchval(PRUNE_CHANGES, before_ms, limit))
+    return int(await db.fetchval(PRUNE_CHANGES, before_ms, limit, future_ms))

@@ -177,6 +177,12 @@ async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
     return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
 
 
+async def limit_heartbeats(db: Db, events: TransactionEvents, now_ms: int) -> None:
+    """Set heartbeats that are later than now to now. See `Store.limit_heartbeats`."""
+    await db.execute(sql.LIMIT_WORKERS, now_ms)
+    await db.execute(sql.LIMIT_EXECUTORS, now_ms)
+
+
 async def rescue(
     db: Db,
     events: TransactionEvents,

@@ -446,6 +446,12 @@ _IS_LOST: Final = """
 LOST_INSTANCES: Final = f"""
     SELECT l.instance_id::text {_LOST} WHERE {_IS_LOST} AND l.instance_id IS NOT NULL
     ORDER BY r.started_at, r.id LIMIT $3"""
+#: the table, all of it
+LIMIT_WORKERS: Final = "UPDATE workers SET beat_at = $1 WHERE beat_at > $1"
+#: live_runs_held, all of it; the runs' primary key for each
+LIMIT_EXECUTORS: Final = """
+    UPDATE runs SET beat_at = $1 FROM live_runs l
+    WHERE coalesce(l.state, '') = 'running' AND l.is_pull AND runs.id = l.run_id AND runs.beat_at > $1"""
 #: the primary keys of runs and live_runs, once for each
 ADD_LOSSES: Final = """
     WITH lost AS (UPDATE runs SET losses = losses + 1 WHERE id = ANY($1::uuid[]))

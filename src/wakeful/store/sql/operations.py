@@ -109,6 +109,8 @@ class Leases(Protocol[C]):
 
     async def lost(self, db: C, worker: str, holding: Sequence[str]) -> set[str]: ...
 
+    async def limit_heartbeats(self, db: C, events: TransactionEvents, now_ms: int) -> None: ...
+
     async def rescue(
         self,
         db: C,
@@ -484,7 +486,7 @@ class Changelog(Protocol[C]):
 
     async def last_change(self, db: C) -> int: ...
 
-    async def prune_changes(self, db: C, before_ms: int, limit: int) -> int: ...
+    async def prune_changes(self, db: C, before_ms: int, limit: int, future_ms: int) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

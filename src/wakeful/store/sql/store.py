@@ -8,7 +8,7 @@ that both share are in this package.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification
 from wakeful.capabilities import NO_CAPABILITIES, Capabilities, capabilities_to_text
@@ -58,6 +58,9 @@ from wakeful.stored_text import cleaned
 from wakeful.usage import ReservationRequest, Reserved, Spent
 
 D = TypeVar("D")
+
+#: Changes that are further ahead were written while the clock was wrong.
+_FUTURE_MS: Final = 3_600_000
 
 
 class SqlStore(
@@ -186,6 +189,9 @@ class SqlStore(
 
     async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
         return await self._driver.read(self._operations.leases.lost, worker, holding)
+
+    async def limit_heartbeats(self, now_ms: int) -> None:
+        await self._driver.write(self._operations.leases.limit_heartbeats, now_ms)
 
     async def rescue(
         self,
@@ -426,7 +432,8 @@ class SqlStore(
 
     async def prune_changes(self, before_ms: int, limit: int) -> int:
         await self._number_changes()  # a pruned row without a number would leave no gap to detect
-        return await self._driver.write_one(self._operations.changelog.prune_changes, before_ms, limit)
+        future_ms, prune = self.clock.now_ms() + _FUTURE_MS, self._operations.changelog.prune_changes
+        return await self._driver.write_one(prune, before_ms, limit, future_ms)
 
     async def workspace_stats(self, workspace: str) -> WorkspaceStats:
         return await self._driver.read(self._operations.stats.workspace_stats, workspace)

@@ -160,6 +160,12 @@ async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> s
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 
+async def limit_heartbeats(db: sqlite3.Connection, events: TransactionEvents, now_ms: int) -> None:
+    """Set heartbeats that are later than now to now. See `Store.limit_heartbeats`."""
+    db.execute(sql.LIMIT_WORKERS, (now_ms,))
+    db.execute(sql.LIMIT_EXECUTORS, (now_ms,))
+
+
 async def rescue(
     db: sqlite3.Connection,
     events: TransactionEvents,

@@ -342,6 +342,12 @@ LOST: Final = """
         ELSE coalesce(r.beat_at, w.beat_at, r.started_at, r.fire_at) < ?1
             AND NOT (r.is_pull AND r.started_at < ?4) END
     ORDER BY r.started_at, r.id LIMIT ?3"""
+#: the table, all of it
+LIMIT_WORKERS: Final = "UPDATE workers SET beat_at = ?1 WHERE beat_at > ?1"
+#: runs_running, all of it
+LIMIT_EXECUTORS: Final = """
+    UPDATE runs INDEXED BY runs_running SET beat_at = ?1
+    WHERE state = 'running' AND is_pull AND beat_at > ?1"""
 #: the primary key
 ADD_LOSS: Final = "UPDATE runs SET losses = losses + 1 WHERE id = ?"
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
