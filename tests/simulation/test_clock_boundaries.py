@@ -87,6 +87,27 @@ def test_a_budget_of_yesterday_does_not_skip_a_tick_of_today(
     run_on(tmp_path, story)
 
 
+@pytest.mark.parametrize("midnight", MIDNIGHTS[1:3], ids=str)
+@pytest.mark.parametrize("on", ["sqlite", "postgres"])
+def test_a_used_up_budget_holds_on_its_day_whichever_way_the_clock_is_set(
+    tmp_path: Path, on: str, midnight: datetime
+) -> None:
+    async def story(database: Database) -> None:
+        database.clock.ms = ms(midnight) - HOUR
+        timeline = Timeline(database, await database.connect(), LEAD)
+        await timeline.create(schedule="* * * * *", overlapPolicy="allow", budget={"tokensPerDay": 100})
+        await use_up_budget(database, timeline)
+        job, today = await timeline.job(), ms(midnight) // DAY - 1
+        for by_ms in (30 * MINUTE, 2 * HOUR, -2 * HOUR, DAY, -2 * DAY, DAY, -20 * MINUTE, HOUR, -HOUR):
+            database.clock.ms += by_ms
+            now_ms = database.clock.ms
+            await timeline.budgets.refresh(now_ms)
+            blocked = timeline.budgets.find("default", "default", job.id, now_ms) is not None
+            assert blocked == (now_ms // DAY == today), f"at {now_ms}"
+
+    run_on(tmp_path if on == "sqlite" else None, story)
+
+
 def test_a_tick_before_midnight_is_skipped_by_the_budget_of_its_day(tmp_path: Path) -> None:
     async def story(database: Database) -> None:
         midnight_ms = ms(MIDNIGHTS[0])
@@ -111,11 +132,14 @@ def test_a_tick_before_midnight_is_skipped_by_the_budget_of_its_day(tmp_path: Pa
 
 @pytest.mark.parametrize("hours", ["08:00-22:00", "22:00-06:00", "00:00-02:00"])
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize(
+    "eve", [datetime(2027, 3, 27, 20, tzinfo=UTC), datetime(2027, 10, 30, 20, tzinfo=UTC)]
+)
 def test_jitter_does_not_move_ticks_over_the_edge_of_the_active_hours(
-    tmp_path: Path, hours: str, zone: str
+    tmp_path: Path, hours: str, zone: str, eve: datetime
 ) -> None:
     async def story(database: Database) -> None:
-        database.clock.ms = ms(datetime(2027, 3, 27, 20, tzinfo=UTC))  # the clocks change in this night
+        database.clock.ms = ms(eve)  # the clocks change in this night
         timeline = Timeline(database, await database.connect(), LEAD)
         await timeline.create(
             schedule="0 * * * *", tz=zone, jitterMs=20 * MINUTE, activeHours=hours, overlapPolicy="allow"
