@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from tests.support.databases import SqliteDatabase
-from tests.support.factories import alone
-from tests.support.instances import done, given_sent, taken, view
+from tests.support.factories import NOW, alone
+from tests.support.instances import agent_class, done, given_sent, taken, view
 from wakeful.store.port import Store
 
 EACH = 25
@@ -17,6 +17,7 @@ EACH = 25
 async def test_two_senders_and_two_workers_handle_one_signal_at_a_time_in_order(tmp_path: Path) -> None:
     database = SqliteDatabase(tmp_path / "wakeful.db")
     first, second = await database.connect(), await database.connect()
+    await first.put_class(agent_class(), NOW)
     handled: list[str] = []
     running = 0
 
