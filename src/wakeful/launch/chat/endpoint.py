@@ -72,8 +72,14 @@ class ChatEndpoint:
         except AddressRefused as error:
             raise InvalidArgument(f"target: {error}") from error
 
-    async def post(self, url: URL, headers: Mapping[str, str], body: dict[str, Json]) -> Reply | Failed:
-        """Post a request and return the response, or why there is none."""
+    async def post(
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        body: dict[str, Json],
+        on_sent: Callable[[], None] | None = None,
+    ) -> Reply | Failed:
+        """Post a request and return the response, or why there is none. `on_sent`: see `HttpClient`."""
         assert self._client is not None, "open() comes first"
         sent = {
             "content-type": "application/json",
@@ -92,7 +98,7 @@ class ChatEndpoint:
                     permanent=True,
                     reason=CONTEXT_LENGTH,
                 )
-            response = await self._client.request("POST", url, sent, data, MAX_RESPONSE)
+            response = await self._client.request("POST", url, sent, data, MAX_RESPONSE, on_sent)
         except (HttpError, OSError) as error:
             self._on_response(None)
             return connection_failure(error)

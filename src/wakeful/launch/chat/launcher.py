@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from wakeful.chat_settings import ChatModel
@@ -103,6 +104,7 @@ class ChatLauncher:
         except TimeoutError:
             if not limit.expired():
                 raise
+            spending.add_unanswered()
             outcome = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
         except Unavailable as error:
             outcome = Failed(truncate(error.message), reason="unavailable", counted=False)
@@ -205,7 +207,8 @@ class ChatLauncher:
             refused = await self._reserve(run, spending, body)
             if refused is not None:
                 return refused
-            reply = await self._endpoint.post(target.url, headers, body)
+            reply = await self._endpoint.post(target.url, headers, body, partial(spending.begin, body))
+            spending.end()
             if isinstance(reply, Failed):
                 if reply.reason == "bad_response":  # it is too large
                     spending.add_unread(body, "")

@@ -27,10 +27,26 @@ class Spending:
         self._cost: float | None = None
         self._context = 0
         self._estimated = False
+        #: a request without a response so far: the model may be used
+        self._sent: Mapping[str, Json] | None = None
         #: rounds of tool calls
         self.steps = 0
         #: earlier entries that were left out; None: there are none to leave out
         self.dropped: int | None = None
+
+    def begin(self, body: Mapping[str, Json]) -> None:
+        """Remember a request that is sent. `end` follows when there is a response, or none will come."""
+        self._sent = body
+
+    def end(self) -> None:
+        """Forget the request."""
+        self._sent = None
+
+    def add_unanswered(self) -> None:
+        """Count the request that was sent and is not answered, if there is one: the model was used."""
+        if self._sent is not None:
+            self.add_unread(self._sent, "")
+            self._sent = None
 
     def add(self, body: Mapping[str, Json], answer: Answer) -> None:
         """Count a request and its answer. What the endpoint does not count is estimated."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from yarl import URL
@@ -67,11 +67,18 @@ class HttpClient:
         self.closed = False
 
     async def request(
-        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None, limit: int
+        self,
+        method: str,
+        url: URL,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        limit: int,
+        on_sent: Callable[[], None] | None = None,
     ) -> Response:
         """Send a request, and return the response with up to `limit` bytes of its body.
 
-        Raises HttpError or AddressRefused if there is no response, ValueError for invalid headers.
+        `on_sent` is called when there is a connection, just before the request is sent. Raises HttpError or
+        AddressRefused if there is no response, ValueError for invalid headers.
         """
         destination = destination_of(url)
         request = request_bytes(method, destination, headers, body)
@@ -85,6 +92,8 @@ class HttpClient:
                 if self.closed:  # while it waited
                     connection.abort()
                     raise HttpError("the client is closed")
+                if on_sent is not None:
+                    on_sent()
                 try:
                     response = await connection.exchange(request, limit)
                 except ConnectionClosed as error:

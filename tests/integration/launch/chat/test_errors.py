@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.chat_endpoint import ChatStandIn
 from tests.support.chat_jobs import MODEL, QUICK_RETRY, SELDOM, add, run, settings, used
 from tests.support.waiting import eventually, over
 from wakeful import Chat
+from wakeful.errors import ResourceExhausted
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.accounts import WorkspaceRow
 
@@ -220,8 +222,40 @@ async def test_a_slow_answer_times_out_and_what_was_used_is_recorded(new_app: Ne
         await add(app, endpoint, timeout="2s", max_attempts=1)
         done = await run(app)
     assert (done.state, done.reason, done.error) == ("failed", "timeout", "timed out after 2 s")
-    assert used(done)["tokens"] == 120
+    assert used(done)["tokens"] > 120  # and an estimate of the request that was not answered
+    assert used(done)["estimated"] is True
     never.set()
+
+
+@on_one_store
+async def test_requests_that_are_never_answered_in_time_reach_the_budget(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    never = asyncio.Event()
+    endpoint.hang(never)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, timeout="1s", max_attempts=1, budget={"tokensPerDay": 20})
+        assert (await run(app)).reason == "timeout"
+        with pytest.raises(ResourceExhausted, match="has used its budget of 20 tokens a day"):
+            await run(app)
+    assert len(endpoint.requests) == 1
+    never.set()
+
+
+@on_one_store
+async def test_a_request_that_was_not_sent_counts_for_nothing(new_app: NewApp, endpoint: ChatStandIn):
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:  # it accepts no connection
+        waiting = [socket.socket() for _ in range(4)]
+        for each in waiting:
+            each.setblocking(False)
+            each.connect_ex(full.getsockname())
+        endpoint.url = f"http://127.0.0.1:{full.getsockname()[1]}"
+        async with new_app(settings=settings()) as app:
+            await add(app, endpoint, timeout="1s", max_attempts=1)
+            done = await run(app)
+        for each in waiting:
+            each.close()
+    assert (done.reason, done.usage) == ("timeout", None)
 
 
 @on_one_store
