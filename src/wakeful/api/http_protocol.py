@@ -4,6 +4,9 @@ The headers of the first request are due from the moment of the connection, thos
 their first byte; the body and the reading of the response have deadlines too. `check` closes a connection
 whose client is late; the acceptor calls it once a second.
 
+A request with both `Content-Length` and `Transfer-Encoding` is refused and the connection closed: a proxy may
+have read another length, so what follows may not be a request of its client (RFC 9112, 6.1).
+
 A part of a stream passes through all layers of the app, and a task must run for it. An event for hundreds of
 clients is written directly instead: the scope has a `DirectWrite` under `DIRECT_WRITE`.
 """
@@ -19,6 +22,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallab
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from wakeful.api.http.direct_write import DIRECT_WRITE
+from wakeful.api.http.problems import problem
 from wakeful.logs import get_logger
 
 #: Seconds for the headers of a request.
@@ -35,6 +39,10 @@ _TIMEOUT: Final = (
     b"HTTP/1.1 408 Request Timeout\r\n"
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: 36\r\nconnection: close\r\n\r\n"
     b"the request was not sent within time"
+)
+
+_TWO_LENGTHS: Final = (
+    "the request has both Content-Length and Transfer-Encoding, so its length is ambiguous; send only one"
 )
 
 log = get_logger("wakeful.http")
@@ -63,6 +71,11 @@ class HttpProtocol(H11Protocol):
         self, app: ASGI3Application, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable
     ) -> None:
         """Handle a request. Its response may be written directly."""
+        names = {name for name, _ in scope["headers"]}  # type: ignore[typeddict-item]
+        if {b"content-length", b"transfer-encoding"} <= names:
+            refusal = problem(400, _TWO_LENGTHS, path=scope["path"], headers={"connection": "close"})  # type: ignore[typeddict-item]
+            await refusal(scope, receive, send)  # type: ignore[arg-type]
+            return
         write = partial(self._write_part, self.cycle)
         await app({**scope, "extensions": {DIRECT_WRITE: write}}, receive, send)  # type: ignore[arg-type]
 

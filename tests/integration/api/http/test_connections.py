@@ -141,6 +141,22 @@ async def test_a_slow_response_and_an_idle_connection_have_no_such_deadline(ask:
 
 
 @on_one_store
+async def test_a_request_with_two_lengths_is_refused_and_nothing_after_it_is_read(ask: ApiClient):
+    job = b'{"name": "hidden", "schedule": "%b"}' % SELDOM.encode()
+    head = f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n".encode()
+    hidden = head + b"content-length: %d\r\n\r\n%b" % (len(job), job)
+    lengths = [b"content-length: 5\r\n", b"Transfer-Encoding: chunked\r\n"]
+    for both in (b"".join(lengths), b"".join(reversed(lengths))):
+        async with connected(ask.url) as client:
+            await client.send(head + both + b"\r\n0\r\n\r\n" + hidden)
+            received = await client.rest()
+        assert received.startswith(b"HTTP/1.1 400"), received
+        assert b"send only one" in received
+        assert received.count(b"HTTP/1.1 ") == 1, received
+    assert (await ask("GET", "/jobs")).body["jobs"] == []
+
+
+@on_one_store
 @pytest.mark.usefixtures("impatient")
 async def test_waiting_for_100_continue_does_not_count_against_the_client(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
