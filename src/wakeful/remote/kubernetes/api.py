@@ -91,11 +91,11 @@ class KubernetesApi:
 
     async def create_job(self, manifest: Manifest) -> Manifest:
         """Create a Job. KubernetesError with status 409: there is one of this name."""
-        return await self._json(self._batch.create_namespaced_job, self.namespace, manifest)
+        return _object(await self._json(self._batch.create_namespaced_job, self.namespace, manifest))
 
     async def job(self, name: str) -> Manifest:
         """Return a Job."""
-        return await self._json(self._batch.read_namespaced_job, name, self.namespace)
+        return _object(await self._json(self._batch.read_namespaced_job, name, self.namespace))
 
     async def delete_job(self, name: str) -> None:
         """Delete a Job and its pods. It may be gone already."""
@@ -110,7 +110,7 @@ class KubernetesApi:
     async def jobs(self, selector: str) -> tuple[list[Manifest], str]:
         """Return the Jobs with these labels, and the version from which a watch continues."""
         found = await self._json(self._batch.list_namespaced_job, self.namespace, label_selector=selector)
-        return list(found.get("items") or ()), str(found["metadata"]["resourceVersion"])
+        return _items(found), str(found["metadata"]["resourceVersion"])
 
     async def watch_jobs(self, selector: str, version: str) -> AsyncGenerator[tuple[str, Manifest], None]:
         """Yield changes of Jobs after a version, each as its type and the Job, until the watch ends.
@@ -135,7 +135,7 @@ class KubernetesApi:
         found = await self._json(
             self._core.list_namespaced_pod, self.namespace, label_selector=f"job-name={job}"
         )
-        return list(found.get("items") or ())
+        return _items(found)
 
     async def log(self, pod: str, container: str) -> bytes:
         """Return the last part of the log of a container."""
@@ -182,17 +182,37 @@ def _refusal(status: int, content: Manifest) -> KubernetesError:
 def _parsed(content: bytes) -> Manifest:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise KubernetesError(502, "", f"the response is not JSON: {content[:100].decode(errors='replace')}")
     return found
 
 
+def _object(found: object) -> Manifest:
+    """Return a Job or pod. KubernetesError, which is transient, for something else: a proxy may answer."""
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    if (
+        not isinstance(found, dict)
+        or not isinstance(metadata, dict)
+        or not isinstance(metadata.get("name"), str)
+    ):
+        raise KubernetesError(502, "", "the response is not an object of Kubernetes")
+    return found
+
+
+def _items(found: Manifest) -> list[Manifest]:
+    """Return the objects of a list."""
+    items = found.get("items", "")
+    if not isinstance(items, list | None):
+        raise KubernetesError(502, "", "the response is not a list of Kubernetes")
+    return [_object(item) for item in items or ()]
+
+
 def _status(content: bytes) -> Manifest:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {"message": content[:200].decode(errors="replace")}
 
