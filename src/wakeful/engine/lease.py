@@ -25,6 +25,8 @@ class Lease:
     """The age of the last successful heartbeat."""
 
     def __init__(self, lease_ms: int) -> None:
+        #: how long it lasts
+        self.ms = lease_ms
         self._seconds = lease_ms / 1000
         self._until: Instant | None = None
 

@@ -67,4 +67,5 @@ class Pruner(Loop):
             counts = await self._store.prune_run_counts(now_ms - self._retention_ms - _COUNTS_KEPT_MS, _BATCH)
             self._due = now + (100 if max(pruned, ids, counts) >= _BATCH else _EVERY_MS) / 1000
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
-        return now_ms + round(min(1000 * (self._due - now), 100 if more else self._log_every_ms))
+        wait_ms = max(1, round(1000 * (self._due - now)))
+        return now_ms + min(wait_ms, 100 if more else self._log_every_ms)

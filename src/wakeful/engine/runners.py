@@ -23,9 +23,6 @@ from wakeful.outcome import Failed, Outcome
 
 #: After so many runs a runner yields to the event loop.
 _RUNS_PER_TURN: Final = 50
-#: A run is here at most a moment before its instant. If its instant is further ahead, the clock was set back
-#: since: the run starts at once.
-_MOST_AHEAD_MS: Final = 10_000
 
 log = get_logger("wakeful.worker")
 
@@ -56,13 +53,16 @@ class Runners:
         self._ready: deque[InFlight] = deque()
         self.tasks: set[asyncio.Task[None]] = set()
         self._adding = False
+        #: A run is here at most a moment before its instant. If the instant is further ahead than a lease,
+        #: the clock was set back since: the run starts at once.
+        self._most_ahead_ms = lease.ms
         #: runs that are not due yet, by when they fire
         self._scheduled: dict[int, list[InFlight]] = {}
 
     def schedule(self, run: InFlight, now_ms: int) -> None:
         """Make a run ready when it is due. `add` or `request` starts the runners."""
         fire_ms = run.launch.fire_ms
-        if not 0 < fire_ms - now_ms <= _MOST_AHEAD_MS:
+        if not 0 < fire_ms - now_ms <= self._most_ahead_ms:
             self._ready.append(run)
         elif fire_ms in self._scheduled:
             self._scheduled[fire_ms].append(run)
@@ -77,7 +77,7 @@ class Runners:
 
     def _fire(self, fire_ms: int) -> None:
         early_ms = fire_ms - self._clock.now_ms()
-        if 0 < early_ms <= _MOST_AHEAD_MS:  # a timer may be slightly early; a tick never is
+        if 0 < early_ms <= self._most_ahead_ms:  # a timer may be slightly early; a tick never is
             asyncio.get_running_loop().call_later(early_ms / 1000, self._fire, fire_ms)
             return
         self._ready.extend(self._scheduled.pop(fire_ms))
