@@ -19,6 +19,8 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
+from wakeful.dashboard.render import HEADERS
+
 router = APIRouter(include_in_schema=False)
 
 #: The prefix of most paths, shown in a lighter colour.
@@ -35,7 +37,7 @@ async def docs(request: Request) -> Response:
     """Return the page."""
     if not hasattr(request.app.state, "docs"):
         request.app.state.docs = page(request.app.openapi())
-    return HTMLResponse(request.app.state.docs, headers={"content-security-policy": _policy()})
+    return HTMLResponse(request.app.state.docs, headers={**HEADERS, "content-security-policy": _policy()})
 
 
 def page(document: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.etags import JobRequestDep
-from wakeful.api.http.idempotency import IdempotencyKey, respond_by_key, respond_once
+from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_by_key, respond_once
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
 from wakeful.hook_requests import read_body
@@ -118,7 +118,9 @@ async def fire_hook(
         payload = read_body(request.headers.get("content-type", ""), body)
     except NotJson as error:
         raise Malformed(error.message) from None
-    key = request.headers.get("idempotency-key", request.headers.get("webhook-id"))
+    key = idempotency_key_of(request)
+    if key is None:
+        key = request.headers.get("webhook-id")
     return await respond_by_key(
         request,
         per_job(caller),

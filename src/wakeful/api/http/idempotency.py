@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar
@@ -23,6 +24,8 @@ IdempotencyKey = Annotated[
     ),
 ]
 
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\["\\])*"')
+_ESCAPE: Final = re.compile(r'\\(["\\])')
 _REPLAYED: Final = "Idempotency-Replayed"
 _HEADERS: Final = ("location", "etag", "cache-control")
 
@@ -35,9 +38,17 @@ async def respond_once(
     render: Callable[[T], Response],
 ) -> Response:
     """Perform the request, or return the stored response of the first one with its `Idempotency-Key`."""
-    key = request.headers.get("idempotency-key")
+    key = idempotency_key_of(request)
     identity = await _identity(request)
     return await respond_by_key(request, principal, workspace, key, identity, operation, render)
+
+
+def idempotency_key_of(request: Request) -> str | None:
+    """Return the `Idempotency-Key`. It may be a structured string (RFC 8941): `"a"` and `a` are one key."""
+    text = request.headers.get("idempotency-key")
+    if text is None or _QUOTED.fullmatch(text) is None:
+        return text
+    return _ESCAPE.sub(r"\1", text[1:-1])
 
 
 async def respond_by_key(
@@ -87,7 +98,7 @@ class OnceRequest:
 async def _once_request(
     request: Request, principal: CurrentPrincipal, workspace: str, idempotency_key: IdempotencyKey = None
 ) -> OnceRequest:
-    return OnceRequest(request, principal, workspace, idempotency_key)
+    return OnceRequest(request, principal, workspace, idempotency_key_of(request))
 
 
 #: A request that is performed once for its `Idempotency-Key`.

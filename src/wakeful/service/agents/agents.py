@@ -25,9 +25,8 @@ from wakeful.service.admin.budgets import read_budget
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeat, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
-from wakeful.service.auth.access import LOCAL, Principal, permit, visible_agent
+from wakeful.service.auth.access import LOCAL, Principal, check_person, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.audit import AuditEntry

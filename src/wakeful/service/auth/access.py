@@ -134,6 +134,14 @@ def permit(principal: Principal, action: Action, workspace: str, agent: str | No
         )
 
 
+def check_person(principal: Principal, what: str) -> None:
+    """Raise PermissionDenied if a call in a run does what only a person may do."""
+    if principal.run_id is not None:
+        raise PermissionDenied(
+            f"{what}: a call in a run (x-wakeful-run-id) may not do this, whatever its key; ask a person"
+        )
+
+
 def may_operate(principal: Principal) -> bool:
     """Return whether the principal may do what only a key for all workspaces may."""
     return principal.role in MAY["operate"] and principal.workspace is None

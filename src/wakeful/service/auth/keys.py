@@ -17,7 +17,7 @@ from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.ids import new_id
 from wakeful.job import check_slug
-from wakeful.service.auth.access import ROLES, Principal, Role, permit
+from wakeful.service.auth.access import ROLES, Principal, Role, check_person, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.background_writes import BackgroundWrites
 from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
@@ -128,12 +128,13 @@ class KeyService:
     ) -> tuple[KeyRow, str]:
         """Create a key; return it and its text, which is not stored. `workspace` None: all workspaces.
 
-        A key for all workspaces can only be created with such a key.
+        A key for all workspaces can only be created with such a key, and none in a run.
         """
         if workspace is None:
             permit(principal, "operate", "default")
         else:
             await self._accounts.authorize(principal, "key", workspace)
+        check_person(principal, "create a key")  # its calls would have no bounds
         unknown = sorted(str(key)[:64] for key in document if key not in _FIELDS)
         if unknown:
             raise InvalidArgument(

@@ -222,14 +222,6 @@ class RunOrigins:
         return run
 
 
-def check_person(principal: Principal, what: str) -> None:
-    """Raise PermissionDenied if a call in a run does what only a person may do."""
-    if principal.run_id is not None:
-        raise PermissionDenied(
-            f"{what}: a call in a run (x-wakeful-run-id) may not do this, whatever its key; ask a person"
-        )
-
-
 def _deeper(definition: Definition, depth: int) -> Definition:
     work = definition.work
     return definition if work.depth >= depth else replace(definition, work=replace(work, depth=depth))

@@ -20,11 +20,10 @@ from wakeful.logs import get_logger
 from wakeful.outcome import Finished, Succeeded
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
-from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
+from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_ending
-from wakeful.service.jobs.run_origin import check_person
 from wakeful.service.runs.completions import (
     Completion,
     check_completable,

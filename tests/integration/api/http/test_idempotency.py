@@ -140,7 +140,23 @@ async def test_a_retry_gets_the_stored_response_even_if_it_would_be_rejected_now
 
 
 @on_one_store
-@pytest.mark.parametrize("key", ["", " ", "x" * 256, "schlüssel"])
+async def test_a_key_is_the_same_with_quotes_as_a_structured_string(ask: ApiClient):
+    await ask("POST", JOBS, _JOB)
+    hook = (await ask("POST", f"{JOBS}/a/hook")).body["url"].rpartition("/")[2]
+    calls = [(f"{JOBS}/a/run", 201), (f"/hooks/{hook}", 202), (f"{JOBS}/a/pause", 200)]
+    for number, (path, status) in enumerate(calls):
+        for plain, quoted in (("draft", '"draft"'), ('17 "a" \\b', r'"17 \"a\" \\b"')):
+            first = await ask("POST", path, headers={"Idempotency-Key": f"{plain}{number}"})
+            key = f'{quoted[:-1]}{number}"'
+            again = await ask("POST", path, headers={"Idempotency-Key": key})
+            assert (first.status, again.status) == (status, status), (path, key)
+            assert again.body == first.body
+            assert "idempotency-replayed" not in first.headers
+            assert again.headers["idempotency-replayed"] == "true"
+
+
+@on_one_store
+@pytest.mark.parametrize("key", ["", '""', " ", "x" * 256, "schlüssel"])
 async def test_an_invalid_key_is_rejected(ask: ApiClient, key: str):
     reply = await ask("POST", JOBS, _JOB, headers={"Idempotency-Key": key})
     assert (reply.status, reply.code) == (400, "invalid-argument")

@@ -95,3 +95,6 @@ async def test_the_page_shows_every_path_and_schema_without_external_resources(a
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = reply.headers["content-security-policy"]
     assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
+    assert "frame-ancestors 'none'" in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["x-frame-options"] == "DENY"

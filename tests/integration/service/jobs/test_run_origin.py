@@ -379,6 +379,9 @@ async def test_a_call_in_a_run_is_bounded_with_every_key(ask: ApiClient, ada: Ap
     assert refused(confirmed) == (403, "permission-denied")
     loosened = await run("PUT", "/agents/ada", {"selfScheduling": {"recurring": True}})
     assert refused(loosened) == (403, "permission-denied")
+    for role in ({"role": "admin"}, {"role": "member"}, {"role": "agent", "agent": "ada"}):
+        assert refused(await run("POST", "/keys", role)) == (403, "permission-denied")
+    assert refused(await run("POST", "/api/sign-in-links")) == (403, "permission-denied")
     assert (await run("PUT", "/agents/ada", {"tz": "Europe/Berlin"})).status == 200
 
 
