@@ -12,12 +12,14 @@ Apprise is loaded only if there is a channel: it is large, and optional (`wakefu
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from wakeful.deliver.log_redaction import capture_logs
+from wakeful.deliver.message_parts import split_message
 from wakeful.deliver.transport import is_watched, watch
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
@@ -35,6 +37,15 @@ NOT_INSTALLED: Final = "channels need Apprise, which is not installed: pip insta
 _TIMEOUT_S: Final = 10.0
 #: Sample recipients: a URL is valid if it accepts one of them.
 _SAMPLES: Final = ("someone", "someone@example.com", "+15551234567", "123456789", "0123456789abcdef")
+#: Seconds before each further try of a part that was not accepted, after others were.
+_PART_PAUSES_S: Final = (1.0, 5.0, 15.0)
+_PARTLY: Final = "only {} of {} parts were accepted: {}; it is not sent again"
+#: The most characters in a block of Slack, which Apprise does not count (`blocks=yes`).
+_SLACK_BLOCK: Final = 3_000
+#: The scheme of Telegram, for which Apprise counts HTML that it does not send.
+_TELEGRAM: Final = "tgram"
+#: The room for what Apprise writes behind a title that is the first line of the message.
+_TITLE_END: Final = 16
 _STATUS: Final = re.compile(r"\berror=([1-5]\d\d)\b")
 #: log messages of Apprise if nothing was sent, of services that use neither HTTP nor SMTP
 _NO_CONNECTION: Final = re.compile(
@@ -123,7 +134,8 @@ class Channels:
     def send(self, name: str, to: str | None, message: ChannelMessage) -> SendResult:
         """Send a message and wait for the response of the service. Errors contain no secret.
 
-        It blocks up to the socket timeouts: call it in a thread.
+        A message that is too long for the service is sent in parts, in order. It blocks up to the socket
+        timeouts of each part: call it in a thread.
         """
         if not apprise_installed():
             return SendResult("not_sent", NOT_INSTALLED)
@@ -139,21 +151,19 @@ class Channels:
             return SendResult("not_sent", _REFUSED)
         # Wakeful retries on its own, and only if nothing can arrive twice.
         service.retry = 0
-        with capture_logs() as logged, watch(service) as transport:
-            try:
-                if _sent(service, url, message):
-                    return ACCEPTED
-                why = _reason(logged)
-            except Exception as error:
-                # Its text, and its cause, may contain the URL.
-                why = f"the channel cannot be used: {type(error).__name__}"
-        if transport.accepted:
-            return SendResult("unknown", "only a part was accepted; it is not sent again")
-        if transport.unanswered:
-            return SendResult("unknown", "it was sent without a response, so it may have arrived")
-        if not is_watched(service) and not any(_NO_CONNECTION.search(line) for line in logged):
-            return SendResult("unknown", f"{why}; it may have arrived")
-        return SendResult("not_sent", why)
+        parts = _parts(service, url, message)
+        for number, part in enumerate(parts):
+            result = _send_part(service, url, part)
+            for pause_s in _PART_PAUSES_S if number else ():
+                if result.outcome != "not_sent":
+                    break
+                time.sleep(pause_s)
+                result = _send_part(service, url, part)
+            if result.outcome != "accepted" and number:
+                return SendResult("unknown", _PARTLY.format(number, len(parts), result.error))
+            if result.outcome != "accepted":
+                return result
+        return ACCEPTED
 
 
 def apprise_installed() -> bool:
@@ -194,6 +204,50 @@ def parse_service(url: str, to: str | None) -> tuple[NotifyBase | None, list[str
         if not re.search(r"[?&]rto=", url):
             service.socket_read_timeout = max(service.socket_read_timeout, _TIMEOUT_S)
     return service, logged
+
+
+def _parts(service: NotifyBase, url: str, message: ChannelMessage) -> list[ChannelMessage]:
+    """Return the parts of a message in which the service accepts it. Only the first has the title.
+
+    Mail and JSON have no limit that Apprise knows. `overflow` in a URL sets what Apprise does instead.
+    """
+    from apprise import NotifyBase, NotifyFormat, OverflowMode
+
+    if service.body_maxlen == NotifyBase.body_maxlen or re.search(
+        r"[?&]overflow=(upstream|truncate)", url, re.I
+    ):
+        return [message]
+    telegram = url.lower().startswith(_TELEGRAM)
+    html = service.resolve_format("text") == NotifyFormat.HTML and not telegram
+    if not telegram:
+        # Apprise splits what becomes longer when it converts the text to the format of the service.
+        service.overflow_mode = OverflowMode.SPLIT
+    limit = service.body_maxlen
+    if getattr(service, "use_blocks", False):
+        limit = min(limit, _SLACK_BLOCK)
+        service.body_maxlen = limit
+    room = max(1, limit - len(message.title) - _TITLE_END if message.title else limit)
+    first, *others = split_message(message.body, room, html=html)
+    return [message._replace(body=first), *(message._replace(title="", body=other) for other in others)]
+
+
+def _send_part(service: NotifyBase, url: str, message: ChannelMessage) -> SendResult:
+    """Send one part and wait for the response of the service."""
+    with capture_logs() as logged, watch(service) as transport:
+        try:
+            if _sent(service, url, message):
+                return ACCEPTED
+            why = _reason(logged)
+        except Exception as error:
+            # Its text, and its cause, may contain the URL.
+            why = f"the channel cannot be used: {type(error).__name__}"
+    if transport.accepted:
+        return SendResult("unknown", "only a part was accepted; it is not sent again")
+    if transport.unanswered:
+        return SendResult("unknown", "it was sent without a response, so it may have arrived")
+    if not is_watched(service) and not any(_NO_CONNECTION.search(line) for line in logged):
+        return SendResult("unknown", f"{why}; it may have arrived")
+    return SendResult("not_sent", why)
 
 
 def _sent(service: NotifyBase, url: str, message: ChannelMessage) -> bool:

@@ -63,6 +63,7 @@ def watch(service: NotifyBase) -> Iterator[Transport]:
         yield transport
     finally:
         _current.reset(token)
+        service.mark_delivered = mark_delivered  # type: ignore[method-assign]
 
 
 def is_watched(service: NotifyBase) -> bool:

@@ -79,18 +79,24 @@ async def test_a_message_is_not_sent_if_the_connection_is_reset_during_the_reque
     ("behaviours", "outcome", "received"),
     [
         (["accept", "accept", "accept"], "accepted", 3),
-        (["accept", "close", "accept"], "unknown", 3),
-        (["accept", "refuse", "refuse"], "unknown", 3),
-        (["accept", "late", "accept"], "unknown", 3),
-        (["close", "refuse", "refuse"], "unknown", 3),
-        (["refuse", "refuse", "refuse"], "not_sent", 3),
+        (["accept", "close"], "unknown", 2),
+        (["accept", "refuse", "refuse"], "accepted", 5),
+        (["accept", "accept", "refuse", "refuse", "refuse", "refuse"], "unknown", 6),
+        (["accept", "late"], "unknown", 2),
+        (["close"], "unknown", 1),
+        (["refuse"], "not_sent", 1),
     ],
 )
 async def test_the_outcome_of_a_message_in_three_parts(
-    unthrottled: None, behaviours: list[HttpBehaviour], outcome: str, received: int
+    unthrottled: None,
+    monkeypatch: pytest.MonkeyPatch,
+    behaviours: list[HttpBehaviour],
+    outcome: str,
+    received: int,
 ) -> None:
+    monkeypatch.setattr("wakeful.deliver.channels._PART_PAUSES_S", (0, 0, 0))
     async with misbehaving_http(*behaviours) as service:
-        url = f"ntfy://127.0.0.1:{service.port}/topic{_SHORT}&overflow=split"
+        url = f"ntfy://127.0.0.1:{service.port}/topic{_SHORT}"
         result = await _send(url, "word " * 4_000)
     assert result.outcome == outcome
     assert len(service.received) == received

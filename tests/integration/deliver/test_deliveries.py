@@ -19,6 +19,7 @@ from tests.integration.service.admin.test_channel_alerts import (
     to_channels,
 )
 from tests.support.api_client import served
+from tests.support.message_services import URLS, serving_messages
 from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
@@ -307,3 +308,23 @@ async def test_services_that_never_respond_do_not_stop_other_deliveries(
             await eventually(deliveries)
     finally:
         release.set()
+
+
+@on_one_store
+@pytest.mark.parametrize("name", ["telegram", "discord", "slack"])
+async def test_a_long_output_is_delivered_in_parts_that_the_service_accepts(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    lines = [f"{number}. Tom & Ada 👍 {'word ' * (number % 30)}".rstrip() for number in range(150)]
+    monkeypatch.setattr("apprise.plugins.base.NotifyBase.request_rate_per_sec", 0)
+    monkeypatch.setattr("apprise.plugins.slack.NotifySlack.request_rate_per_sec", 0)
+    async with serving_messages(monkeypatch, name) as service:
+        app = new_app(settings=to_channels(team=URLS[name]))
+        saying(app, "\n".join(lines))
+        async with app:
+            run = await say(app, channel="team")
+    assert (run.delivery, run.delivery_error) == ("delivered", None)
+    assert len(service.texts) > 1
+    assert service.refused == []
+    arrived = [line for text in service.texts for line in text.replace("&amp;", "&").splitlines()]
+    assert arrived == lines
