@@ -85,7 +85,7 @@ class NewRun(NamedTuple):
     """A run to insert: only the columns that an insert sets, since a storm builds 100,000."""
 
     id: str
-    #: None for a run that woke an agent without a job
+    #: None for a signal that was sent
     job_id: str | None
     workspace: str
     agent: str

@@ -293,14 +293,13 @@ def _run(
     """Return the run of a turn: to the target of the agent, in the lane `main`."""
     work = work_from_text(state.work) if state.work else Work(lane=LANE)
     policy = policy_from_text(state.policy) if state.policy else DEFAULT_POLICY
-    has_job = not work.pulled
     workspace, agent, session = state.key
     depth = max(message.depth for message in batch)
     run = manual_run(
-        job_id=state.job_id if has_job else None,
+        job_id=state.job_id,
         workspace=workspace,
         agent=agent,
-        job_name=WAKE_JOB if has_job else None,
+        job_name=None if state.job_id is None else WAKE_JOB,
         lane=work.lane,
         trigger=_trigger(batch),
         now_ms=now_ms,

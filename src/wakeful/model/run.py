@@ -37,7 +37,7 @@ class Run:
     """
 
     id: str
-    #: None for a run that woke an agent without a job
+    #: None for a signal that was sent
     job_id: str | None
     workspace: str
     agent: str

@@ -21,6 +21,7 @@ from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, Ses
 NOW = 1_800_000_000_000
 KEY = SessionKey("default", "ops", "main")
 HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"lane":"main","inherited":true}'
+PULL = '{"lane":"main"}'
 
 
 @dataclass
@@ -310,7 +311,7 @@ def test_without_a_debounce_a_message_is_a_turn_at_once():
 
 
 def test_a_turn_goes_where_the_agents_runs_go():
-    hooked, pulled = Conversation(work=HOOK), Conversation()
+    hooked, pulled = Conversation(work=HOOK), Conversation(work=PULL)
     for talk in (hooked, pulled):
         talk.say("hello")
         talk.wait(1_000)
@@ -321,7 +322,7 @@ def test_a_turn_goes_where_the_agents_runs_go():
     assert json.loads(run.payload or "") == {"session": "main", "message": "hello", "messages": [message_id]}
     assert message_id.endswith("000000")
     (run,) = pulled.begun
-    assert (run.job_id, run.job_name, run.lane, run.is_pull) == (None, None, "main", True)
+    assert (run.job_id, run.job_name, run.lane, run.is_pull) == ("j1", "woken-by-hand", "main", True)
     assert run.claim_deadline_ms is not None
 
 

@@ -116,7 +116,10 @@ async def wake_agent(
     body: OptionalDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Creates a `pending` run without a job, for the target of the agent. Requires the role admin."""
+    """Creates a `pending` run of the internal job `woken-by-hand`, for the target of the agent.
+
+    Requires the role admin.
+    """
     wake = partial(services.wakes.wake, principal, workspace, agent, body.get("payload"))
     return await respond_once(
         request, principal, workspace, wake, lambda run: created_run(serialize_run(run))

@@ -35,17 +35,15 @@ class WakeJobs:
         self._accounts = accounts
         self._keyring = keyring
 
-    async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow | None]:
-        """Return the work of a wake and the wake job; None for a pull target, which needs no job.
+    async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow]:
+        """Return the work of a wake and the wake job. Its runs move with the job if the target changes.
 
         The work has the target of the agent, in the lane of conversations.
         """
         return await self._accounts.with_context(workspace, agent, self._job)
 
-    async def _job(self, context: JobContext) -> tuple[Work, JobRow | None]:
+    async def _job(self, context: JobContext) -> tuple[Work, JobRow]:
         work = inherit(Work(lane=LANE), context.target)
-        if work.pulled:
-            return work, None
         row = await self._store.job(context.workspace, context.agent, WAKE_JOB)
         if row is not None:
             return work, row
@@ -104,10 +102,10 @@ class WakeService:
         work, job = await self._wake_jobs.job(workspace, agent)
         now_ms = self._store.clock.now_ms()
         run = manual_run(
-            job_id=job.id if job else None,
+            job_id=job.id,
             workspace=workspace,
             agent=agent,
-            job_name=job.name if job else None,
+            job_name=job.name,
             lane=work.lane,
             trigger="agent" if call else "user",
             now_ms=now_ms,

@@ -238,7 +238,7 @@ async def test_an_admin_can_wake_an_agent_and_an_executor_claims_the_run(app: Wa
     with pytest.raises(NotFound):
         await services.wakes.wake(ADMIN, "default", "nobody")
     run = await services.wakes.wake(ADMIN, "default", "ada", {"why": "now"})
-    assert (run.state, run.trigger, run.triggered_by, run.job_id) == ("pending", "user", "key:admin", None)
+    assert (run.state, run.trigger, run.triggered_by, run.is_pull) == ("pending", "user", "key:admin", True)
     (claimed,) = await services.pull.claim(ADA, "default", "w")
     assert (claimed["id"], claimed["payload"]) == (run.id, {"why": "now"})
     await services.runs.complete(ADA, "default", run.id, "succeeded", attempt=1)

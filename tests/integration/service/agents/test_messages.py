@@ -28,7 +28,7 @@ async def test_a_turn_of_an_agent_without_a_target_waits_to_be_claimed(ask: ApiC
     claim = {"worker": "laptop", "waitMs": 60_000, "lanes": ["main"]}
     (run,) = (await ask("POST", "/runs/claim", claim)).body["runs"]
     assert run["payload"] == {"session": "main", "message": "hello", "messages": [said["id"]]}
-    assert (run["job"], run["trigger"]) == (None, "user")
+    assert (run["job"], run["trigger"]) == ("woken-by-hand", "user")
     await ask("POST", "/agents/default/messages", {"message": "are you there?"})
     (session,) = (await ask("GET", "/agents/default/sessions")).body["sessions"]
     assert (session["messages"], session["turns"]) == (1, [run["id"]])
@@ -257,3 +257,25 @@ async def test_a_wake_and_a_message_follow_a_target_that_another_replica_has_jus
             assert run_id is not None
             async with asyncio.timeout(PATIENCE):
                 assert (await there.runs.wait(run_id)).state == "succeeded"
+
+
+async def test_what_waits_for_an_agent_without_target_goes_to_its_first_target(new_app: NewApp):
+    app = new_app()
+    async with app:
+        await app.agents.put("late", {"queue": {"debounceMs": 0}})
+        woken = await app.runs.of("late").wake({"message": "look"})
+        said = await app.agents.say("late", "hello")
+        await app.agents.say("late", "are you there?")  # waits behind it
+        await app.agents.put("late", {"queue": {"debounceMs": 1_000}})
+        await app.agents.say("late", "a moment", session="other")  # the target is set during its debounce
+        await app.agents.put("late", {"queue": {"debounceMs": 0}, "target": {"kind": "echo"}})
+        assert said.run_id is not None
+        async with asyncio.timeout(PATIENCE):
+            for run_id in (woken.id, said.run_id):
+                assert (await app.runs.wait(run_id)).state == "succeeded"
+
+        async def all_answered() -> bool:
+            runs = await app.runs.of("late").list()
+            return [run.state for run in runs] == ["succeeded"] * 4
+
+        await eventually(all_answered)
