@@ -31,9 +31,10 @@ from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
-from wakeful.store.internal_jobs import InternalRules
+from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
+from wakeful.store.sessions import WAKE_JOB
 from wakeful.stored_text import UNSTORABLE, is_storable
 
 #: The fields of an agent; the first six mean the same as in a job.
@@ -294,10 +295,11 @@ class AgentService:
         """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         context = self._accounts.new_context(workspace, name, None, None)
-        internal = {
+        internal: InternalRules = {
             **self._alert_jobs.rules(workspace, name, NO_ALERTS),
             **self._heartbeats.rules(principal, context, NO_HEARTBEAT),
             **self._evolution_jobs.rules_of_deletion(),
+            WAKE_JOB: lambda row: None if row is None else InternalChange(delete=True),
         }
         entry = principal.entry(workspace, "agent.delete", name)
         if not await self._store.delete_agent(workspace, name, [entry], internal):

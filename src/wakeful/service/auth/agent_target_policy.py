@@ -15,14 +15,24 @@ from typing import Final
 
 from wakeful.document import payload_to_text, work_to_text
 from wakeful.document.target import AGENT_KIND, KINDS
-from wakeful.errors import InvalidArgument, PermissionDenied
+from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
 from wakeful.job import Definition, Json, Work
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX
 from wakeful.store.internal_jobs import INTERNAL_JOBS, is_reserved
-from wakeful.store.sessions import WAKE_JOB
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobRow
+from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
+from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
+#: What to do instead of deleting an internal job; the other ones send alerts.
+_SWITCHES: Final = {
+    HEARTBEAT: "set the heartbeat of its agent to null instead, or pause the job",
+    ANALYSIS_JOB: "set the evolution of its agent to 'off' instead, or pause the job",
+    EVALUATION_JOB: "set the evolution of its agent to 'off' instead, or pause the job",
+    WAKE_JOB: "wakes and messages of its agent run through it, and it is deleted with its agent",
+}
 #: Allows every kind.
 ALL: Final = "*"
 
@@ -51,6 +61,15 @@ def check_not_reserved(name: str, old: Definition | None = None) -> None:
     if is_reserved(name):
         raise InvalidArgument(
             f"name: '{name}' is reserved for an internal job of Wakeful; choose another name"
+        )
+
+
+def check_deletable(row: JobRow) -> None:
+    """Raise FailedPrecondition if a job is internal: the document of its agent or workspace creates it."""
+    if row.name in INTERNAL_JOBS and is_internal(job_of(row).definition):
+        what = _SWITCHES.get(row.name, "change the alerts of its agent or workspace instead")
+        raise FailedPrecondition(
+            f"job '{row.name}' is an internal job of Wakeful and cannot be deleted: {what}"
         )
 
 

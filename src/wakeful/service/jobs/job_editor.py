@@ -25,7 +25,12 @@ from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Action, Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_not_internal, check_not_reserved
+from wakeful.service.auth.agent_target_policy import (
+    AgentTargetPolicy,
+    check_deletable,
+    check_not_internal,
+    check_not_reserved,
+)
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
 from wakeful.service.jobs.chains import MOST_FOLLOWERS, check_new_chain, missing_upstream, no_upstream
@@ -167,6 +172,7 @@ class JobEditor:
     ) -> str:
         """Delete the job, and return its name."""
         row = await self._find(principal, "job.write", workspace, agent, name)
+        check_deletable(row)
         if is_admin_owned(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
             check_removal(principal, row, await self._store.runs(running))

@@ -129,6 +129,22 @@ async def test_an_agent_with_jobs_cannot_be_deleted(app: Wakeful):
         await agents.get(ADMIN, "default", "ada")
 
 
+async def test_internal_jobs_are_deleted_with_their_agent_only(app: Wakeful):
+    agents, jobs = app.services.agents, app.services.jobs
+    document = {"heartbeat": True, "evolution": "suggest", "alerts": {"url": "http://127.0.0.1:1/"}}
+    await agents.put(ADMIN, "default", "ada", document)
+    await app.runs.of("ada").wake("look")
+    internal = [job.name for job in await jobs.list(ADMIN, "default", "ada")]
+    assert {"heartbeat", "wakeful-analysis", "woken-by-hand"} <= set(internal)
+    for name in internal:
+        with pytest.raises(FailedPrecondition, match=f"'{name}' is an internal job of Wakeful and cannot"):
+            await jobs.delete(ADMIN, "default", "ada", name)
+    await agents.delete(ADMIN, "default", "ada")
+    assert await jobs.list(ADMIN, "default") == []
+    (run,) = await app.runs.of("ada").list()
+    assert (run.state, run.reason) == ("cancelled", "deleted")
+
+
 # --- executors -----------------------------------------------------------------------------------------
 
 
