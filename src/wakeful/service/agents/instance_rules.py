@@ -30,11 +30,16 @@ def start(
 
     `data` is its initial state, in the form of this `version` of the class; None: that of the class. An
     instance that is not stopped keeps its state, and its declared schedules converge: those that the agent
-    cancelled are enabled again.
+    cancelled are enabled again. It is refused another state.
     """
     agent_class = declared.agent_class
 
     def rule(row: InstanceRow | None, jobs: Sequence[JobRow]) -> InstanceChange | None:
+        if row is not None and row.status != "stopped" and data not in (None, row.data):
+            raise FailedPrecondition(
+                f"state: instance '{name}' of agent '{agent_class.agent}' is {row.status} and keeps its "
+                "state; start it without a state, or stop it first to begin with this one"
+            )
         own = instance_id(agent_class.workspace, agent_class.agent, name)
         diff = converge(own, name, jobs, declared, now_ms, enable_cancelled=True)
         if row is None:

@@ -120,7 +120,8 @@ class InstanceService:
         """Start an instance. A new one, or one that was stopped, begins with its initial state.
 
         `state` changes keys of the initial state. An instance that is not stopped keeps its state, and gets
-        the declared schedules of its class: also those that it cancelled itself.
+        the declared schedules of its class: also those that it cancelled itself. FailedPrecondition: it has
+        another state than `state` asks for.
         """
         await self._authorize(principal, workspace, agent, name)
         data = None if state is None else self._initial(workspace, agent, state)

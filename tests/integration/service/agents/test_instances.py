@@ -49,7 +49,9 @@ async def test_an_instance_starts_with_its_initial_state_and_schedules(new_app: 
         assert (await app.agents.state("counter", "eu"))["count"] == 0
         assert await schedules(app) == {SIX: True}
         await handled(app, "add")
-        await app.agents.start("counter", id="eu", state={"count": 100})
+        await app.agents.start("counter", id="eu")
+        with pytest.raises(FailedPrecondition, match="is active and keeps its state; start it without"):
+            await app.agents.start("counter", id="eu", state={"count": 100})
         assert (await app.agents.state("counter", "eu"))["count"] == 1
         assert [each.id for each in await app.agents.list("counter")] == ["eu"]
         assert "counter" in [each.name for each in await app.agents.list()]
