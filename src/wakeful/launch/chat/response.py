@@ -20,7 +20,7 @@ from wakeful.launch.chat.request import Message
 
 _SHOWN: Final = 300
 #: The beginning and the end of reasoning that a local server left in the answer.
-_THOUGHTS: Final = re.compile("<think(?:ing)?>")
+_THOUGHTS: Final = re.compile("<(/?)think(?:ing)?>")
 _THOUGHTS_END: Final = re.compile("</think(?:ing)?>")
 #: Fields of an answer that the same endpoint expects back in the next request of the turn.
 _RETURNED: Final = ("reasoning_content", "reasoning", "reasoning_details")
@@ -211,12 +211,17 @@ def _text(content: Json) -> str:
 def _without_thoughts(answer: str) -> str:
     """Return an answer without the reasoning at its beginning. Each character is searched once.
 
-    >>> _without_thoughts("<think>Yes?</think> Yes."), _without_thoughts("<think>Yes?")
-    ('Yes.', '<think>Yes?')
+    The first tag may be missing: some templates end the prompt with it.
+
+    >>> _without_thoughts("<think>Yes?</think> Yes."), _without_thoughts("Yes?</think> Yes.")
+    ('Yes.', 'Yes.')
+    >>> _without_thoughts("<think>Yes?"), _without_thoughts("Write <think> and </think>.")
+    ('<think>Yes?', 'Write <think> and </think>.')
     """
     text = answer.lstrip()
-    begin = _THOUGHTS.match(text)
-    end = _THOUGHTS_END.search(text, begin.end()) if begin else None
+    first = end = _THOUGHTS.search(text)
+    if first is not None and not first[1]:
+        end = _THOUGHTS_END.search(text, first.end()) if first.start() == 0 else None
     return text[end.end() :].lstrip() if end else answer
 
 

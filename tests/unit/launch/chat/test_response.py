@@ -46,6 +46,7 @@ def error(status: int, body: object) -> EndpointError:
         (["hel", "lo"], "hello"),
         ([{"type": "image_url", "image_url": {"url": "data:"}}], ""),
         ("<think>Let me see.\nYes.</think>\n\nhello", "hello"),
+        ("Let me see.\nYes.</think>\n\nhello", "hello"),
         ("hello <think>is a tag</think>", "hello <think>is a tag</think>"),
         ({"text": "hello"}, ""),
     ],
