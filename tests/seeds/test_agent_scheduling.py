@@ -195,6 +195,7 @@ async def test_a_handler_registers_a_recurring_job(world: AgentWorld):
         assert (await app.agents.state("setup", "eu"))["ticks"] == ["eu", "eu"]
         first, _ = await ended(app, "setup", "heartbeat.tick", 2)
         assert (first.trigger, first.instance, first.scheduled_at) == ("schedule", "eu", utc(1, 10, 55))
+        assert first.payload == {"by": "eu"}, "what the handler got"
 
 
 EQUIVALENT = {

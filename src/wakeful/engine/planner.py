@@ -279,6 +279,8 @@ class PlanningBatch:
             self.started.append(in_flight)
             return run
         run = tick_run(job, policy, work, verdict, self._now_ms, None)
+        if run.instance_id is not None:  # a signal is recorded with its data
+            run = run._replace(payload=job.payload)
         if verdict.reason is not None or verdict.becomes is Becomes.QUEUED:
             self.decided.append((run, verdict))
         return run
