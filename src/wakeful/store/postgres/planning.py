@@ -24,8 +24,6 @@ from wakeful.store.sql.decided_ticks import check_written
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-_NONE: tuple[str, ...] = ()
-
 
 async def plan(
     db: Db,
@@ -44,15 +42,6 @@ async def plan(
     if len(jobs) < len(claimed):  # rows were deleted by hand: plan the others
         await db.execute(sql.DELETE_CURSORS, [row[0] for row in claimed if row[0] not in jobs])
         claimed = [row for row in claimed if row[0] in jobs]
-    running: dict[str, tuple[str, ...]] = {}
-    waiting: dict[str, tuple[str, ...]] = {}
-    pending = [row for row in facts if row[10] == "pending"]
-    for row in facts:
-        if row[10] is not None and row[10] != "pending":
-            running[row[0]] = (*running.get(row[0], _NONE), row[9])
-    for row in pending:
-        if row[11]:
-            waiting[row[0]] = (*waiting.get(row[0], _NONE), row[9])
     runs: list[NewRun] = []
     ahead: list[JobPlan] = []
     halted: list[tuple[str, bool, str | None, str | None]] = []
@@ -64,8 +53,8 @@ async def plan(
     for job_id, next_ms, run_count in claimed:
         if breaks.is_due():
             await asyncio.sleep(0)  # requests are answered meanwhile
-        live = running.get(job_id, _NONE), waiting.get(job_id, _NONE)
         row = jobs[job_id]
+        live = _ids(row[9]), _ids(row[10])
         planned = decide(DueJob._make((*row[:9], next_ms, run_count, *live, *row[12:])))
         if planned is None:
             continue
@@ -95,9 +84,13 @@ async def plan(
         events.changed(jobs[job_id][:4] for job_id, *_ in halted)
     if written is not runs and (refused := refused_ticks(written)):
         events.changed(await db.fetch(sql.END_REFUSED, refused))
-    if pending:
+    if any(row[11] for row in facts):
         events.publish("runs")  # workers that tried to start one meanwhile found its job locked
     return Planned(len(claimed), list(written))
+
+
+def _ids(text: str | None) -> tuple[str, ...]:
+    return tuple(text.split(",")) if text else ()
 
 
 async def next_wake_ms(db: Db) -> int | None:

@@ -33,15 +33,20 @@ CLAIM: Final = """
     SELECT job_id::text, coalesce(next_at, wake_at), run_count FROM cursors
     WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
 #: the jobs' primary key and live_runs_of_job, once for each. A statement of its own, after the claim: it must
-#: see what the previous holder of the lock wrote
+#: see what the previous holder of the lock wrote. One row for each job: thousands of runs may wait for it
 FACTS: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
-        l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until,
+        l.running, l.waiting, l.any_pending, j.missed, j.spread_from, j.spread_until,
         j.pause_until, CASE WHEN j.pause_until IS NOT NULL THEN
             (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END,
         j.secret, j.old_secret, j.old_secret_until_at, j.precheck_state, j.precheck_revision, j.decided_ticks
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
-    JOIN jobs j ON j.id = claimed.id LEFT JOIN live_runs l ON l.job_id = claimed.id"""
+    JOIN jobs j ON j.id = claimed.id
+    CROSS JOIN LATERAL (
+        SELECT string_agg(run_id::text, ',') FILTER (WHERE state <> 'pending') AS running,
+            string_agg(run_id::text, ',') FILTER (WHERE state = 'pending' AND tick) AS waiting,
+            bool_or(state = 'pending') AS any_pending
+        FROM live_runs WHERE job_id = claimed.id) l"""
 #: the cursors' primary key, once for each
 ADVANCE: Final = """
     UPDATE cursors c SET next_at = to_timestamp(s.next_ms::float8 / 1000),

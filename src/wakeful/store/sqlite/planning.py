@@ -18,8 +18,6 @@ from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 
-_NONE: tuple[str, ...] = ()
-
 
 async def plan(
     db: sqlite3.Connection,
@@ -33,11 +31,10 @@ async def plan(
     claimed = db.execute(sql.CLAIM, (until_ms, limit)).fetchall()
     if not claimed:
         return Planned(0, [])
-    running: dict[str, tuple[str, ...]] = {}
-    waiting: dict[str, tuple[str, ...]] = {}
+    running: dict[str, list[str]] = {}
+    waiting: dict[str, list[str]] = {}
     for job_id, run_id, state in db.execute(sql.LIVE_RUNS, (until_ms, limit)):
-        live = waiting if state == "pending" else running
-        live[job_id] = (*live.get(job_id, _NONE), run_id)
+        (waiting if state == "pending" else running).setdefault(job_id, []).append(run_id)
     runs: list[NewRun] = []
     ahead: list[tuple[int | None, int | None, int, int]] = []
     halted: list[tuple[int | None, int | None, int, bool, str | None, str | None, int]] = []
@@ -51,7 +48,8 @@ async def plan(
             # This runs in a thread: the event loop gets the interpreter lock.
             time.sleep(0)  # noqa: ASYNC251
         job_id, rowid = row[0], row[11]
-        due = DueJob._make((*row[:11], running.get(job_id, _NONE), waiting.get(job_id, _NONE), *row[12:]))
+        live = tuple(running.get(job_id, ())), tuple(waiting.get(job_id, ()))
+        due = DueJob._make((*row[:11], *live, *row[12:]))
         planned = decide(due)
         if planned is None:
             continue
