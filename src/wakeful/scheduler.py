@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar, Unpack, overload
 
+from wakeful.errors import Unavailable
 from wakeful.instances_api import InstancesApi
 from wakeful.json_value import Json
 from wakeful.model import (
@@ -55,6 +56,8 @@ T = TypeVar("T")
 
 #: How much longer each wait between two polls is than the one before.
 _POLL_GROWTH: Final = 1.2
+#: Seconds for which a wait for a run tolerates that the server does not respond.
+POLL_PATIENCE: Final = 60.0
 
 
 class JobsApi(Protocol):
@@ -300,7 +303,8 @@ class RunsApi(Protocol):
     ) -> Run:
         """Return a run once it has ended. Limit the wait with `async with asyncio.timeout(60):`.
 
-        `on_poll` is called with the run after each read.
+        `on_poll` is called with the run after each read. A server that restarts meanwhile may be away for a
+        minute.
         """
         ...
 
@@ -532,6 +536,36 @@ class Scheduler(Protocol):
     ) -> None: ...
 
 
+async def poll_each(
+    read: Callable[[], Awaitable[T]],
+    ended: Callable[[T], bool],
+    *,
+    poll: float,
+    longest: float,
+    reached: bool = False,
+) -> AsyncGenerator[T, None]:
+    """Yield what each read returns, until the value has ended; each wait is longer than the one before.
+
+    A server that was `reached` before may be away for `POLL_PATIENCE` seconds: it restarts.
+    """
+    loop = asyncio.get_running_loop()
+    lost_at: float | None = None
+    while True:
+        try:
+            value = await read()
+        except Unavailable:
+            lost_at = loop.time() if lost_at is None else lost_at
+            if not reached or loop.time() - lost_at > POLL_PATIENCE:
+                raise
+        else:
+            reached, lost_at = True, None
+            yield value
+            if ended(value):
+                return
+        await asyncio.sleep(poll)
+        poll = min(poll * _POLL_GROWTH, longest)
+
+
 async def poll_until(
     read: Callable[[], Awaitable[T]],
     ended: Callable[[T], bool],
@@ -539,16 +573,13 @@ async def poll_until(
     poll: float,
     longest: float,
     on_poll: Callable[[T], None] | None = None,
+    reached: bool = False,
 ) -> T:
-    """Read again and again until the value has ended; each wait is longer than the one before."""
-    while True:
-        value = await read()
+    """Return the last value of `poll_each`."""
+    async for value in poll_each(read, ended, poll=poll, longest=longest, reached=reached):
         if on_poll is not None:
             on_poll(value)
-        if ended(value):
-            return value
-        await asyncio.sleep(poll)
-        poll = min(poll * _POLL_GROWTH, longest)
+    return value
 
 
 def id_and_attempt(run: str | Run, attempt: int | None) -> tuple[str, int | None]:

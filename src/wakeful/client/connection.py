@@ -5,6 +5,7 @@ The HTTP library is imported with the first request: commands without a request 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -79,13 +80,18 @@ class Connection:
         self.run_id = run_id
         self._timeout = timeout
         self._tls = tls or ClientTls()
-        self._session: aiohttp.ClientSession | None = None
+        #: by event loop: each has its own connections. Those of a loop that a fork left behind stay here,
+        #: because their descriptors are also those of the parent process
+        self._sessions: dict[asyncio.AbstractEventLoop, aiohttp.ClientSession] = {}
 
-    async def open(self) -> None:
-        """Prepare for requests; send nothing yet."""
+    async def open(self) -> aiohttp.ClientSession:
+        """Return the connections of the running event loop; send nothing yet."""
         import aiohttp
 
-        if self._session is None:
+        loop = asyncio.get_running_loop()
+        session = self._sessions.get(loop)
+        if session is None:
+            self._forget_ended_loops()
             headers = {"Accept": "application/json"}
             if self.key:
                 headers["Authorization"] = f"Bearer {self.key}"
@@ -93,13 +99,20 @@ class Connection:
                 headers["x-wakeful-run-id"] = self.run_id
             context = self._tls.context()
             connector = None if context is None else aiohttp.TCPConnector(ssl=context)
-            self._session = aiohttp.ClientSession(headers=headers, connector=connector)
+            session = self._sessions[loop] = aiohttp.ClientSession(headers=headers, connector=connector)
+        return session
 
     async def close(self) -> None:
-        """Close all connections."""
-        if self._session is not None:
-            session, self._session = self._session, None
+        """Close the connections of the running event loop, and forget those of loops that have ended."""
+        self._forget_ended_loops()
+        session = self._sessions.pop(asyncio.get_running_loop(), None)
+        if session is not None:
             await session.close()
+
+    def _forget_ended_loops(self) -> None:
+        for loop in [loop for loop in self._sessions if loop.is_closed()]:
+            loop.set_exception_handler(lambda loop, context: None)  # no message about open connections
+            self._sessions.pop(loop).detach()
 
     async def request(
         self,
@@ -142,11 +155,10 @@ class Connection:
         """Do `request`; also return the HTTP status."""
         import aiohttp
 
-        await self.open()
-        assert self._session is not None
+        session = await self.open()
         timeout = self._timeout + extra_timeout
         try:
-            async with self._session.request(
+            async with session.request(
                 method,
                 self.url + path,
                 json=body,
@@ -167,10 +179,9 @@ class Connection:
         """Stream a response in chunks; Unavailable when the connection breaks."""
         import aiohttp
 
-        await self.open()
-        assert self._session is not None
+        session = await self.open()
         try:
-            async with self._session.get(
+            async with session.get(
                 self.url + path,
                 params=_pairs(query),
                 headers={"Accept": "text/event-stream"},

@@ -11,7 +11,9 @@ import concurrent.futures
 import contextlib
 import functools
 import inspect
+import os
 import threading
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, overload
@@ -32,14 +34,19 @@ _CLOSED: Final = "this client is closed; create another one"
 class Portal:
     """An event loop on a thread, from the first call until `close` or the end of the program.
 
-    `on_close` runs on the loop at the end.
+    `on_close` runs on the loop at the end. A fork has no threads: there the next call starts a loop anew.
     """
 
     def __init__(self, on_close: Callable[[], Coroutine[object, object, None]]) -> None:
         self._on_close = on_close
+        self._closed = False
+        self._start_anew()
+        _portals.add(self)
+
+    def _start_anew(self) -> None:
+        """Forget the loop and whatever held the lock."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: Callable[[], object] = _do_nothing
-        self._closed = False
         #: reentrant, for a signal handler that closes the client during a call
         self._lock = threading.RLock()
 
@@ -62,12 +69,15 @@ class Portal:
             future.cancel()
             raise
 
-    def each(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
-        """Yield the items of an async generator."""
+    def each(self, items: AsyncGenerator[T, None], timeout: float | None = None) -> Iterator[T]:
+        """Yield the items of an async generator. After `timeout` seconds raise TimeoutError."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
                 try:
-                    yield self.call(_next(items))
+                    yield self.call(
+                        _next(items), None if deadline is None else max(0, deadline - time.monotonic())
+                    )
                 except StopAsyncIteration:
                     return
         finally:
@@ -93,12 +103,25 @@ class Portal:
             )
             thread.start()
             # Ends the thread of a client that is never closed: with the client, or with the program.
-            self._stop = weakref.finalize(self, _stop_loop, self._loop, thread)
+            self._stop = weakref.finalize(self, _stop_loop, self._loop, thread, os.getpid())
         return self._loop
 
 
 def _do_nothing() -> None:
     pass
+
+
+#: The portals of this process.
+_portals: Final[weakref.WeakSet[Portal]] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for portal in list(_portals):
+        portal._start_anew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _run_loop(
@@ -119,7 +142,9 @@ def _run_loop(
         loop.close()
 
 
-def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread, pid: int) -> None:
+    if pid != os.getpid():  # a fork shares the file descriptors of the loop, and must not use them
+        return
     loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():
         thread.join(_JOIN_TIMEOUT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from wakeful.client.fields import document
@@ -11,7 +11,7 @@ from wakeful.client.rest.runs import RestRuns
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.from_json import heartbeats_from_json, release_from_json, run_from_json
 from wakeful.run import TriggerName
-from wakeful.scheduler import RunsApi, id_and_attempt, poll_until
+from wakeful.scheduler import RunsApi, id_and_attempt, poll_each
 
 if TYPE_CHECKING:
     from wakeful.model.job_fields import JsonLike
@@ -70,12 +70,15 @@ class Runs(RunsApi):
     async def wait(
         self, run_id: str, *, poll: float = 0.1, on_poll: Callable[[Run], None] | None = None
     ) -> Run:
-        return await poll_until(
-            lambda: self.get(run_id),
-            lambda run: run.state.terminal,
-            poll=poll,
-            longest=LONGEST_POLL,
-            on_poll=on_poll,
+        async for run in self.polls(run_id, poll=poll):
+            if on_poll is not None:
+                on_poll(run)
+        return run
+
+    def polls(self, run_id: str, *, poll: float) -> AsyncGenerator[Run, None]:
+        """Yield the run after each read, until it has ended."""
+        return poll_each(
+            lambda: self.get(run_id), lambda run: run.state.terminal, poll=poll, longest=LONGEST_POLL
         )
 
     async def cancel(self, run_id: str) -> Run:

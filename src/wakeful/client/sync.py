@@ -125,9 +125,12 @@ class Runs(_Part[runs.Runs]):
     ) -> Run:
         """Return a run once it has ended; TimeoutError after `timeout` seconds.
 
-        `on_poll` is called with the run after each read, on another thread.
+        `on_poll` is called with the run after each read, on this thread; it may use the client.
         """
-        return self.portal.call(self.inner.wait(run_id, poll=poll, on_poll=on_poll), timeout)
+        for run in self.portal.each(self.inner.polls(run_id, poll=poll), timeout):
+            if on_poll is not None:
+                on_poll(run)
+        return run
 
 
 class Agents(_Part[admin.Agents]):
@@ -227,7 +230,8 @@ class Client(_Part[AsyncClient]):
         print(client.runs.wait(run.id, timeout=60).state)
     ```
 
-    The arguments and methods are those of `AsyncClient`. In a program with an event loop use `AsyncClient`:
+    The arguments and methods are those of `AsyncClient`. A client that was made before a fork works in both
+    processes (prefork servers, `multiprocessing`). In a program with an event loop use `AsyncClient`:
     this client blocks the loop.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -228,3 +229,16 @@ async def test_a_duplicate_name_is_rejected(client: AsyncClient):
 
     with pytest.raises(AlreadyExists, match="already has a job 'a'"):
         await client.jobs.create("a", schedule="@daily")
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the first loops end with open connections
+async def test_a_client_works_in_one_event_loop_after_another(
+    client: AsyncClient, caplog: pytest.LogCaptureFixture
+):
+    assert await client.ready()
+    for _ in range(2):
+        assert await asyncio.to_thread(lambda: asyncio.run(client.jobs.list())) == []
+    assert await client.ready()
+    await client.close()
+    gc.collect()
+    assert "Unclosed" not in caplog.text

@@ -18,7 +18,7 @@ import wakeful.client
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import served
 from tests.support.waiting import PATIENCE
-from wakeful import AsyncClient, Client, FailedPrecondition, Function, NotFound, Permanent, Unavailable
+from wakeful import AsyncClient, Client, FailedPrecondition, Function, NotFound, Permanent, Run, Unavailable
 from wakeful.client import sync
 from wakeful.client.portal import Blocking
 
@@ -245,3 +245,46 @@ async def test_a_program_that_does_not_close_the_client_or_is_interrupted_exits(
             listening.send_signal(signal.SIGINT)
             _, said = await listening.communicate()
             assert said.endswith(b"KeyboardInterrupt\n")
+
+
+async def test_a_client_works_in_a_fork_and_in_its_parent(program: Program[None]):
+    def work(client: Client) -> None:
+        assert client.ready()  # its thread and its connection are the parent's
+        held, release = threading.Event(), threading.Event()
+
+        def hold_the_lock() -> None:
+            with client.portal._lock:
+                held.set()
+                release.wait(PATIENCE)
+
+        other = threading.Thread(target=hold_the_lock)
+        other.start()
+        held.wait(PATIENCE)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(round(PATIENCE))  # ends a child that hangs
+            works = client.ready() and client.jobs.list() == []
+            client.close()
+            os._exit(0 if works else 1)
+        release.set()
+        other.join()
+        assert os.waitpid(pid, 0)[1] == 0
+        assert client.ready()
+
+    await program(work)
+
+
+async def test_a_callback_of_a_wait_may_use_the_client(program: Program[None]):
+    def work(client: Client) -> None:
+        client.jobs.create("note", schedule=SELDOM, target=Function("note"))
+        run = client.jobs.run("note")
+        seen: list[tuple[str, int]] = []
+
+        def look(found: Run) -> None:
+            seen.append((client.runs.get(found.id).id, threading.get_ident()))
+
+        over = client.runs.wait(run.id, timeout=PATIENCE, poll=0.01, on_poll=look)
+        assert over.state == "succeeded"
+        assert set(seen) == {(run.id, threading.get_ident())}
+
+    await program(work)

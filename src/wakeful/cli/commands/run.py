@@ -188,6 +188,7 @@ async def _finished(s: Session, run_id: str) -> RunShape:
         lambda run: RunState(run["state"]).terminal,
         poll=0.2,
         longest=LONGEST_POLL,
+        reached=True,
     )
 
 
@@ -232,6 +233,7 @@ async def follow(s: Session, run_id: str, *, quiet: bool = False) -> RunShape:
             poll=0.1,
             longest=LONGEST_POLL,
             on_poll=show,
+            reached=True,
         )
     finally:
         if status:
