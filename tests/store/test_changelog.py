@@ -44,6 +44,10 @@ async def test_jobs_and_live_runs_are_counted_by_workspace(store: Store) -> None
         1, 1, {"running": 1, "pending": 2, "retrying": 1}, NOW + DAY
     )
     assert await store.workspace_stats("acme") == WorkspaceStats(1, 0, {"pending": 1}, NOW + 5)
+    await store.create_jobs([job("ben", agent="ben", next_ms=NOW + 7, wake_ms=NOW + 7)])
+    await store.add_runs([jobless(agent="ben"), jobless(agent="carl")])
+    assert await store.workspace_stats("default", "ben") == WorkspaceStats(1, 0, {"pending": 1}, NOW + 7)
+    assert await store.workspace_stats("default", "nobody") == WorkspaceStats(0, 0, {}, None)
 
 
 async def test_recent_runs_are_listed_newest_first(store: Store) -> None:
@@ -57,6 +61,9 @@ async def test_recent_runs_are_listed_newest_first(store: Store) -> None:
     assert await store.recent_runs("default", NOW, 10) == newest
     assert await store.recent_runs("default", NOW, 2) == newest[:2]
     assert len(await store.recent_runs("default", NOW - 2 * DAY, 10)) == 4
+    ben = jobless(agent="ben", id=first_id(NOW + 500), fire_ms=NOW)
+    await store.add_runs([ben])
+    assert [run.state for run in await store.recent_runs("default", NOW, 1, "ben")] == ["pending"]
 
 
 async def test_the_backlog_is_counted_by_lane(store: Store) -> None:

@@ -126,12 +126,14 @@ class StatsStore(Protocol):
         """Whether `listen` also reports changes by other processes on the same database."""
         ...
 
-    async def workspace_stats(self, workspace: str) -> WorkspaceStats:
-        """Return the counts of a workspace."""
+    async def workspace_stats(self, workspace: str, agent: str | None = None) -> WorkspaceStats:
+        """Return the counts of a workspace, or of one of its agents."""
         ...
 
-    async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
-        """Return the newest runs of a workspace that were created since then."""
+    async def recent_runs(
+        self, workspace: str, since_ms: int, limit: int, agent: str | None = None
+    ) -> list[RecentRun]:
+        """Return the newest runs of a workspace, or of one of its agents, that were created since then."""
         ...
 
     async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:

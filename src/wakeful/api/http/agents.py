@@ -17,7 +17,7 @@ from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import NotFound
 from wakeful.service.agents.agents import StaleAgent, stale_agent
-from wakeful.service.auth.access import Principal
+from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.serializers import (
     JsonObject,
     serialize_agent,
@@ -59,9 +59,10 @@ async def list_workspaces(
     "/{workspace}", tags=["workspaces"], summary="Read a workspace", responses=responses({200: "Workspace"})
 )
 async def get_workspace(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """A workspace with its usage of today."""
+    """A workspace with its usage of today; for a key of the role agent, with that of its agent."""
     content = serialize_workspace(principal, await services.workspaces.get(principal, workspace))
-    return JsonResponse({**content, "spent": await services.budgets.spent(workspace)})
+    spent = await services.budgets.spent(workspace, visible_agent(principal, None) or "")
+    return JsonResponse({**content, "spent": spent})
 
 
 @router.put(

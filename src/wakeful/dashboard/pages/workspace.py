@@ -34,7 +34,7 @@ async def workspace(page: PageDep) -> Response:
         budget=json.loads(row.budget) if row.budget else None,
         alerts=shown["alerts"],
         alerts_text=pretty(shown["alerts"]) if shown["alerts"] else "",
-        spent=await page.services.budgets.spent(page.workspace),
+        spent=await page.services.budgets.spent(page.workspace, page.principal.agent or ""),
         names=names[:_SHOWN],
         more=len(names) > _SHOWN,
         search=search,

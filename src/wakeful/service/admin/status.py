@@ -12,7 +12,7 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.package_version import package_version
 from wakeful.policy import DAY_MS
-from wakeful.service.auth.access import Principal
+from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.port import Store
@@ -43,11 +43,12 @@ class Status:
     async def status(self, principal: Principal, workspace: str) -> JsonObject:
         """Return the numbers of jobs, runs, incidents and workers, the next tick, and the role of the caller.
 
+        A key of the role `agent` gets the numbers of its own agent.
         `tz` is the zone of schedules that name none, for the agent of the key (`agentId`) or `default`.
         """
         await self._accounts.authorize(principal, "read", workspace)
         now_ms = self._store.clock.now_ms()
-        stats = await self._store.workspace_stats(workspace)
+        stats = await self._store.workspace_stats(workspace, visible_agent(principal, None))
         workers = await self._store.workers(now_ms - LEASE_MS)
         return {
             "workspace": workspace,
@@ -77,13 +78,14 @@ class Status:
         """Return the objectives over the runs of the last hours, at most the newest `MEASURED`.
 
         Each objective has a target, a value, and `ok`; without runs the value is None and `ok` is true.
-        Latency is the time between the planned and the actual start.
+        Latency is the time between the planned and the actual start. A key of the role `agent` gets the runs
+        of its own agent.
         """
         await self._accounts.authorize(principal, "read", workspace)
         if not 1 <= hours <= 24 * 30:
             raise InvalidArgument("hours: give a whole number from 1 to 720")
         since_ms = self._store.clock.now_ms() - hours * DAY_MS // 24
-        runs = await self._store.recent_runs(workspace, since_ms, MEASURED)
+        runs = await self._store.recent_runs(workspace, since_ms, MEASURED, visible_agent(principal, None))
         over = [run.state for run in runs if run.state in ("succeeded", "failed")]
         late = latencies(runs)
         ratio = over.count("failed") / len(over) if over else None

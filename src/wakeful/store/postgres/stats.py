@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 #: jobs_name: the workspace's part of it
 COUNT_JOBS: Final = """
-    SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs WHERE workspace = $1 AND deleted_at IS NULL"""
+    SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs
+    WHERE workspace = $1 AND ($2::text IS NULL OR agent = $2) AND deleted_at IS NULL"""
 #: live_runs, all of it; the runs' primary key, once for each
 COUNT_LIVE: Final = """
     SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE l.is_pull)
     FROM live_runs l CROSS JOIN LATERAL (
-        SELECT workspace, worker FROM runs WHERE id = l.run_id OFFSET 0) r
-    WHERE r.workspace = $1 GROUP BY 1"""
-#: cursors_wake, in its order, up to the first of the workspace; the jobs' primary key, once for each
+        SELECT workspace, agent, worker FROM runs WHERE id = l.run_id OFFSET 0) r
+    WHERE r.workspace = $1 AND ($2::text IS NULL OR r.agent = $2) GROUP BY 1"""
+#: cursors_wake, in its order, up to the first of the workspace or agent; the jobs' primary key, once for each
 NEXT_TICK: Final = """
     SELECT c.next_at FROM cursors c JOIN jobs j ON j.id = c.job_id
-    WHERE c.wake_at IS NOT NULL AND CASE WHEN c.next_at IS NOT NULL THEN j.workspace = $1 END
+    WHERE c.wake_at IS NOT NULL AND CASE WHEN c.next_at IS NOT NULL
+        THEN j.workspace = $1 AND ($2::text IS NULL OR j.agent = $2) END
     ORDER BY c.wake_at LIMIT 1"""
 #: live_runs_due, all of it: it holds what waits and nothing else. For each lane and requirement its first
 #: entries once more, as `PICK` reads them
@@ -103,22 +105,22 @@ async def is_read_only(db: Db) -> bool:
 #: job_incidents_open: the workspace's part of it
 COUNT_INCIDENTS: Final = """
     SELECT count(*) - count(acknowledged_at), count(acknowledged_at) FROM job_incidents
-    WHERE workspace = $1 AND closed_at IS NULL"""
+    WHERE workspace = $1 AND ($2::text IS NULL OR agent = $2) AND closed_at IS NULL"""
 #: job_incidents_open, all of it: it holds open incidents and nothing else
 COUNT_ALL_INCIDENTS: Final = """
     SELECT count(*) - count(acknowledged_at), count(acknowledged_at) FROM job_incidents
     WHERE closed_at IS NULL"""
 
 
-async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
-    """Return the counts of a workspace."""
-    jobs = await db.fetchrow(COUNT_JOBS, workspace)
+async def workspace_stats(db: Db, workspace: str, agent: str | None) -> WorkspaceStats:
+    """Return the counts of a workspace or agent."""
+    jobs = await db.fetchrow(COUNT_JOBS, workspace, agent)
     active, all_jobs = (0, 0) if jobs is None else jobs
-    counted = await db.fetch(COUNT_LIVE, workspace)
+    counted = await db.fetch(COUNT_LIVE, workspace, agent)
     live: dict[str, int] = {row[0]: row[1] for row in counted}
-    next_ms = await db.fetchval(NEXT_TICK, workspace)
+    next_ms = await db.fetchval(NEXT_TICK, workspace, agent)
     executors = sum(row[2] for row in counted)
-    incidents = await db.fetchrow(COUNT_INCIDENTS, workspace) or (0, 0)
+    incidents = await db.fetchrow(COUNT_INCIDENTS, workspace, agent) or (0, 0)
     return WorkspaceStats(active, all_jobs - active, live, next_ms, executors, *incidents)
 
 

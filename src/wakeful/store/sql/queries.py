@@ -31,7 +31,8 @@ CHANGES: Final = """
 #: runs_of_workspace: its end, backwards
 RECENT_RUNS: Final = """
     SELECT state, trigger, attempt, fire_at, started_at FROM runs
-    WHERE workspace = $1 AND id >= $2 ORDER BY id DESC LIMIT $3"""
+    WHERE workspace = $1 AND id >= $2 AND (CAST($4 AS text) IS NULL OR agent = $4)
+    ORDER BY id DESC LIMIT $3"""
 #: the table, all of it
 WORKERS: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
 #: the table, all of it
@@ -106,9 +107,11 @@ async def changes(session: Session, after: int, limit: int) -> list[ChangeRow]:
     ]
 
 
-async def recent_runs(session: Session, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
-    """Return the newest runs of a workspace that were created since then."""
-    rows = await session.rows(RECENT_RUNS, workspace, first_id(since_ms), limit)
+async def recent_runs(
+    session: Session, workspace: str, since_ms: int, limit: int, agent: str | None
+) -> list[RecentRun]:
+    """Return the newest runs of a workspace or agent that were created since then."""
+    rows = await session.rows(RECENT_RUNS, workspace, first_id(since_ms), limit, agent)
     return [RecentRun(*row) for row in rows]
 
 

@@ -435,11 +435,13 @@ class SqlStore(
         future_ms, prune = self.clock.now_ms() + _FUTURE_MS, self._operations.changelog.prune_changes
         return await self._driver.write_one(prune, before_ms, limit, future_ms)
 
-    async def workspace_stats(self, workspace: str) -> WorkspaceStats:
-        return await self._driver.read(self._operations.stats.workspace_stats, workspace)
+    async def workspace_stats(self, workspace: str, agent: str | None = None) -> WorkspaceStats:
+        return await self._driver.read(self._operations.stats.workspace_stats, workspace, agent)
 
-    async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
-        return await self._read(queries.recent_runs, workspace, since_ms, limit)
+    async def recent_runs(
+        self, workspace: str, since_ms: int, limit: int, agent: str | None = None
+    ) -> list[RecentRun]:
+        return await self._read(queries.recent_runs, workspace, since_ms, limit, agent)
 
     async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
         return await self._driver.read(self._operations.stats.backlog, now_ms, alive_since_ms, agents)

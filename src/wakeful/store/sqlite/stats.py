@@ -14,16 +14,17 @@ from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats
 #: jobs_name: the workspace's part of it
 COUNT_JOBS: Final = """
     SELECT coalesce(sum(enabled), 0), count(*) FROM jobs INDEXED BY jobs_name
-    WHERE workspace = ? AND deleted_at IS NULL"""
+    WHERE workspace = ?1 AND (?2 IS NULL OR agent = ?2) AND deleted_at IS NULL"""
 #: runs_running and runs_waiting, all of them
 COUNT_LIVE: Final = f"""
     SELECT state, count(*), count(DISTINCT iif(is_pull, worker, NULL))
     FROM runs NOT INDEXED
-    WHERE workspace = ? AND rowid IN ({LIVE_ROWS}) GROUP BY state"""
-#: jobs_wake, in its order, up to the first of the workspace
+    WHERE workspace = ?1 AND (?2 IS NULL OR agent = ?2) AND rowid IN ({LIVE_ROWS}) GROUP BY state"""
+#: jobs_wake, in its order, up to the first of the workspace or agent
 NEXT_TICK: Final = """
     SELECT next_at FROM jobs INDEXED BY jobs_wake
-    WHERE wake_at > 0 AND next_at IS NOT NULL AND workspace = ? ORDER BY wake_at LIMIT 1"""
+    WHERE wake_at > 0 AND next_at IS NOT NULL AND workspace = ?1 AND (?2 IS NULL OR agent = ?2)
+    ORDER BY wake_at LIMIT 1"""
 #: runs_due, all of it: it holds what waits and nothing else. For each lane and requirement its first entries
 #: once more, as `TAKE` reads them
 DUE_BY_LANE: Final = f"""
@@ -50,7 +51,7 @@ TOTALS: Final = f"""
 #: job_incidents_open: the workspace's part of it
 COUNT_INCIDENTS: Final = """
     SELECT count(*) - count(acknowledged_at), count(acknowledged_at) FROM job_incidents
-    WHERE workspace = ? AND closed_at IS NULL"""
+    WHERE workspace = ?1 AND (?2 IS NULL OR agent = ?2) AND closed_at IS NULL"""
 #: job_incidents_open, all of it: it holds open incidents and nothing else
 COUNT_ALL_INCIDENTS: Final = """
     SELECT count(*) - count(acknowledged_at), count(acknowledged_at)
@@ -91,15 +92,16 @@ _LAST: Final = ("~", "~")
 SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
-async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
-    """Return the counts of a workspace."""
-    active, jobs = db.execute(COUNT_JOBS, (workspace,)).fetchone()
-    counted = db.execute(COUNT_LIVE, (workspace,)).fetchall()
+async def workspace_stats(db: sqlite3.Connection, workspace: str, agent: str | None) -> WorkspaceStats:
+    """Return the counts of a workspace or agent."""
+    of = workspace, agent
+    active, jobs = db.execute(COUNT_JOBS, of).fetchone()
+    counted = db.execute(COUNT_LIVE, of).fetchall()
     live: dict[str, int] = {row[0]: row[1] for row in counted}
-    tick = db.execute(NEXT_TICK, (workspace,)).fetchone()
+    tick = db.execute(NEXT_TICK, of).fetchone()
     next_ms = None if tick is None else tick[0]
     executors = sum(row[2] for row in counted)
-    incidents = db.execute(COUNT_INCIDENTS, (workspace,)).fetchone()
+    incidents = db.execute(COUNT_INCIDENTS, of).fetchone()
     return WorkspaceStats(active, jobs - active, live, next_ms, executors, *incidents)
 
 

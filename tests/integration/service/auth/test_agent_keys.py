@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
+from tests.support.browser_client import browsing
 from tests.support.rpc_client import Refused, calling
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Skip
@@ -285,3 +286,35 @@ async def test_masked_values_are_restored_on_update_and_refused_for_another_url(
         assert (reply.status, reply.code) == (422, "invalid-argument")
         assert f"target: '{MASK}' stands for a masked value" in reply.body["detail"]
     assert (await ask("GET", own)).body["target"] == HOOK
+
+
+# --- figures of the workspace ----------------------------------------------------------------------------
+
+
+async def test_an_agent_key_gets_the_figures_of_its_own_agent_only(ask: ApiClient, ada: ApiClient):
+    for agent, tokens in (("ada", 7), ("ben", 40)):
+        await ask("PUT", f"/agents/{agent}/jobs/report", {"schedule": SELDOM, "target": PULL})
+        await ask("PUT", f"/agents/{agent}/jobs/more", {"schedule": SELDOM, "target": PULL})
+        for _ in range(1 if agent == "ada" else 3):
+            await ask("POST", f"/agents/{agent}/jobs/report/run", {"overlapPolicy": "allow"})
+        claimed = (await ask("POST", "/runs/claim", {"worker": agent, "agents": [agent]})).body["runs"]
+        done = {"status": "succeeded", "attempt": 1, "usage": {"tokens": tokens, "cost": tokens / 10}}
+        assert (await ask("POST", f"/runs/{claimed[0]['id']}/complete", done)).status == 200
+        await ask("POST", f"/agents/{agent}/jobs/more/run")
+    await ask("POST", "/agents/ben/jobs/more/pause")
+
+    async def figures(client: ApiClient) -> tuple[object, ...]:
+        status, slo = (await client("GET", "/status")).body, (await client("GET", "/slo")).body
+        return (await client("GET", "")).body["spent"], status["jobs"], status["runs"], slo["runs"]
+
+    waits = {"running": 0, "retrying": 0}
+    jobs, runs = {"active": 2, "paused": 0}, {**waits, "pending": 1}
+    assert await figures(ada) == ({"tokens": 7, "cost": 0.7}, jobs, runs, 2)
+    whole = await figures(ask)
+    assert whole[:2] == ({"tokens": 47, "cost": 4.7}, {"active": 3, "paused": 1})
+    assert whole[3] == 6
+    async with browsing(ask.url) as browser:
+        await browser.sign_in(ada.key)
+        page = (await browser("GET", "/workspaces/default/workspace")).body
+    assert "$0.70, 7 tokens" in page
+    assert "47 tokens" not in page
