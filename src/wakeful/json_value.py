@@ -38,6 +38,28 @@ def shown(value: object) -> str:
         return repr(value)[:64]
     except ValueError:
         return "a number too long to print"
+    except RecursionError:
+        return "a value that is nested too deeply"
+
+
+def is_deeper(value: object, levels: int) -> bool:
+    """Return whether a value has lists and objects in more than so many levels.
+
+    >>> is_deeper([{"a": []}], 3), is_deeper([{"a": []}], 2)
+    (False, True)
+    """
+    level: list[object] = [value]
+    for _ in range(levels):
+        inner: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        level = [each for each in inner if isinstance(each, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def json_value(value: object, longest: int | None) -> Json:

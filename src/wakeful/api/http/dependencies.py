@@ -12,12 +12,15 @@ from wakeful.api.http.declared import check_fields, check_query, declares_body, 
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
+from wakeful.json_value import MAX_DEPTH, is_deeper
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 
 #: The header with the run that makes the call.
 RUN_ID: Final = "x-wakeful-run-id"
+#: The levels of a body: those of a value that is stored, and some around it.
+_LEVELS: Final = MAX_DEPTH + 10
 _BEARER: Final = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
@@ -129,7 +132,10 @@ async def json_body(request: Request) -> object:
 
 
 def read_json(text: str, what: str) -> object:
-    """Return JSON that can be stored; raise Malformed, about `what`, for any other text."""
+    """Return JSON that can be stored; raise Malformed, about `what`, for any other text.
+
+    InvalidArgument: it is nested deeper than any value in it may be.
+    """
     try:
         value: object = json.loads(text, parse_constant=_refuse_constant)
         if "\\ud" in text or "\\uD" in text:  # a lone surrogate is JSON but cannot be stored
@@ -140,6 +146,8 @@ def read_json(text: str, what: str) -> object:
         raise Malformed(f"{what} is not UTF-8; JSON is sent as UTF-8") from None
     except ValueError as error:
         raise Malformed(f"{what} is not JSON: {error}") from None
+    if text.count("[") + text.count("{") > _LEVELS and is_deeper(value, _LEVELS):
+        raise InvalidArgument(f"{what} is nested deeper than {_LEVELS} levels; flatten it")
     return value
 
 

@@ -71,7 +71,13 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
 
     Raise InvalidArgument if a field with `***` differs from what was read.
     """
-    given = {field: document[field] for field in FIELDS if field in document and has_mask(document[field])}
+    given: dict[str, object] = {}
+    for field in FIELDS:
+        try:
+            if field in document and has_mask(document[field]):
+                given[field] = document[field]
+        except RecursionError:
+            raise InvalidArgument(f"{field}: it is nested too deeply; flatten it") from None
     if not given:
         return document
     shown, kept = ({}, {}) if old is None else (masked_job(old), write_definition(old))

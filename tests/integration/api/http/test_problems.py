@@ -9,6 +9,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
+from wakeful.errors import InvalidArgument
 from wakeful.service.auth.access import LOCAL
 
 pytestmark = on_one_store
@@ -103,6 +104,40 @@ async def test_malformed_and_invalid_bodies(ask: ApiClient, body: bytes, status:
     reply = await ask("POST", JOBS, data=body)
     assert (reply.status, reply.code) == (status, "invalid-argument")
     assert says in reply.body["detail"]
+
+
+async def test_a_value_that_is_nested_too_deeply_is_invalid_wherever_it_is_stored(ask: ApiClient):
+    await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
+    member = await ask.new("member")
+    names = ("target", "precheck", "verify", "payload", "name", "labels", "schedule", "colour")
+    for pairs in (45, 51, 60, 150, 450):
+        deep = '[{"headers":' * pairs + '"x"' + "}]" * pairs
+        celery = f'{{"kind": "celery", "task": "a.b", "broker": "redis://h", "kwargs": {{"a": {deep}}}}}'
+        fields = [
+            f'"{name}": {value}' for name in names for value in (deep, f'{{"kind": "echo", "x": {deep}}}')
+        ]
+        calls = [
+            *(("POST", JOBS, f'"name": "b", "schedule": "@daily", {field}') for field in fields),
+            ("PATCH", f"{JOBS}/a", f'"target": {celery}'),
+            ("POST", f"{JOBS}/a/run", f'"payload": {deep}'),
+            ("PUT", "/agents/ada", f'"target": {celery}'),
+            ("PUT", "/agents/ada", f'"alerts": {{"url": {deep}}}'),
+        ]
+        for method, path, content in calls:
+            reply = await ask(method, path, data=f"{{{content}}}".encode())
+            assert reply.status < 500, (pairs, path, content[:60])
+            assert pairs < 50 or (reply.status, reply.code) == (422, "invalid-argument"), (
+                pairs,
+                content[:60],
+            )
+        assert (await member("GET", "/jobs")).status == 200
+        value: object = "x"
+        for _ in range(pairs):
+            value = [{"headers": value}]
+        with pytest.raises(InvalidArgument):  # without JSON
+            await ask.app.services.jobs.create(
+                LOCAL, "default", "ada", {"name": "c", "schedule": SELDOM, "target": value}
+            )
 
 
 async def test_a_body_is_read_regardless_of_its_content_type(ask: ApiClient):
