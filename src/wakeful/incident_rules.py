@@ -2,7 +2,8 @@
 
 A failed run opens an incident, or adds to the open one of its job and cause. A succeeded run recovers all
 incidents of its job. A failure of the same cause within `REOPEN_WITHIN_MS` after that opens the same incident
-again. People acknowledge an incident. The end of its job closes it.
+again. People acknowledge an incident. The end of its job closes it. Beyond `MAX_CAUSES` at a time, failures
+of other causes are one incident.
 
 An incident carries the state of its messages, so that one transaction decides each of them:
 
@@ -33,6 +34,12 @@ REMIND_AFTER_MS: Final = DAY_MS
 
 #: How much of an error an incident keeps; the run has all of it.
 MAX_ERROR: Final = 2_000
+
+#: How many causes of a job are incidents of their own at a time. An error may be a new text each time, such
+#: as one that a model wrote, and all these incidents are read and written with the outcomes of the job.
+MAX_CAUSES: Final = 20
+#: The cause of all further failures.
+OTHER_CAUSES: Final = "other causes"
 
 #: Why an incident is closed if it recovered; otherwise the reason is why its job ended.
 SUCCEEDED: Final = "succeeded"
@@ -98,10 +105,10 @@ class IncidentChange(NamedTuple):
     events: tuple[IncidentEvent, ...] = ()
 
 
-def open_incident(job: IncidentJob, run: Finished, in_a_row: int, incident_id: str) -> Incident:
+def open_incident(job: IncidentJob, run: Finished, cause: str, in_a_row: int, incident_id: str) -> Incident:
     """Return the incident that this failed run opens."""
     return Incident(
-        incident_id, job.workspace, job.agent, job.id, job.name, cause_of(run), _kept(run.error),
+        incident_id, job.workspace, job.agent, job.id, job.name, cause, _kept(run.error),
         run.finished_ms, run.finished_ms, 1, in_a_row, run.run_id, run.run_id,
         notify_ms=run.finished_ms if job.has_alerts else None,
     )  # fmt: skip
@@ -209,10 +216,12 @@ class IncidentLog:
         job = self._jobs.get(run.job_id or "")
         if job is None:  # it was deleted, or sends alerts itself
             return
-        cause = cause_of(run)
-        old = self._incidents.get(job.id, {}).get(cause)
+        cause, known = cause_of(run), self._incidents.get(job.id, {})
+        if cause not in known and len(known) >= MAX_CAUSES:
+            cause = OTHER_CAUSES
+        old = known.get(cause)
         if old is None or (old.closed_ms is not None and old.closed_ms < run.finished_ms - REOPEN_WITHIN_MS):
-            new = open_incident(job, run, in_a_row, self._new_id(run.finished_ms))
+            new = open_incident(job, run, cause, in_a_row, self._new_id(run.finished_ms))
             self._set(new, "incident.opened")
         else:
             added = add_failure(old, run, in_a_row, job.has_alerts)

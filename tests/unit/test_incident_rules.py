@@ -122,6 +122,22 @@ def test_another_cause_is_another_incident_with_its_own_alert():
     assert sorted(world.sent[2:]) == [("recovered", "lost"), ("recovered", "timeout")]
 
 
+@pytest.mark.parametrize("flaps", [False, True])
+def test_a_job_that_fails_in_another_way_each_time_has_few_incidents(flaps: bool):
+    world = World()
+    for number in range(50):
+        world.step("failed", f"reason_{number}", after=1_000)
+        if flaps:
+            world.step("succeeded", after=1_000)
+    causes = [f"reason_{number}" for number in range(20)]
+    assert [each.cause for each in world.incidents.values()] == [*causes, "other causes"]
+    assert [each.failed_runs for each in world.incidents.values()] == [*[1] * 20, 30]
+    world.step("failed", "reason_0")
+    assert world.incidents["i0"].failed_runs == 2
+    world.step("succeeded")
+    assert {each.state for each in world.incidents.values()} == {"recovered"}
+
+
 def test_an_acknowledged_incident_has_no_reminder_and_one_recovery():
     world = World()
     world.step("failed")
