@@ -70,16 +70,10 @@ class Runs(RunsApi):
     async def wait(
         self, run_id: str, *, poll: float = 0.1, on_poll: Callable[[Run], None] | None = None
     ) -> Run:
-        async for run in self.polls(run_id, poll=poll):
+        async for run in poll_run(self, run_id, poll):
             if on_poll is not None:
                 on_poll(run)
         return run
-
-    def polls(self, run_id: str, *, poll: float) -> AsyncGenerator[Run, None]:
-        """Yield the run after each read, until it has ended."""
-        return poll_each(
-            lambda: self.get(run_id), lambda run: run.state.terminal, poll=poll, longest=LONGEST_POLL
-        )
 
     async def cancel(self, run_id: str) -> Run:
         return run_from_json(await self._rest.cancel(run_id))
@@ -154,3 +148,10 @@ class Runs(RunsApi):
 
     async def wake(self, payload: JsonLike = None) -> Run:
         return run_from_json(await self._rest.wake(document({"payload": payload})["payload"]))
+
+
+def poll_run(runs: Runs, run_id: str, poll: float) -> AsyncGenerator[Run, None]:
+    """Yield the run after each read, until it has ended."""
+    return poll_each(
+        lambda: runs.get(run_id), lambda run: run.state.terminal, poll=poll, longest=LONGEST_POLL
+    )

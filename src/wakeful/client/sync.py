@@ -127,7 +127,7 @@ class Runs(_Part[runs.Runs]):
 
         `on_poll` is called with the run after each read, on this thread; it may use the client.
         """
-        for run in self.portal.each(self.inner.polls(run_id, poll=poll), timeout):
+        for run in self.portal.each(runs.poll_run(self.inner, run_id, poll), timeout):
             if on_poll is not None:
                 on_poll(run)
         return run
