@@ -65,13 +65,6 @@ class RedisServer:
             assert time.monotonic() < deadline, "redis-server does not answer"
             time.sleep(0.01)
 
-    def stop(self) -> None:
-        """Stop the server as a deployment does: what it has executed is answered and kept."""
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(_PATIENCE_S)
-        self.kill()
-
     def kill(self) -> None:
         """Kill the server."""
         if self._process is not None:

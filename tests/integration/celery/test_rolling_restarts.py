@@ -1,8 +1,8 @@
-"""Servers, Celery workers and Redis that are restarted under load: every run is executed once.
+"""Servers, Celery workers and Redis that are restarted under load: no run is lost or executed twice.
 
 Redis restarts while no worker is connected: a message that a worker takes from a Redis that ends is lost, and
-then only the timeout of the run helps. And it is stopped, not killed: nobody knows whether it has kept a task
-that it did not confirm, so that task is sent again.
+then only the timeout of the run helps. It is killed: nobody knows whether it has kept a task that it did not
+confirm. Such an attempt counts, so with one attempt its run fails and is not sent again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ async def _none_waits(app: Wakeful) -> bool:
 
 
 @on_one_store
-async def test_every_run_is_executed_once_while_all_parts_restart(
+async def test_no_run_is_lost_or_executed_twice_while_all_parts_restart(
     new_app: NewApp, redis: RedisServer, tmp_path: Path
 ):
     journal = tmp_path / "journal"
@@ -59,7 +59,7 @@ async def test_every_run_is_executed_once_while_all_parts_restart(
                     executed = len(lines(journal))
                     await eventually(lambda done=executed: len(lines(journal)) > done + 5)  # type: ignore[misc]
                     await worker.stop()
-                    redis.stop()
+                    redis.kill()
                     await asyncio.sleep(0.2)
                     redis.start()
                     worker = CeleryWorker(redis, tmp_path / f"worker-{number + 1}.log")
@@ -70,7 +70,8 @@ async def test_every_run_is_executed_once_while_all_parts_restart(
             runs = await idle.store.runs(RunFilter("default", limit=100_000))
     finally:
         worker.kill()
-    assert Counter(run.state for run in runs) == {"succeeded": len(runs)}
-    assert all(run.attempt == 1 or run.failed_attempts == 0 for run in runs)
-    started = Counter(line.split()[0] for line in lines(journal))
-    assert (len(started), set(started.values())) == (len(runs), {1})
+    unconfirmed = {run.id for run in runs if run.reason == "broker_unavailable" and run.failed_attempts == 1}
+    assert all(run.state == ("failed" if run.id in unconfirmed else "succeeded") for run in runs)
+    started = Counter(line.split()[0].rpartition("-")[0] for line in lines(journal))  # without the attempt
+    assert set(started.values()) == {1}
+    assert len(runs) - len(unconfirmed) <= len(started) <= len(runs)

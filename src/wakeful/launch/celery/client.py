@@ -29,6 +29,12 @@ _EXAMINE_S: Final = 1.0
 
 #: Connect once: the launch is retried by the policy of its job, not here.
 _ONE_TRY: Final[Mapping[str, Any]] = {"max_retries": 1, "interval_start": 0}
+#: Options that the app cannot set, by the driver: the client of Redis would send a task again that was not
+#: answered, and that of RabbitMQ would not wait until the broker has the task.
+_REQUIRED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "redis": {"retry_on_timeout": False},
+    "amqp": {"confirm_publish": True},
+}
 #: The options that limit a call, by the driver of the transport.
 _LIMITS: Final[Mapping[str, Sequence[str]]] = {
     "redis": ("socket_timeout", "socket_connect_timeout"),
@@ -57,6 +63,11 @@ class Sending:
         self._lock = threading.Lock()
         self._began = False
         self._withdrawn = False
+
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether the task was given to the broker, which may have it even if it did not say so."""
+        return self._began
 
     def begin(self) -> bool:
         """Return whether the task may be given to the broker now."""
@@ -182,10 +193,13 @@ class CeleryClient:
             producer = self._local.producer = self._app.amqp.Producer(new)
         connection = producer.connection
         try:
-            if connection.get_transport_cls().driver_type == "redis":
+            driver = connection.get_transport_cls().driver_type
+            if driver == "redis":
                 connection.default_channel.client.ping()
             else:
                 connection.ensure_connection(**_ONE_TRY)
+                if driver == "amqp":  # a call that is answered and changes nothing: the default prefetch
+                    connection.default_channel.basic_qos(0, 0, False)
             yield producer
         except Exception as error:
             if not isinstance(error, Withdrawn):
@@ -200,6 +214,7 @@ class CeleryClient:
         driver = self._app.connection_for_write().get_transport_cls().driver_type
         limits = {**_ONE_TRY, **dict.fromkeys(_LIMITS.get(driver, ()), BROKER_S)}
         own = {name: value for name, value in limits.items() if name not in conf}
+        own.update(_REQUIRED.get(driver, {}))
         return self._app.connection_for_write(transport_options=own)
 
     def _values(self, ids: Sequence[str]) -> list[Any]:

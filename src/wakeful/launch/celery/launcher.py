@@ -163,7 +163,7 @@ class CeleryLauncher:
             raise
         if not call.done() and sending.sent is None:
             self._give_up(call, sending)
-            return _unavailable(f"it did not accept the task within {SEND_S:g} s")
+            return _unavailable(f"it did not accept the task within {SEND_S:g} s", sending.may_be_sent)
         try:
             sent = sending.sent or call.result()
         except (TypeError, ValueError, OverflowError) as error:
@@ -171,7 +171,7 @@ class CeleryLauncher:
                 truncate(f"the task cannot be sent: {error}"), permanent=True, reason="invalid_target"
             )
         except Exception as error:  # of kombu, its transports, and the drivers of result backends
-            return _unavailable(f"{type(error).__name__}: {error}")
+            return _unavailable(f"{type(error).__name__}: {error}", sending.may_be_sent)
         if sent.adopted:
             log.info("celery.task_adopted", **run.log_fields, task_id=task_id)
         if not sent.awaits_result:
@@ -339,10 +339,10 @@ def celery_launcher(
     return CeleryLauncher(store, connect if known else None, allowlist=allowlist, record=record)
 
 
-def _unavailable(why: str) -> Failed:
-    """Return the failure of an attempt whose task the broker did not take. It does not count."""
+def _unavailable(why: str, sent: bool) -> Failed:
+    """Return the failure of an attempt whose task the broker did not confirm. It counts if it may have it."""
     return Failed(
-        truncate(f"the Celery broker is unavailable: {why}"), reason="broker_unavailable", counted=False
+        truncate(f"the Celery broker is unavailable: {why}"), reason="broker_unavailable", counted=sent
     )
 
 

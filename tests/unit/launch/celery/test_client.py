@@ -105,3 +105,19 @@ def test_a_task_is_either_withdrawn_or_sent():
         for thread in threads:
             thread.join()
         assert sorted(answers) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("broker", "option", "asked", "used"),
+    [
+        ("redis://localhost", "retry_on_timeout", True, False),
+        ("amqp://localhost", "confirm_publish", False, True),
+        ("redis://localhost", "socket_timeout", 3, 3),
+    ],
+)
+def test_no_option_of_the_app_has_a_task_sent_twice_or_unconfirmed(
+    broker: str, option: str, asked: object, used: object
+):
+    app = Celery("tests", broker=broker, broker_transport_options={option: asked})
+    client = CeleryClient(app, terminate=False)
+    assert client._connection().transport_options[option] == used
