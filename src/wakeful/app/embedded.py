@@ -427,12 +427,19 @@ def _part_of(config: EngineConfig, share: ProcessShare) -> EngineConfig:
 
 
 def _defaults(settings: Settings) -> Defaults:
+    tz = _zone("DEFAULT_TZ", settings.default_tz)
+    allowed = frozenset(_zone("TZ_ALLOWLIST", each) for each in settings.tz_allowlist)
+    if allowed and tz not in allowed and tz != Defaults().tz:  # without the setting, each job names its zone
+        raise InvalidArgument(
+            f"{PREFIX}DEFAULT_TZ: '{tz}' is not in {PREFIX}TZ_ALLOWLIST, so no job could use it; add it "
+            f"there, or set one of {', '.join(sorted(allowed)[:5])}"
+        )
     return Defaults(
-        tz=_zone("DEFAULT_TZ", settings.default_tz),
+        tz=tz,
         overlap=settings.default_overlap_policy,
         catchup=settings.default_catchup_policy,
         jitter_ms=settings.default_jitter_ms,
-        tz_allowlist=frozenset(_zone("TZ_ALLOWLIST", each) for each in settings.tz_allowlist) or None,
+        tz_allowlist=allowed or None,
     )
 
 

@@ -35,11 +35,22 @@ _FOREIGN_NAMES: Final = {
     **dict.fromkeys(("prompt", "text", "input"), "message"),
     **dict.fromkeys(("retries", "maxRetries"), "maxAttempts"),
     **dict.fromkeys(("holidays", "calendar", "calendars"), "exclude"),
+    **dict.fromkeys(("paused", "pause", "suspended", "disabled", "active", "enable"), "enabled"),
+    **dict.fromkeys(("agent", "agentName"), "agentId"),
+    "retry": "maxAttempts",
+    "timeoutSeconds": "timeout",
+    "desc": "description",
     "dependsOn": "after",
     "overlap": "overlapPolicy",
     "catchup": "catchupPolicy",
     "tags": "labels",
 }
+#: The field to suggest for a name in lower case, and how much an unknown name must resemble it.
+_SUGGESTED: Final[dict[str, str]] = {
+    **{name.lower(): field for name, field in _FOREIGN_NAMES.items()},
+    **{name.lower(): name for name in (*NAMES, "enabled", "agentId")},
+}
+_RESEMBLES: Final = 0.7
 _JOB_NAME: Final = slug("name")
 
 
@@ -156,8 +167,8 @@ def _values(document: Mapping[str, object], problems: Problems) -> dict[str, Nam
 
 
 def _suggestion(name: str) -> str:
-    near = get_close_matches(name, [*NAMES, *_FOREIGN_NAMES], n=1)
-    return f"did you mean {_FOREIGN_NAMES.get(near[0], near[0])}?" if near else "leave it out"
+    near = get_close_matches(name.lower(), _SUGGESTED, n=1, cutoff=_RESEMBLES)
+    return f"did you mean {_SUGGESTED[near[0]]}?" if near else "leave it out"
 
 
 def _definition(reading: Reading) -> Definition:

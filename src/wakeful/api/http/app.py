@@ -170,6 +170,6 @@ def _add_schemas(app: FastAPI) -> None:
 
 
 def _remove_default_errors(responses: dict[str, Any]) -> None:
-    """Remove FastAPI's 422: a parameter that cannot be read is a problem with status 400 here."""
+    """Remove FastAPI's schema of 422: all errors are problems here."""
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]

@@ -29,7 +29,8 @@ PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body, in bytes.
 MAX_BODY: Final = 256 * 1024
 
-#: The status of each code. A malformed request is 400; a readable but invalid one is 422.
+#: The status of each code. A malformed request is 400; a readable but invalid one, such as one with an
+#: unknown value of a parameter, is 422.
 STATUS: Final[dict[str, int]] = {
     "invalid-argument": 422,
     "unauthenticated": 401,
@@ -144,7 +145,7 @@ async def _wakeful_error(request: Request, error: Exception) -> Response:
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     lines = [f"{_parameter_name(each['loc'])}: {each['msg']}" for each in error.errors()]
-    return problem(400, "\n".join(lines), "invalid-argument", path=request.url.path)
+    return problem(422, "\n".join(lines), "invalid-argument", path=request.url.path)
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:

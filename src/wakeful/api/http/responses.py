@@ -15,14 +15,14 @@ from wakeful.job import Json
 from wakeful.stored_text import cleaned
 
 _REASONS: Final[dict[int, str]] = {
-    400: "The request cannot be read: a parameter, a header or the JSON of the body is malformed.",
+    400: "The request cannot be read: its URL, a header or the JSON of the body is malformed.",
     401: "The credentials are missing, unknown, expired or revoked.",
     403: "The role of the key does not allow it.",
     404: "It does not exist, or it belongs to another owner.",
     409: "The request conflicts with the present state, or the name is taken.",
     412: "`If-Match` or `If-None-Match` does not hold.",
     413: "The body is larger than 256 KB.",
-    422: "A query parameter or a field is unknown, or the body is invalid; or the `Idempotency-Key` was used "
+    422: "A query parameter or a field is unknown or invalid; or the `Idempotency-Key` was used "
     "for another request.",
     429: "A quota or a budget is used up, or the connection limit is reached.",
     503: "The database cannot be reached; try again later.",

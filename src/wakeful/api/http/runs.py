@@ -11,8 +11,8 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
-from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, request_body, responses
+from wakeful.errors import InvalidArgument
 from wakeful.ids import is_id
 from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
@@ -261,7 +261,7 @@ def _states(body: list[str] | None) -> tuple[str, ...]:
     states = tuple(state.strip() for each in body or () for state in each.split(","))
     for state in states:
         if state not in _STATES:
-            raise Malformed(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+            raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
     return states
 
 
@@ -269,5 +269,5 @@ async def _named(
     services: Services, principal: Principal, workspace: str, agent: str | None, name: str
 ) -> str:
     if agent is None:
-        raise Malformed("job: a name needs its agent; give agent too, or the id of the job")
+        raise InvalidArgument("job: a name needs its agent; give agent too, or the id of the job")
     return (await services.jobs.get(principal, workspace, agent, name)).id

@@ -115,7 +115,7 @@ async def test_a_query_parameter_at_a_bound_is_accepted_and_one_beyond_is_reject
                 path = operation.path.format(**known)
                 name = parameter["name"]
                 assert (await ask("GET", f"{path}?{name}={within}")).status == 200, (path, name, within)
-                assert (await ask("GET", f"{path}?{name}={outside}")).status == 400, (path, name, outside)
+                assert (await ask("GET", f"{path}?{name}={outside}")).status == 422, (path, name, outside)
                 checked += 1
     assert checked > 10
 

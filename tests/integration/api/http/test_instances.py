@@ -143,5 +143,5 @@ async def test_unknown_instances_and_statuses_are_problems(agent: ApiClient):
     assert (await agent("GET", "/agents/nobody/instances")).status == 404
     assert (await agent("GET", "/agents/default/instances")).body == {"instances": [], "cursor": None}
     reply = await agent("GET", ALL, status="sleeping")
-    assert (reply.status, reply.body["detail"][:7]) == (400, "status:")
+    assert (reply.status, reply.body["detail"][:7]) == (422, "status:")
     assert (await agent("GET", ALL, cursor="x")).status == 422

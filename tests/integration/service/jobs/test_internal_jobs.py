@@ -95,3 +95,14 @@ def test_an_unknown_time_zone_in_the_settings_prevents_the_start(name: str, monk
     monkeypatch.setenv(f"WAKEFUL_{name}", "Mars/Base")
     with pytest.raises(InvalidArgument, match=f"^WAKEFUL_{name}: unknown time zone 'Mars/Base'"):
         Wakeful("sqlite://", secret_key="k")
+
+
+def test_a_default_time_zone_that_is_not_allowed_prevents_the_start(monkeypatch: pytest.MonkeyPatch):
+    from wakeful import Wakeful
+
+    monkeypatch.setenv("WAKEFUL_DEFAULT_TZ", "Asia/Tokyo")
+    monkeypatch.setenv("WAKEFUL_TZ_ALLOWLIST", "Europe/Berlin,UTC")
+    with pytest.raises(InvalidArgument, match="DEFAULT_TZ: 'Asia/Tokyo' is not in WAKEFUL_TZ_ALLOW"):
+        Wakeful("sqlite://", secret_key="k")
+    monkeypatch.setenv("WAKEFUL_TZ_ALLOWLIST", "Europe/Berlin,Asia/Tokyo")
+    Wakeful("sqlite://", secret_key="k")
