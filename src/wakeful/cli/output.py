@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ class Output:
         self.as_json = as_json
         self.console = _console(stderr=False)
         self.stderr = _console(stderr=True)
+        #: whether the reader of stdout has closed it
+        self.unread = False
 
     @property
     def wide(self) -> bool:
@@ -51,16 +54,14 @@ class Output:
     def show(self, value: object, *renderables: RenderableType) -> None:
         """Print the result: `value` as JSON with --json, else the renderables."""
         if self.as_json:
-            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
+            self._write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
             return
         self._print(renderables)
 
     def show_line(self, value: object, line: RenderableType) -> None:
         """Print one of many results: `value` as one line of JSON with --json, else the line."""
         if self.as_json:
-            sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-            sys.stdout.flush()
+            self._write(json.dumps(value, ensure_ascii=False) + "\n")
             return
         self._print([line])
 
@@ -77,8 +78,16 @@ class Output:
             self._print_all(renderables)
         # Rich pads the last column of a table with blanks.
         lines = [line.rstrip() for line in captured.get().split("\n")]
-        sys.stdout.write("\n".join(lines))
-        sys.stdout.flush()
+        self._write("\n".join(lines))
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader of a pipe has enough: drop the rest. The exit code is that of the command.
+            self.unread = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _print_all(self, renderables: Sequence[RenderableType]) -> None:
         for renderable in renderables:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -206,3 +207,15 @@ def test_the_end_of_a_pipe_ends_it(machine: Machine):
             machine.wakeful("run", "good", "--wait")
         assert reader.returncode == 0
         assert "Traceback" not in reader.stderr.read()
+
+
+@pytest.mark.parametrize("options", [["runs"], ["runs", "--json"], ["list"], ["run", "ops/bad", "--wait"]])
+def test_a_closed_pipe_does_not_change_the_exit_code(machine: Machine, options: list[str]):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "wakeful", *options]
+    ended = subprocess.run(
+        command, env=machine.environment, stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (int("--wait" in options), "")

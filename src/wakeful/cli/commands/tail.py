@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
-import sys
+from contextlib import suppress
 from typing import Annotated, Final
 
 import typer
@@ -64,12 +63,8 @@ def register(app: typer.Typer) -> None:
         """
         states = _states(state)
         agent, name = await _job(s, job)
-        try:
+        with suppress(asyncio.CancelledError):  # Ctrl-C
             await _follow(s, agent, name, states, count)
-        except asyncio.CancelledError:  # Ctrl-C
-            pass
-        except BrokenPipeError:  # the reader of a pipe has enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
 
 
@@ -98,7 +93,7 @@ async def _follow(
             continue
         s.out.show_line(event, event_line(event, tz))
         shown += 1
-        if shown == count:
+        if shown == count or s.out.unread:
             return
 
 

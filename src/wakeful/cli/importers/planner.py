@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +21,8 @@ from wakeful.schedule import explain_schedule
 KIND_LABEL: Final = "imported-from"
 #: The label with the identity of the original file. An import changes only jobs of its own files.
 SOURCE_LABEL: Final = "import-source"
+#: The label with a hash of the work of the entry, by which an import finds a job that was renamed.
+ENTRY_LABEL: Final = "import-entry"
 _LONGEST_LABEL: Final = 255
 #: The shell that cron runs a line with, unless the crontab sets SHELL.
 SHELL: Final = "/bin/sh"
@@ -48,6 +52,8 @@ class ExistingJob:
     name: str
     kind: str
     source: str
+    #: the hash of its entry; '': imported by an earlier version
+    entry: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +82,34 @@ def plan(
     """Return the jobs of the entries, and the entries that cannot become one.
 
     `source` returns the identity of an entry's file. Among the existing jobs, only those of the same kind and
-    source are changed; a name that another job has gets a number.
+    source are changed: the job with the same work, else the one with the name; a name that another job has
+    gets a number.
     """
     planned: list[Planned] = []
     refused = list(reading.refused)
     names: dict[str, dict[str, tuple[str, str] | None]] = {}
+    known: dict[tuple[str, str, str, str], str] = {}
     for job in existing:
         names.setdefault(job.agent, {})[job.name] = (job.kind, job.source)
+        if job.entry:
+            known[job.agent, job.kind, job.source, job.entry] = job.name
+    keys: list[tuple[str, str, str, str]] = []
+    counts: Counter[tuple[str, str, str]] = Counter()
     for entry in reading.entries:
-        agent = entry.agent or choices.agent
-        origin = (choices.kind, label_value(source(entry)))
+        agent, own_source, work = entry.agent or choices.agent, label_value(source(entry)), _work_hash(entry)
+        counts[agent, own_source, work] += 1
+        number = counts[agent, own_source, work]
+        keys.append((agent, choices.kind, own_source, work if number == 1 else f"{work}-{number}"))
+    for key in keys:
+        if key in known:
+            names[key[0]][known[key]] = None
+    for entry, key in zip(reading.entries, keys, strict=True):
+        agent, kind, own_source, work = key
         taken = names.setdefault(agent, {})
-        name = choose_name(entry.name, origin, taken)
-        document = _document(entry, name, origin[1], choices)
+        name = known.get(key) or choose_name(entry.name, (kind, own_source), taken)
+        document = _document(
+            entry, name, {KIND_LABEL: kind, SOURCE_LABEL: own_source, ENTRY_LABEL: work}, choices
+        )
         try:
             definition = read_definition(document, now_ms=now_ms, defaults=Defaults())
         except InvalidArgument as error:
@@ -130,7 +151,16 @@ def source_of(labels: object) -> str:
     return str(labels.get(SOURCE_LABEL, "")) if isinstance(labels, Mapping) else ""
 
 
-def _document(entry: Entry, name: str, source: str, choices: Choices) -> dict[str, Json]:
+def _work_hash(entry: Entry) -> str:
+    """Return a hash of what an entry does: not of its schedule, which may change."""
+    command = entry.command
+    work = (
+        [entry.place.item or entry.name] if command is None else [command.line, command.stdin, command.user]
+    )
+    return hashlib.sha256(json.dumps(work).encode()).hexdigest()[:16]
+
+
+def _document(entry: Entry, name: str, labels: dict[str, Json], choices: Choices) -> dict[str, Json]:
     document: dict[str, Json] = {"name": name, "schedule": entry.schedule, "tz": entry.tz or choices.tz}
     if entry.command is not None:
         own = choices.target is None
@@ -140,7 +170,7 @@ def _document(entry: Entry, name: str, source: str, choices: Choices) -> dict[st
         document["target"] = choices.target
     document.update(entry.fields)
     document.setdefault("description", f"{choices.kind}, {entry.place}: {entry.text}"[:10_000])
-    document["labels"] = {KIND_LABEL: choices.kind, SOURCE_LABEL: source}
+    document["labels"] = labels
     return {**document, "enabled": False} if choices.paused else document
 
 

@@ -17,6 +17,7 @@ from wakeful.cli.concurrency import for_each
 from wakeful.cli.importers.entries import Entry, Reading, Remark
 from wakeful.cli.importers.options import ImportOptions
 from wakeful.cli.importers.planner import (
+    ENTRY_LABEL,
     KIND_LABEL,
     Choices,
     ExistingJob,
@@ -65,7 +66,13 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
         )
     jobs = await s.out.wait_for(s.client.jobs.list(all_agents=True, include_disabled=True))
     existing = [
-        ExistingJob(job["agentId"], job["name"], job["labels"].get(KIND_LABEL, ""), source_of(job["labels"]))
+        ExistingJob(
+            job["agentId"],
+            job["name"],
+            job["labels"].get(KIND_LABEL, ""),
+            source_of(job["labels"]),
+            job["labels"].get(ENTRY_LABEL, ""),
+        )
         for job in jobs
     ]
     planned, refused = plan(

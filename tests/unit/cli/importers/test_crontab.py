@@ -241,6 +241,42 @@ def test_a_job_keeps_its_number_when_the_first_name_becomes_free():
     assert job.name == "sync-2"
 
 
+def test_a_job_that_was_renamed_is_found_by_its_work():
+    text = "0 9 * * * sync\n0 21 * * * sync\n@daily tidy"
+    first, _ = planned_jobs(read_crontab(text))
+    renamed = tuple(
+        ExistingJob(each.agent, f"my-{each.name}", "crontab", each.source, _entry_label(each))
+        for each in first
+    )
+
+    again, _ = planned_jobs(read_crontab(text.replace("21", "22")), existing=renamed)
+    changed, _ = planned_jobs(read_crontab("0 9 * * * sync --all\n@daily tidy"), existing=renamed)
+    other, _ = planned_jobs(read_crontab(text), source="host:/b", existing=renamed)
+
+    assert [each.name for each in again] == ["my-sync", "my-sync-2", "my-tidy"]
+    assert absent_jobs(again, renamed, "crontab") == []
+    assert [each.name for each in changed] == ["sync", "my-tidy"]
+    assert [each.name for each in other] == ["sync", "sync-2", "tidy"]
+
+
+def _entry_label(planned: Planned) -> str:
+    labels = planned.document["labels"]
+    assert isinstance(labels, dict)
+    return str(labels["import-entry"])
+
+
+def test_a_new_line_does_not_take_the_job_of_another_line():
+    first, _ = planned_jobs(read_crontab("0 9 * * * /a/sync\n0 9 * * * /b/sync"))
+    there = tuple(
+        ExistingJob(each.agent, each.name, "crontab", each.source, _entry_label(each)) for each in first
+    )
+    again, _ = planned_jobs(
+        read_crontab("0 8 * * * /c/sync\n0 9 * * * /b/sync\n0 9 * * * /a/sync"), existing=there
+    )
+
+    assert [each.name for each in again] == ["sync-3", "sync-2", "sync"]
+
+
 def test_jobs_that_are_no_longer_in_their_file_are_named():
     first, _ = planned_jobs(read_crontab("@daily a\n@daily b"))
     second, _ = planned_jobs(read_crontab("@daily a"), existing=existing(first))
