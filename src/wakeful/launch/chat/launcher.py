@@ -208,11 +208,10 @@ class ChatLauncher:
             if refused is not None:
                 return refused
             reply = await self._endpoint.post(target.url, headers, body, partial(spending.begin, body))
-            spending.end()
-            if isinstance(reply, Failed):
-                if reply.reason == "bad_response":  # it is too large
-                    spending.add_unread(body, "")
+            if isinstance(reply, Failed):  # cut off, too large, or no HTTP: the model was used if it was sent
+                spending.add_unanswered()
                 return reply
+            spending.end()
             answer = read_response(reply.status, reply.text, spending.steps)
             if isinstance(answer, Answer):
                 spending.add(body, answer)

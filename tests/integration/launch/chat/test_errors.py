@@ -15,7 +15,9 @@ from tests.support.waiting import eventually, over
 from wakeful import Chat
 from wakeful.errors import ResourceExhausted
 from wakeful.service.auth.access import LOCAL
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import WorkspaceRow
+from wakeful.usage import day_of
 
 
 @on_one_store
@@ -95,22 +97,37 @@ async def test_a_redirect_is_not_followed(new_app: NewApp, endpoint: ChatStandIn
     assert "redirects are not followed" in done.error
 
 
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", "the connection was closed before a response arrived"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{", "the response was cut off"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n{", "the response is not valid HTTP"),
+    ],
+)
 @on_one_store
-async def test_an_endpoint_that_closes_the_connection_is_tried_again(new_app: NewApp):
+async def test_an_endpoint_that_ends_the_connection_is_tried_again_and_counts_towards_budgets(
+    new_app: NewApp, answer: bytes, error: str
+):
     async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
+        writer.write(answer)
         writer.close()
 
     server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with server, new_app(settings=settings()) as app:
-        target = Chat(url, MODEL)
         await app.jobs.create(
-            "digest", schedule=SELDOM, target=target, message="hello", max_attempts=2, backoff=QUICK_RETRY
-        )
+            "digest", schedule=SELDOM, target=Chat(url, MODEL), message="hello", max_attempts=2,
+            backoff=QUICK_RETRY, budget={"tokensPerDay": 1_000_000},
+        )  # fmt: skip
         done = await run(app)
+        spent = await app.store.spent(BudgetOwner("default"), day_of(app.store.clock.now_ms()))
     assert (done.state, done.reason, done.attempt) == ("failed", "network", 2)
-    assert done.usage is None
+    assert error in (done.error or "")
+    assert used(done)["estimated"] is True  # the model may have been used
+    assert spent.tokens == 2 * used(done)["tokens"]
 
 
 @on_one_store
