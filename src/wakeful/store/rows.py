@@ -460,6 +460,8 @@ class RunFilter(NamedTuple):
     instance_id: str | None = None
     #: only runs with this id or a higher one
     since: str | None = None
+    #: how many of the first ones are left out; not of dead letters
+    offset: int = 0
 
 
 #: Labels that a job must have: each a name and its value, or None for any.
@@ -499,3 +501,5 @@ class JobFilter(NamedTuple):
     order: JobOrder = "name"
     #: with the order `next`: only jobs that come after this (wake_ms, id)
     after_tick: tuple[int, str] | None = None
+    #: with the order `name`: how many of the first ones are left out
+    offset: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from wakeful.api.http.paging import MAX_PAGE
@@ -31,10 +32,11 @@ async def list_jobs(services: Services, principal: Principal, params: Params) ->
         params.agent,
         include_disabled=params.flag("includeDisabled", False),
         labels=read_label_filter(params.words("label")),
-        limit=offset + limit + 1,
+        limit=limit + 1,
+        offset=offset,
     )
-    shown = [await _shown(services, principal, job) for job in found[offset : offset + limit]]
-    return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > offset + limit}
+    shown = [await _shown(services, principal, job) for job in found[:limit]]
+    return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > limit}
 
 
 async def create_job(services: Services, principal: Principal, params: Params) -> JsonObject:
@@ -111,13 +113,12 @@ async def list_runs(services: Services, principal: Principal, params: Params) ->
         agent, job_id = job.agent, job.id
     except NotFound as error:
         missing = error
-    runs = await services.runs.list(
-        principal, params.workspace, agent, job_id=job_id, limit=offset + limit + 1
-    )
-    if missing is not None and not runs:
+    listed = partial(services.runs.list, principal, params.workspace, agent, job_id=job_id)
+    runs = await listed(limit=limit + 1, offset=offset)
+    if missing is not None and not runs and not (offset and await listed(limit=1)):
         raise missing
-    shown = [serialize_run(run) for run in runs[offset : offset + limit]]
-    return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > offset + limit}
+    shown = [serialize_run(run) for run in runs[:limit]]
+    return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > limit}
 
 
 async def status(services: Services, principal: Principal, params: Params) -> JsonObject:

@@ -266,8 +266,9 @@ class JobService:
         query: JobQuery | None = None,
         order: JobOrder = "name",
         after_tick: tuple[int, str] | None = None,
+        offset: int = 0,
     ) -> list[JobRecord]:
-        """List jobs, by agent and name, that come after the pair (agent, name).
+        """List jobs, by agent and name, that come after the pair (agent, name), without the first ones.
 
         With the order `next`, the jobs that have a next tick, by that tick, after the pair (wake_ms, id). A
         job that cannot be read is logged and left out. `query` is a further filter, without agent and labels.
@@ -281,6 +282,7 @@ class JobService:
                 limit=limit,
                 order=order,
                 after_tick=after_tick,
+                offset=offset,
             )
         )
         if not rows and agent not in (None, principal.agent) and principal is not LOCAL:

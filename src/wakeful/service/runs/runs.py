@@ -101,10 +101,12 @@ class RunService:
         before: str | None = None,
         since: str | None = None,
         limit: int = 50,
+        offset: int = 0,
     ) -> list[RunView]:
         """List runs, newest first; `before` is the id of the last run of the previous page.
 
-        `since` is the lowest id. `instance` is an instance of the agent.
+        `since` is the lowest id. `instance` is an instance of the agent. `offset` is how many of the first
+        ones are left out.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
         visible = visible_agent(principal, agent)
@@ -114,7 +116,9 @@ class RunService:
                 raise InvalidArgument("instance: it needs its agent; give agent too")
             own = instance_id(workspace, visible, check_slug(instance, "instance"))
         runs = await self._store.runs(
-            RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit, own, since)
+            RunFilter(
+                workspace, visible, job_id, tuple(states), trigger, dead, before, limit, own, since, offset
+            )
         )
         if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)

@@ -35,9 +35,12 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
     found = Conditions(_DIALECT, only)
     if only.order == "name":
         found.after_name(only)
+        part = f"LIMIT {found.mark(only.limit)}"
+        if only.offset:
+            part += f" OFFSET {found.mark(only.offset)}"
         inner = f"""
             SELECT j.id, j.agent, j.name FROM jobs j WHERE {found.text}
-            ORDER BY j.agent, j.name LIMIT {found.mark(only.limit)}"""
+            ORDER BY j.agent, j.name {part}"""
         return f"{jobs_of(f'({inner}) k')} ORDER BY k.agent, k.name", found.args
     position = ""
     if only.after_tick is not None:
@@ -96,7 +99,11 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
         where.append("(r.error IS NOT NULL OR r.reason IS NOT NULL)")
     live = only.states and _LIVE.issuperset(only.states) and only.job_id is None and only.instance_id is None
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
-    return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), [*args, only.limit]
+    args.append(only.limit)
+    if only.offset:
+        args.append(only.offset)
+        query += f" OFFSET ${len(args)}"
+    return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), args
 
 
 def _list_dead_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:

@@ -42,7 +42,7 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
     found = Conditions(_DIALECT, only)
     if only.order == "name":
         found.after_name(only)
-        return _jobs(_index(only), found, "j.agent, j.name", only.limit)
+        return _jobs(_index(only), found, "j.agent, j.name", only.limit, only.offset)
     found.add("j.next_at IS NOT NULL AND j.wake_at IS NOT NULL")
     if only.after_tick is not None:
         wake, job_id = only.after_tick
@@ -66,13 +66,13 @@ def _index(only: JobFilter) -> str:
     return "jobs_failing_by_name" if only.state == "failing" else "jobs_list"
 
 
-def _jobs(index: str, found: Conditions, order: str, limit: int) -> tuple[str, list[Value]]:
+def _jobs(index: str, found: Conditions, order: str, limit: int, offset: int = 0) -> tuple[str, list[Value]]:
     """Return the statement that finds the rows, then reads them: only what it returns is read whole."""
     columns = ", ".join(f"j.{column}" for column in JOB_COLUMNS.split(", "))
     statement = f"""
         SELECT {columns} FROM (
             SELECT j.rowid AS number FROM jobs j INDEXED BY {index} WHERE {found.text}
-            ORDER BY {order} LIMIT {found.mark(limit)}) found
+            ORDER BY {order} LIMIT {found.mark(limit)} OFFSET {found.mark(offset)}) found
         CROSS JOIN jobs j ON j.rowid = found.number ORDER BY {order}"""
     return _marked(statement), found.args
 
@@ -130,8 +130,8 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     else:
         source = "INDEXED BY runs_of_workspace"
     return (
-        f"SELECT {RUN_VIEW} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
-        [*args, only.limit],
+        f"SELECT {RUN_VIEW} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ? OFFSET ?",
+        [*args, only.limit, only.offset],
     )
 
 

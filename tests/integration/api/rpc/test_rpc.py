@@ -85,6 +85,34 @@ async def test_runs_of_a_job_are_listed_after_it_is_deleted(ask: ApiClient):
         assert len((await call("cron.runs", jobId=job["id"]))["runs"]) == 2
 
 
+async def test_a_page_reads_no_more_than_it_shows(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
+    read: list[int] = []
+    for name in ("jobs", "runs"):
+        found = getattr(ask.app.store, name)
+
+        async def counted(*given: Any, found: Any = found) -> Any:
+            rows = await found(*given)
+            read.append(len(rows))
+            return rows
+
+        monkeypatch.setattr(ask.app.store, name, counted)
+    async with calling(ask) as call:
+        made = [await create(call, f"job-{number}") for number in range(6)]
+        for _ in range(6):
+            await over(ask.app, (await call("cron.run", jobId=made[0]["id"]))["run"]["id"])
+        ids = [run["id"] for run in (await call("cron.runs", jobId=made[0]["id"]))["runs"]]
+        read.clear()
+        for offset in (0, 3, 5, 6, 10_000):
+            page = await call("cron.list", limit=1, offset=offset)
+            assert [job["name"] for job in page["jobs"]] == [job["name"] for job in made[offset:][:1]]
+            assert page["more"] == (offset < 5)
+            page = await call("cron.runs", jobId=made[0]["id"], limit=1, offset=offset)
+            assert ([run["id"] for run in page["runs"]], page["more"]) == (ids[offset:][:1], offset < 5)
+        assert max(read) == 2
+        await call("cron.delete", jobId=made[0]["id"])
+        assert (await call("cron.runs", jobId=made[0]["id"], offset=6))["runs"] == []
+
+
 async def test_the_status_has_the_engine_state_and_the_number_of_jobs(ask: ApiClient):
     async with calling(ask) as call:
         await create(call)
