@@ -82,13 +82,18 @@ def reconcile(
     new_id: Callable[[int], str],
 ) -> SuggestionChanges:
     """Return how the suggestions of an agent change. `existing` may leave out withdrawn ones."""
-    open_ones = {(each.job_id, each.rule): each for each in existing if each.status == "open"}
-    decided = [each for each in existing if each.status != "open"]
+    open_ones: dict[tuple[str, RuleName], Suggestion] = {}
+    decided: dict[tuple[str, RuleName], list[Suggestion]] = {}
+    for each in existing:
+        if each.status == "open":
+            open_ones[each.job_id, each.rule] = each
+        else:
+            decided.setdefault((each.job_id, each.rule), []).append(each)
     changes = SuggestionChanges([], [], [])
     for job in analyzed:
         for proposal in job.proposals:
             old = open_ones.pop((job.job_id, proposal.rule), None)
-            earlier = [each for each in decided if (each.job_id, each.rule) == (job.job_id, proposal.rule)]
+            earlier = decided.get((job.job_id, proposal.rule), ())
             if any(_holds(each, job, proposal) for each in earlier):
                 if old is not None:
                     changes.withdrawn.append(_withdrawn(old, now_ms))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import count
+from time import process_time
 from typing import Any
 
 import pytest
@@ -49,6 +50,17 @@ def changes(analyzed: list[JobProposals], *existing: Suggestion) -> SuggestionCh
 
 
 # --- analysis -------------------------------------------------------------------------------------------
+
+
+def test_the_suggestions_of_many_jobs_take_little_time() -> None:
+    ids = [f"j{number}" for number in range(4_000)]
+    analyzed = [job(proposal(), job_id=each) for each in ids]
+    existing = [decided("dismissed", job_id=each) for each in ids]
+    began = process_time()
+    assert changes(analyzed, *existing) == SuggestionChanges([], [], [])
+    assert process_time() - began < 1, (
+        "to compare each proposal with all suggestions takes many times as long"
+    )
 
 
 def test_a_new_proposal_becomes_an_open_suggestion() -> None:
