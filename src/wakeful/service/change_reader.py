@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -54,4 +55,5 @@ async def read_changes(
                 Change(kind, run.workspace, run.agent, run.id, run.job_id, run.state)
                 for run in filter(None, map(runs.get, items))
             ]
+        await asyncio.sleep(0)  # a row has up to a thousand changes
     return changes

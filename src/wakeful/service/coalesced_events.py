@@ -29,6 +29,7 @@ from wakeful.service.change_reader import read_changes
 from wakeful.service.change_summary import (
     ChangeSummary,
     Scope,
+    by_scope,
     event_json,
     figures_to_json,
     summarize,
@@ -57,7 +58,8 @@ _POLL_S: Final = 1.0
 #: The pause after an announcement, so that concurrent changes are read together.
 _PAUSE_S: Final = 0.05
 _AFTER_ERROR_S: Final = 1.0
-_ROWS: Final = 200
+#: How many rows of the changelog are read at once, with up to a thousand changes each.
+_ROWS: Final = 50
 #: How many events a channel keeps for subscriptions that are behind.
 _MERGED: Final = 256
 #: How many subscriptions get an event before other tasks run.
@@ -331,11 +333,11 @@ class CoalescedEvents:
             # A process that was suspended for long may find that rows are pruned which it has not read.
             pruned = rows[0].first > self._last + 1
             # Nothing may suspend here: a new channel starts at `_last`.
+            found = by_scope(changes, (channel.scope for channel in self._channels.values()))
             for channel in self._channels.values():
                 channel.missed = channel.missed or pruned
-                for change in changes:
-                    if channel.scope.includes(change):
-                        channel.summary.add(change)
+                for change in found[channel.scope]:
+                    channel.summary.add(change)
             self._last = rows[-1].last
             if len(rows) < _ROWS:
                 return
