@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.types import ReportShape
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.json_value import Json
 from wakeful.logs import get_logger
 from wakeful.remote.backoff import Backoff
@@ -84,7 +84,7 @@ class Reporter:
                 failures = 0
 
     async def _send(self, batch: Sequence[Report]) -> bool:
-        """Send reports together. False: the server did not answer."""
+        """Send reports together. False: the server did not answer, or could not write some of them now."""
         self._in_flight = {_key(report) for report in batch}
         try:
             results = await self._runs.complete_many(batch)
@@ -99,8 +99,9 @@ class Reporter:
             self._in_flight = set()
         self._on_request(None)
         for report, result in zip(batch, results, strict=True):
-            self._settle(report, result)
-        return True
+            if result.get("code") != Unavailable.code:
+                self._settle(report, result)
+        return all(result.get("code") != Unavailable.code for result in results)
 
     async def _send_apart(self, batch: Sequence[Report], error: InvalidArgument) -> None:
         """Find out which report of a refused request the server does not accept."""

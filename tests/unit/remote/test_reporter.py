@@ -1,0 +1,65 @@
+"""Reports of outcomes: each is repeated until the server has it or refuses it for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from wakeful.client.types import ReportShape
+from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
+from wakeful.remote.backoff import Backoff
+from wakeful.remote.reporter import Report, Reporter
+
+
+class _Server:
+    """Answers one request after another: with an error, or with the codes of single reports."""
+
+    def __init__(self, answers: Sequence[WakefulError | dict[str, str]]) -> None:
+        self.answers = list(answers)
+        self.requests: list[list[str]] = []
+        self.written: list[tuple[str, str]] = []
+
+    async def complete_many(self, reports: Sequence[Report]) -> list[ReportShape]:
+        self.requests.append([str(report["id"]) for report in reports])
+        answer = self.answers.pop(0) if self.answers else {}
+        if isinstance(answer, WakefulError):
+            raise answer
+        for report in reports:
+            if report["id"] not in answer:
+                self.written.append((str(report["id"]), str(report["status"])))
+        return [
+            ReportShape(id=str(report["id"]), state=None, code=answer.get(str(report["id"])), message="no")
+            for report in reports
+        ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "written"),
+    [
+        ([Unavailable("restarting")], {"a": "succeeded", "b": "succeeded"}),
+        ([{"b": Unavailable.code}, {"b": Unavailable.code}], {"a": "succeeded", "b": "succeeded"}),
+        ([{"b": NotFound.code}], {"a": "succeeded"}),
+        ([{"b": InvalidArgument.code}], {"a": "succeeded", "b": "failed"}),
+        ([InvalidArgument("no JSON"), {"a": Unavailable.code}], {"a": "succeeded", "b": "succeeded"}),
+    ],
+    ids=["no answer", "one not written", "one lost", "one refused", "one not written alone"],
+)
+async def test_a_report_is_sent_until_it_is_written_or_refused(
+    answers: list[WakefulError | dict[str, str]], written: dict[str, str]
+):
+    server, done = _Server(answers), list[str]()
+    runs: Any = server
+    reporter = Reporter(
+        runs, Backoff(0.001, 0.001), lambda error: None, lambda run, attempt: done.append(run)
+    )
+    for run_id in ("a", "b"):
+        reporter.submit({"id": run_id, "attempt": 1, "status": "succeeded"})
+    sending = asyncio.create_task(reporter.run())
+    async with asyncio.timeout(30):
+        await reporter.flush()
+    sending.cancel()
+    assert sorted(server.written) == sorted(written.items()), "each outcome is written once"
+    assert sorted(done) == ["a", "b"]
