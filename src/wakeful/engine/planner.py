@@ -271,9 +271,9 @@ class PlanningBatch:
             and self._free.get(work.lane, 0) > 0
             and self._can_launch(job, work)
         ):
-            self._free[work.lane] -= 1
             run = tick_run(job, policy, work, verdict, self._now_ms, self._worker)
             in_flight = self._launchers.prepare(run, policy, work, job.payload, job, self._lease)
+            self._free[work.lane] -= 1  # not before: `prepare` may raise an error
             if verdict.missed:
                 in_flight.launch.missed = verdict.missed
             self.started.append(in_flight)

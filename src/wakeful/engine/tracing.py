@@ -13,16 +13,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from wakeful.engine.in_flight import InFlight
 from wakeful.instants import iso_utc
 from wakeful.launch.port import Launch
 from wakeful.launch.trace_context import SpanIds, launch_ids
+from wakeful.logs import get_logger
 from wakeful.logs.redaction import redact
 from wakeful.outcome import AwaitingCallback, AwaitingVerification, Failed, Outcome, Skipped, Succeeded
 from wakeful.run import NewRun
@@ -32,6 +34,8 @@ from wakeful.store.rows import RunView, TakenRun
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TracerProvider
+
+P = ParamSpec("P")
 
 #: The SDK keeps 128 links of a span by default.
 _MAX_LINKS: Final = 128
@@ -43,8 +47,24 @@ _MAX_TRIGGERS: Final = 1_000
 incoming_traceparent: ContextVar[str | None] = ContextVar("wakeful_traceparent", default=None)
 
 
+log = get_logger("wakeful.tracing")
+
+
+def _harmless(record: Callable[P, None]) -> Callable[P, None]:
+    """Log an error of the provider, such as one of a span processor of the program: runs go on without it."""
+
+    @wraps(record)
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            record(*args, **kwargs)
+        except Exception:
+            log.exception("tracing.error")
+
+    return call
+
+
 class Tracing:
-    """Creates the spans of one engine with the tracer of a provider."""
+    """Creates the spans of one engine with the tracer of a provider, whose errors hold up no run."""
 
     def __init__(self, provider: TracerProvider, version: str) -> None:
         self._trace: Any = import_module("opentelemetry.trace")
@@ -61,7 +81,11 @@ class Tracing:
         kind = str(launch.target.get("kind"))
         replayed = launch.trigger == "replay" and not run.failed_attempts
         about = _about(launch.id, launch.job_id, launch.job, launch.agent, launch.workspace)
-        span = self._start_launch(launch, about, run.lane, kind, worker, replayed)
+        try:
+            span = self._start_launch(launch, about, run.lane, kind, worker, replayed)
+        except Exception:
+            log.exception("tracing.error")
+            return await run.launcher.start(launch)
         run.span = span
         launch.traceparent = _traceparent(span)
         token = self._context.attach(self._trace.set_span_in_context(span))
@@ -114,6 +138,7 @@ class Tracing:
             span_id=ids.span_id,
         )
 
+    @_harmless
     def end_launch(self, run: InFlight, outcome: Outcome | str) -> None:
         """End the launch span. A word is why this worker writes no outcome: released, lost, completed …"""
         span, run.span = run.span, None
@@ -139,6 +164,7 @@ class Tracing:
         """Return the start time of a span that is created when it ends."""
         return time.time_ns()
 
+    @_harmless
     def planned(self, began_ns: int, worker: str, due: int, runs: Sequence[NewRun], started: int) -> None:
         """Record a planning pass that had due jobs."""
         links = [launch_ids(run.idempotency_key, run.attempt) for run in runs[:_MAX_LINKS] if run.attempt]
@@ -150,6 +176,7 @@ class Tracing:
         }
         self._root("plan", attributes, links=[self._link(ids) for ids in links], began_ns=began_ns).end()
 
+    @_harmless
     def finished(
         self, began_ns: int, worker: str, launches: Iterable[Launch | RunView], count: int, written: int
     ) -> None:
@@ -189,6 +216,7 @@ class Tracing:
         finally:
             span.end()
 
+    @_harmless
     def delivered(self, span: Span, became: str, error: str | None) -> None:
         """Set what became of a delivery."""
         span.set_attribute("wakeful.outcome", became)
@@ -197,6 +225,7 @@ class Tracing:
 
     # --- triggers --------------------------------------------------------------------------------
 
+    @_harmless
     def triggered(self, run: RunView) -> None:
         """Record that a request created a run: a span in the trace of the request that links to the run.
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, Sampler, TraceIdRatioBased
@@ -20,7 +20,7 @@ from tests.integration.service.admin.test_channel_alerts import posts, to_channe
 from tests.support.api_client import served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over
-from wakeful import Function, Launch, Permanent, Webhook
+from wakeful import EngineConfig, Function, Launch, Permanent, Webhook
 from wakeful.launch.trace_context import launch_ids
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
@@ -34,10 +34,10 @@ class Traces:
         self._monkeypatch = monkeypatch
         self._exporter = InMemorySpanExporter()
 
-    def on(self, sampler: Sampler | None = None) -> None:
+    def on(self, sampler: Sampler | None = None, processor: SpanProcessor | None = None) -> None:
         """Set the provider of the program, as an embedding program does."""
         provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        provider.add_span_processor(processor or SimpleSpanProcessor(self._exporter))
         self._monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
 
     def named(self, name: str) -> list[ReadableSpan]:
@@ -65,6 +65,41 @@ def _ids(span: ReadableSpan) -> tuple[int, int]:
     context = span.get_span_context()
     assert context is not None
     return context.trace_id, context.span_id
+
+
+class Broken(SpanProcessor):
+    """Raises at the start or at the end of each span."""
+
+    def __init__(self, at: str) -> None:
+        self._at = at
+
+    def on_start(self, span: object, parent_context: object = None) -> None:
+        if self._at == "start":
+            raise RuntimeError("no span starts")
+
+    def on_end(self, span: object) -> None:
+        if self._at == "end":
+            raise RuntimeError("no span ends")
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+async def test_an_error_of_a_span_processor_takes_neither_runs_nor_slots(
+    new_app: NewApp, traces: Traces, at: str
+):
+    traces.on(processor=Broken(at))
+    app = new_app(config=EngineConfig(lanes={"cron": 1}))
+    calls: list[Launch] = []
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        calls.append(run)
+
+    async with app:
+        await app.jobs.create("soon", schedule="in 100ms", target=Function("work"))
+        await eventually(lambda: calls)
+        await app.jobs.create("later", schedule=SELDOM, target=Function("work"))
+        for _ in range(2):
+            assert (await over(app, (await app.jobs.run("later")).id)).state == "succeeded"
 
 
 async def test_a_webhook_run_is_a_trace_that_its_receiver_continues(

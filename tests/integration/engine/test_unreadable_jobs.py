@@ -162,6 +162,19 @@ async def test_an_unexpected_error_in_planning_defers_a_job_and_disables_none(
     assert raised
 
 
+async def test_an_unexpected_error_while_a_tick_is_prepared_keeps_no_slot(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(planner, "_DEFER_UNEXPECTED_MS", 50)
+    app = new_app(config=EngineConfig(lanes={"cron": 1}))
+    calls = working(app)
+    async with app:
+        raised = raise_once(monkeypatch, launcher_registry, "build_launch", MemoryError())
+        await app.jobs.create("one", schedule="in 1ms", target=Function("work"))
+        await eventually(lambda: calls)
+    assert raised
+
+
 async def test_an_unexpected_error_in_a_launch_fails_the_attempt_only(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
