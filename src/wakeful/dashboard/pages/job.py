@@ -22,7 +22,8 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import JobRecord
 from wakeful.run import RunState
 from wakeful.service.jobs.job_details import CHARTED
-from wakeful.service.jobs.job_snippets import minimal, snippets
+from wakeful.service.jobs.job_snippets import minimal
+from wakeful.service.jobs.job_texts import write_texts
 from wakeful.service.jobs.revision_rules import document_of
 from wakeful.service.runs.run_finder import RunSearch
 from wakeful.service.serializers import explain_job
@@ -113,7 +114,7 @@ async def _rest(page: Page, job: JobRecord) -> dict[str, Any]:
         "definition": minimal(document, defaults),
         "revisions": await services.jobs.revisions.list(principal, workspace, job.agent, job.name),
         "suggestions": [serialize_suggestion(each) for each in suggested],
-        "snippets": snippets(enabled, workspace, job.agent, base_url, defaults),
+        "snippets": await write_texts(enabled, workspace, job.agent, base_url, defaults),
         "audit": await _audit(page, job),
     }
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import threading
 import time
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.receiver import Receiver
 from wakeful.launch.secrets import read_secret
+from wakeful.service.jobs import job_texts
+from wakeful.service.jobs.job_snippets import Snippets, snippets
 from wakeful.service.jobs.target_tests import PER_MINUTE
 
 PREVIEW, TEST, SNIPPETS = "/schedules/preview", f"{JOBS}/test-target", f"{JOBS}/snippets"
@@ -269,3 +272,18 @@ async def test_a_draft_is_written_as_texts(ask: ApiClient):
     assert reply.body.keys() == {"yaml", "curl", "cli", "python"}
     assert "--message='it'\"'\"'s <b>'" in reply.body["cli"]
     assert ask.url in reply.body["curl"]
+
+
+@on_one_store
+async def test_a_large_draft_is_written_off_the_event_loop(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
+    threads: list[threading.Thread] = []
+
+    def noted(*given: Any) -> Snippets:
+        threads.append(threading.current_thread())
+        return snippets(*given)
+
+    monkeypatch.setattr(job_texts, "snippets", noted)
+    for items in (10, 5_000):
+        reply = await ask("POST", SNIPPETS, {"name": "a", "schedule": SELDOM, "payload": [1] * items})
+        assert reply.body["yaml"].count("- 1\n") == items
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
