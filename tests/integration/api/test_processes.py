@@ -219,6 +219,54 @@ def test_a_server_whose_processes_cannot_start_ends_with_the_reason(tmp_path: Pa
     assert "process 1 ended 5 times before it was ready, the last time with: exit code 3" in done.stderr
 
 
+EXHAUSTED = """
+import errno, os, signal, socket, time
+from pathlib import Path
+from wakeful.api.processes import restarts, supervisor
+from wakeful.api.processes.messages import Message
+from wakeful.api.service_manager import ServiceManager
+from wakeful.logs.setup import configure
+
+configure("json")
+restarts.FIRST_DELAY_S = 0.01
+fork, forks = os.fork, []
+
+def forked():
+    forks.append(len(forks))
+    if forks[-1] in (2, 3):
+        raise OSError(errno.EAGAIN, "no more processes")
+    return fork()
+
+os.fork = forked
+
+def run_child(child):
+    child.link.send(Message("ready"))
+    while not Path("started").exists():
+        time.sleep(0.01)
+    if child.number == 2 and not Path("ended").exists():
+        Path("ended").touch()
+        return 3
+    if child.number == 2:
+        os.kill(os.getppid(), signal.SIGTERM)
+    while True:
+        time.sleep(60)
+
+listener = socket.create_server(("127.0.0.1", 0))
+started = lambda values: Path("started").touch()
+supervisor.Supervisor(2, listener, ServiceManager(None), run_child, started, status="").run()
+"""
+
+
+def test_a_process_that_cannot_be_restarted_at_once_ends_no_other(tmp_path: Path):
+    done = _script(tmp_path, EXHAUSTED)
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
+    ended = events.index("process.ended")
+    assert events[ended:][:4] == [
+        "process.ended", "process.not_started", "process.not_started", "process.started",
+    ]  # fmt: skip
+
+
 def _script(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     """Run a program whose main thread is a supervisor."""
     (folder / "script.py").write_text(text)

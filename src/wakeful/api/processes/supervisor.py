@@ -149,10 +149,21 @@ class Supervisor:
     # --- starting --------------------------------------------------------------------------------
 
     def _start(self, process: _Process) -> None:
-        reading, writing = os.pipe()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # otherwise both processes would write what is buffered
-        pid = os.fork()
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()  # otherwise both processes would write what is buffered
+        reading = writing = -1
+        try:
+            reading, writing = os.pipe()
+            pid = os.fork()
+        except OSError as error:  # files, processes or memory have run out
+            for end in (reading, writing):
+                with contextlib.suppress(OSError):
+                    os.close(end)
+            if not self._announced:
+                raise
+            self._start_later(process, error)
+            return
         if pid == 0:
             os.close(reading)
             self._become(process.number, writing)
@@ -163,6 +174,17 @@ class Supervisor:
         process.problem = ""
         self._selector.register(reading, selectors.EVENT_READ, process)
         log.info("process.started", number=process.number, pid=pid)
+
+    def _start_later(self, process: _Process, error: OSError) -> None:
+        """Try again after a while to start a process in place of one that ended. The others go on."""
+        process.history = process.history.after_end(None, counts=False)
+        process.start_at = time.monotonic() + process.history.delay_s
+        log.error(
+            "process.not_started",
+            number=process.number,
+            error=str(error),
+            restart_in_s=process.history.delay_s,
+        )
 
     def _become(self, number: int, reports: int) -> None:
         """Run the process, in the fork. Does not return."""
