@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence, Set
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
+from wakeful.bounded_cache import MB, text_size
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.incident_rules import Incident
 from wakeful.logs import get_logger
@@ -44,13 +45,19 @@ POLL_S: Final = 0.25
 #: The pause between two reads, so that concurrent changes are read together.
 _PAUSE_S: Final = 0.02
 _AFTER_ERROR_S: Final = 1.0
-#: The number of cached events, and a page more at times; their runs may be large.
+#: The number of cached events, and a page more at times, and their size: payloads and outputs may be large.
 _CACHED: Final = 2_000
+_CACHED_BYTES: Final = 32 * MB
 _PAGE: Final = 500
+#: How many events a subscription reads at once that is behind the cache: each has its own copies of them.
+_BEHIND: Final = 50
+#: About how many bytes an event takes without the texts of its run.
+_SMALL: Final = 1_000
 #: How many subscriptions are woken before other tasks run.
 _AT_ONCE: Final = 50
+#: How many rows of the changelog are read at once, and of how many changes, unless one row has more.
 _ROWS: Final = 20
-_RUNS: Final = 1_000
+_CHANGES: Final = 1_000
 #: The types of events about runs begin with these.
 _OF_RUNS: Final = ("run.", "signal.")
 
@@ -183,6 +190,7 @@ class EventStream:
         self._reader: asyncio.Task[None] | None = None
         #: the newest events, without gaps in their numbers; None for an event whose run was deleted
         self._cache: list[Event | None] = []
+        self._cached_bytes = 0
         self._last = 0
         self._awake = asyncio.Event()
         store.listen(lambda topic: self._awake.set())
@@ -232,7 +240,7 @@ class EventStream:
         if not self._listeners and self._reader is not None:
             self._reader.cancel()
             self._reader = None
-            self._cache.clear()
+            self._empty_cache()
 
     def shut_down(self) -> None:
         """End all subscriptions: the process stops."""
@@ -256,8 +264,11 @@ class EventStream:
         if not rows or rows[0].first > seen + 1:
             listener.reset(rows[0].first - 1 if rows else self._last)
             return []
-        events = await self._events(rows, seen)
-        listener.seen = rows[-1].last
+        (row,) = rows
+        start = seen + 1 - row.first
+        part = row._replace(first=seen + 1, items=row.items[start : start + _BEHIND])
+        events = await self._events([part], seen)
+        listener.seen = part.last
         return [event for event in events if event is not None]
 
     async def _follow(self) -> None:
@@ -265,14 +276,14 @@ class EventStream:
         async with self._starting:
             if self._reader is None:
                 self._last = await self._store.last_change()
-                self._cache.clear()
+                self._empty_cache()
                 self._reader = asyncio.create_task(self._read(), name="wakeful-events")
 
     async def _read(self) -> None:
         while self._listeners:
             self._awake.clear()
             try:
-                rows = await self._store.changes(self._last, _ROWS)
+                rows = _first_of(await self._store.changes(self._last, _ROWS))
                 events = await self._events(rows, self._last)
             except Unavailable as error:
                 log.warning("events.unavailable", error=error.message)
@@ -290,17 +301,17 @@ class EventStream:
                         await self._awake.wait()
             await asyncio.sleep(_PAUSE_S)
         self._reader = None
-        self._cache.clear()
+        self._empty_cache()
 
     async def _add(self, rows: Sequence[ChangeRow], events: Sequence[Event | None]) -> None:
         """Cache the events of these rows, and wake the subscriptions of their workspaces."""
         before = self._last
         pruned = rows[0].first > before + 1
         if pruned:
-            self._cache.clear()
+            self._empty_cache()
         self._cache += events
-        if len(self._cache) > _CACHED + _PAGE:
-            del self._cache[:-_CACHED]
+        self._cached_bytes += sum(map(_size, events))
+        self._trim_cache()
         self._last = last = rows[-1].last
         workspaces = {event.workspace for event in events if event is not None}
         for number, listener in enumerate(list(self._listeners), 1):
@@ -311,12 +322,25 @@ class EventStream:
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
 
+    def _trim_cache(self) -> None:
+        """Drop the oldest events that are too many, or too large in all: subscriptions read them again."""
+        most = len(self._cache) - _CACHED if len(self._cache) > _CACHED + _PAGE else 0
+        dropped = 0
+        while dropped < most or (self._cached_bytes > _CACHED_BYTES and dropped < len(self._cache)):
+            self._cached_bytes -= _size(self._cache[dropped])
+            dropped += 1
+        del self._cache[:dropped]
+
+    def _empty_cache(self) -> None:
+        self._cache.clear()
+        self._cached_bytes = 0
+
     async def _events(self, rows: Sequence[ChangeRow], after: int) -> list[Event | None]:
         """Return the events of these rows after a number, with their runs and jobs."""
         run_ids = list({item for row in rows if row.kind.startswith(_OF_RUNS) for item in row.items})
         runs: dict[str, RunView] = {}
-        for start in range(0, len(run_ids), _RUNS):
-            found = await self._store.runs_by_ids(run_ids[start : start + _RUNS])
+        for start in range(0, len(run_ids), _CHANGES):
+            found = await self._store.runs_by_ids(run_ids[start : start + _CHANGES])
             runs.update((run.id, run) for run in found)
         jobs = [job.id for row in rows if row.kind == "job.changed" for job in row.jobs()]
         existing = {job.id for job in await self._store.jobs_by_ids(jobs)} if jobs else set()
@@ -343,6 +367,27 @@ class EventStream:
                     if seq > after
                 ]
         return events
+
+
+def _first_of(rows: Sequence[ChangeRow]) -> Sequence[ChangeRow]:
+    """Return the first rows, with a bounded number of changes: their runs and jobs are read together."""
+    changes = 0
+    for number, row in enumerate(rows):
+        changes += len(row.items)
+        if changes > _CHANGES:
+            return rows[: max(number, 1)]
+    return rows
+
+
+def _size(event: Event | None) -> int:
+    """Return about how many bytes an event takes."""
+    run = None if event is None else event.run
+    if run is None:
+        return _SMALL
+    texts = (
+        run.payload, run.output, run.error, run.usage, run.emitted, run.context, run.precheck, run.evidence,
+    )  # fmt: skip
+    return _SMALL + text_size(*filter(None, texts))
 
 
 def _run_event(seq: int, row: ChangeRow, run: RunView | None) -> Event | None:

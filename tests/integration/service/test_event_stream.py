@@ -11,6 +11,8 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import PATIENCE
 from wakeful import Wakeful
+from wakeful.api.http.events import _parts
+from wakeful.service import event_stream
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.event_stream import Event, Subscription
 
@@ -81,4 +83,32 @@ async def test_each_subscription_gets_its_events_once_and_in_order(app: Wakeful)
     for workspace, task in readers:
         found = await task
         assert [event.job for event in found] == names[workspace][-len(found) :]
+    stream.shut_down()
+
+
+async def test_large_events_are_neither_cached_nor_read_nor_sent_all_at_once(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_stream, "_CACHED_BYTES", 200_000)
+    monkeypatch.setattr(event_stream, "_BEHIND", 3)
+    stream = app.services.events
+    start = await app.store.last_change()
+    quick = await stream.subscribe(LOCAL, "ours", types=["run.finished"])
+    jobs = app.jobs.of("default", "ours")
+    await jobs.create("large", schedule=SELDOM, target={"kind": "echo"})
+    ids = [(await jobs.run("large", payload="x" * 60_000)).id for _ in range(8)]
+    live = [event.run for event in await read(quick, 8)]
+    assert sorted(run.id for run in live if run) == sorted(ids)
+    assert stream._cached_bytes == sum(map(event_stream._size, stream._cache)) <= 200_000
+    behind = await stream.subscribe(LOCAL, "ours", after=start)
+    events: list[Event] = []
+    async with asyncio.timeout(PATIENCE):
+        while len(events) < 17:
+            page = await behind.next(PATIENCE) or []
+            assert len(page) <= 3
+            events += page
+    assert [event.seq for event in events] == list(range(start + 1, start + 18))
+    parts = list(_parts(events))
+    assert max(map(len, parts)) < 300_000, "two events at most, each with payload and output"
+    assert b"".join(parts).count(b"event: run.finished") == 8
     stream.shut_down()

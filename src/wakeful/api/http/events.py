@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Request
@@ -27,6 +27,8 @@ HEARTBEAT_S: Final = 15.0
 KEY_S: Final = 1.0
 #: Seconds after which the key of a client with summaries is checked again: there may be many clients.
 CHECK_S: Final = 30.0
+#: A part of a stream is sent once it has so many bytes.
+_PART: Final = 65_536
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 #: The reconnect delay of the client, in ms. No blank line follows it: many clients take one for the end of an
 #: event, and fail on an event without data.
@@ -125,17 +127,29 @@ async def _stream(request: Request, listener: Subscription, first: bytes) -> Asy
     loop = asyncio.get_running_loop()
     checked = loop.time()
     yield first
-    while True:
-        try:
-            found = await listener.next(HEARTBEAT_S)
-            if loop.time() - checked >= KEY_S:
-                await current_principal(request)
-                checked = loop.time()
-        except WakefulError:
-            return  # the client reconnects and resumes where it stopped
-        if found is None:
-            return
-        yield b"".join(map(_frame, found)) or _ALIVE
+    try:
+        while (found := await listener.next(HEARTBEAT_S)) is not None:
+            for part in _parts(found) if found else (_ALIVE,):
+                if loop.time() - checked >= KEY_S:
+                    await current_principal(request)
+                    checked = loop.time()
+                yield part
+    except WakefulError:
+        return  # the client reconnects and resumes where it stopped
+
+
+def _parts(events: Iterable[Event]) -> Iterator[bytes]:
+    """Yield events as they are sent, several together; a large part would wait in memory for its client."""
+    part: list[bytes] = []
+    size = 0
+    for event in events:
+        part.append(frame := _frame(event))
+        size += len(frame)
+        if size >= _PART:
+            yield b"".join(part)
+            part, size = [], 0
+    if part:
+        yield b"".join(part)
 
 
 async def _stream_summaries(request: Request, summaries: CoalescedSubscription) -> AsyncIterator[bytes]:
