@@ -159,6 +159,8 @@ class Handled(NamedTuple):
     refusal: Finished | None = None
     #: how many instances may exist: a signal to another one that does not exist would add it
     limits: InstanceLimits = InstanceLimits()
+    #: how many jobs in a row an agent made for itself, up to this run: what the handler starts is as deep
+    depth: int = 0
 
     @property
     def instance_id(self) -> str:

@@ -5,8 +5,10 @@ asked for. In any other run (a schedule, a chain, a heartbeat, a trigger URL …
 one-time jobs only, at most `per_run` in one run, and a chain of jobs that were made in runs of each other is
 at most `depth` long. The document of the agent can allow more (`selfScheduling`).
 
-What makes a job fire again counts as a new job: another schedule, enabling it, running it. Removing a job
-gives nothing back. So neither edits nor loops of adding and removing get around the bounds.
+What makes a job fire again counts as a new job: another schedule, enabling it, running it, a trigger URL. So
+does what starts a run in another way: a backfill, a message, a signal, an instance that starts. Removing a
+job gives nothing back. So neither edits nor loops of adding and removing get around the bounds. What follows
+from a run without such a call (a chain, a heartbeat, a signal of a handler) is as deep as the run.
 """
 
 from __future__ import annotations

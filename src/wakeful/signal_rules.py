@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from wakeful.capabilities import agent_requirement
@@ -29,7 +30,7 @@ from wakeful.instances import (
 from wakeful.job import JobRecord, ScheduleKey
 from wakeful.job_transitions import disabled
 from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run import NewRun, RunDetails
 from wakeful.run_factory import skipped
 
 
@@ -223,10 +224,12 @@ def signal_run(
     signal_id: str | None = None,
     delay_ms: int = 0,
     triggered_by: str | None = None,
+    depth: int = 0,
 ) -> Arrival:
     """Return the run of a signal that is no tick. It is hidden in the mailbox until it is its turn.
 
-    With a `signal_id`, the idempotency key follows from the instance, the source and the id.
+    With a `signal_id`, the idempotency key follows from the instance, the source and the id. `depth` is that
+    of the run that sends it.
     """
     workspace, agent = agent_class.workspace, agent_class.agent
     own = instance_id(workspace, agent, instance)
@@ -261,6 +264,7 @@ def signal_run(
         instance_id=own,
         instance=instance,
         signal=signal_type,
+        details=RunDetails(depth=depth) if depth else None,
     )
     return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
 
@@ -294,10 +298,13 @@ def _apply(
             deleted[job_id] = now_ms
         return
     owner, made_by = (handled.workspace, handled.agent), f"agent:{handled.agent}/{handled.instance}"
-    active, at_ms = owner not in facts.inactive, one_time_ms(change.definition)
+    definition = change.definition
+    if handled.depth:
+        definition = replace(definition, work=replace(definition.work, depth=handled.depth))
+    active, at_ms = owner not in facts.inactive, one_time_ms(definition)
     if old is not None and (at_ms is None or at_ms > now_ms or old.disabled_reason == "paused"):
         try:
-            job = schedule_job(key, *owner, change.definition, old, now_ms, made_by, active=active)
+            job = schedule_job(key, *owner, definition, old, now_ms, made_by, active=active)
         except FailedPrecondition:  # it is over: it begins anew
             pass
         else:
@@ -306,7 +313,7 @@ def _apply(
             return
     if job_id is not None:  # it is over, or cannot be read: replace it
         deleted[job_id] = now_ms
-    job = schedule_job(key, *owner, change.definition, None, now_ms, made_by, active=active)
+    job = schedule_job(key, *owner, definition, None, now_ms, made_by, active=active)
     if job is not None:
         created[job.id] = job
 
@@ -322,6 +329,7 @@ def _arrival(handled: Handled, send: Send, facts: SignalFacts, now_ms: int, run_
         signal_id=send.id,
         delay_ms=send.delay_ms,
         triggered_by=run_id,
+        depth=handled.depth,
     )
 
 

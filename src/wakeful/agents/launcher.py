@@ -304,6 +304,7 @@ class AgentLauncher:
             stop=result.stop,
             emitted=f"[{','.join(result.emitted)}]" if result.emitted else None,
             limits=self._limits,
+            depth=run.depth,
         )
         output = None if returned.output is None else truncate(returned.output)
         return Succeeded(output, handled=handled)

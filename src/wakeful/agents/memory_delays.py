@@ -99,6 +99,7 @@ class MemoryDelays:
                 source=send.source,
                 signal_id=send.id,
                 triggered_by=run_id,
+                depth=found[0].depth,
             )
             await self._store.send([arrival], agent_class.mailbox)
         return True

@@ -238,8 +238,9 @@ def build_launch(
         launch.retried = run.attempt > 1 and not unlaunched
     if isinstance(launch, SignalLaunch) and isinstance(run, TakenRun):
         launch.of_instance(
-            run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision, run.memory
-        )
+            run.instance, run.instance_id, run.signal, run.data, run.state_version, run.revision,
+            run.memory, run.depth,
+        )  # fmt: skip
     if isinstance(run, TakenRun) and (run.context is not None or run.precheck is not None):
         checked = None if run.precheck is None else checked_from_text(run.precheck)
         launch.watch = Watch(run.context, run.precheck_state, run.precheck_revision, checked)

@@ -79,6 +79,7 @@ class Launch:
     state_version: int = 0
     revision: int = 0
     memory: str | None = None
+    depth: int = 0
 
     __slots__ = (
         "_payload",
@@ -286,6 +287,7 @@ class SignalLaunch(Launch):
     """One attempt of a signal run. It is a class of its own, so that other launches stay small."""
 
     __slots__ = (
+        "depth",
         "instance",
         "instance_id",
         "memory",
@@ -304,6 +306,7 @@ class SignalLaunch(Launch):
         state_version: int = 0,
         revision: int = 0,
         memory: str | None = None,
+        depth: int = 0,
     ) -> SignalLaunch:
         """Set the instance and its state. Returns the launch."""
         self.instance = instance
@@ -313,6 +316,7 @@ class SignalLaunch(Launch):
         self.state_version = state_version
         self.revision = revision
         self.memory = memory
+        self.depth = depth
         return self
 
 

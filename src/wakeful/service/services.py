@@ -160,8 +160,8 @@ class Services:
         self.agent_classes = AgentClasses(store, accounts)
         self.agents.on_deleted = self._agent_deleted
         limits = self.instance_limits = instance_limits(settings)
-        self.instances = InstanceService(store, accounts, self.agent_classes, limits)
-        self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits)
+        self.instances = InstanceService(store, accounts, self.agent_classes, limits, run_origins)
+        self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits, run_origins)
         self.workspaces = WorkspaceService(store, accounts, alert_jobs)
         self.keys = KeyService(store, accounts, tokens(settings))
         self.web_sessions = WebSessions(

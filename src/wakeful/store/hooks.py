@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 
@@ -49,11 +50,12 @@ class HookStore(Protocol):
         entries: Callable[[HookRow | None], Sequence[AuditEntry]],
         version: int | None = None,
         keyed: Keyed[tuple[bool, HookRow | None]] | None = None,
+        charge: ChargeRule | None = None,
     ) -> tuple[bool, HookRow | None]:
         """Add this URL to its job. The one before it works until `until_ms`; older ones are deleted.
 
         Returns whether the job exists, and the URL that was replaced, which `entries` gets. The change of the
-        job is published. FailedPrecondition: the job is not at this version.
+        job is published. FailedPrecondition: the job is not at this version. `charge` is as in `create_jobs`.
         """
         ...
 

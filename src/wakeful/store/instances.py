@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from wakeful.instances import AgentClass, InstanceLimits, InstanceStatus
+from wakeful.self_scheduling import ChargeRule
 from wakeful.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
@@ -122,12 +123,14 @@ class InstanceStore(Protocol):
         limits: InstanceLimits | None = None,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[Received]] | None = None,
+        charge: ChargeRule | None = None,
     ) -> list[Received]:
         """Store signals in mailboxes, all or none, in this order; add instances that do not exist.
 
         A signal with an id that the instance has received before is not stored. FailedPrecondition: an
         instance is stopped. ResourceExhausted: more than `mailbox` runs would be pending in a mailbox, or
         there would be more instances than `limits` allow. All signals are for instances of one agent.
+        `charge` is as in `create_jobs`; duplicates alone charge nothing.
         Topics: `runs`, and `instances` if an instance was added.
         """
         ...
@@ -142,11 +145,13 @@ class InstanceStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         limits: InstanceLimits | None = None,
         keyed: Keyed[InstanceRow | None] | None = None,
+        charge: ChargeRule | None = None,
     ) -> InstanceRow | None:
         """Lock an instance and its schedules, and write what `rule` returns. Returns the row afterwards.
 
-        A new instance counts towards `limits` (ResourceExhausted). Entries are written only if there is a
-        change. Topics: `jobs`, `runs`, and `stop:<id>` for a running run that is cancelled.
+        A new instance counts towards `limits` (ResourceExhausted). Only a change writes the entries and the
+        `charge`, which is as in `create_jobs`. Topics: `jobs`, `runs`, and `stop:<id>` for a running run that
+        is cancelled.
         """
         ...
 

@@ -220,6 +220,8 @@ class TakenRun(NamedTuple):
     revision: int = 0
     #: compact JSON of what the instance remembers besides its state
     memory: str | None = None
+    #: of a signal run: how many jobs in a row an agent made for itself, up to this run
+    depth: int = 0
     #: which slot of its lane it uses
     slot: ClaimedSlot = "free"
 

@@ -22,12 +22,14 @@ from wakeful.instances import (
 from wakeful.job import JobRecord, Json, check_slug
 from wakeful.json_value import json_value
 from wakeful.logs import get_logger
+from wakeful.self_scheduling import ChargeRule
 from wakeful.service.agents import instance_rules
 from wakeful.service.agents.signals import AgentClasses
 from wakeful.service.auth.access import MAY, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.pauses import read_note
+from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -98,11 +100,13 @@ class InstanceService:
         accounts: Accounts,
         classes: AgentClasses,
         limits: InstanceLimits,
+        origins: RunOrigins,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._classes = classes
         self._limits = limits
+        self._origins = origins
         #: the classes of this process
         self.state_types: StateTypes = NoClasses()
 
@@ -130,7 +134,11 @@ class InstanceService:
         # A newer version may be registered elsewhere: it migrates what the class of this process wrote.
         version = 0 if data is None else self.state_types.version(workspace, agent)
         rule = instance_rules.start(name, declared, data, self._now_ms(), version)
-        return await self._change(principal, workspace, agent, name, "start", rule)
+        call = await self._origins.call(principal, workspace, agent)
+        if call is not None:
+            call.start(name)
+        charge = call.charge if call else None
+        return await self._change(principal, workspace, agent, name, "start", rule, charge)
 
     async def stop(
         self,
@@ -258,13 +266,16 @@ class InstanceService:
         name: str,
         action: Literal["start", "stop", "pause", "resume"],
         rule: InstanceRule,
+        charge: ChargeRule | None = None,
         **details: Json,
     ) -> InstanceView:
         await self._classes.get(workspace, agent)  # the agent exists and has a class
         entry = principal.entry(workspace, f"instance.{action}", f"{agent}/{name}", compact(details))
         now_ms = self._now_ms()
         try:
-            await self._store.change_instance(workspace, agent, name, now_ms, rule, [entry], self._limits)
+            await self._store.change_instance(
+                workspace, agent, name, now_ms, rule, [entry], self._limits, charge=charge
+            )
         except NotFound:
             await self._classes.check(workspace, agent)
             raise

@@ -13,10 +13,12 @@ from wakeful.instances import (
 )
 from wakeful.instants import utc_datetime
 from wakeful.job import check_slug
+from wakeful.self_scheduling import ChargeRule
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.send_batcher import SendBatcher
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.signal_requests import MAX_BATCH
 from wakeful.signal_rules import Arrival, signal_run
 from wakeful.signals import Signal
@@ -89,12 +91,14 @@ class SignalService:
         budgets: Budgets,
         classes: AgentClasses,
         limits: InstanceLimits,
+        origins: RunOrigins,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._budgets = budgets
         self._classes = classes
         self._limits = limits
+        self._origins = origins
         #: by workspace and agent: one that waits for a lock holds up no other
         self._batchers: WeakValueDictionary[tuple[str, str], SendBatcher] = WeakValueDictionary()
         #: called with each run that a request has created
@@ -115,7 +119,8 @@ class SignalService:
         The first signal creates the instance. A signal with an id that the instance has received before is a
         duplicate: it is answered with the first run. The source of a signal that has none is the caller.
         FailedPrecondition: the agent has no class or is not active, or the instance is stopped.
-        ResourceExhausted: the mailbox is full, or a quota or budget is used up.
+        ResourceExhausted: the mailbox is full, a quota or budget is used up, or the run that sends them has
+        started enough.
         """
         await self._accounts.authorize(principal, "signal", workspace, agent)
         check_slug(instance, "instance")
@@ -126,9 +131,10 @@ class SignalService:
         agent_class = await self._classes.get(workspace, agent)
         if not (await self._accounts.context(workspace, agent)).active:
             raise FailedPrecondition(f"agent '{agent}' is not active; activate it to send signals")
+        call = await self._origins.call(principal, workspace, agent)
         try:
             received = await self._store_signals(
-                principal, workspace, agent, agent_class, instance, signals, keyed
+                principal, workspace, agent, agent_class, instance, signals, keyed, call
             )
         except NotFound:
             await self._classes.check(workspace, agent)
@@ -147,15 +153,20 @@ class SignalService:
         instance: str,
         signals: Sequence[Signal],
         keyed: Keyed[list[Received]] | None,
+        call: AgentCall | None,
     ) -> list[Received]:
         now_ms = self._store.clock.now_ms()
         arrivals = [_arrival(principal, agent_class, instance, signal, now_ms) for signal in signals]
-        if keyed is None:
+        charge: ChargeRule | None = None
+        if call is not None and call.unattended:
+            charge, runs = call.charge, call.triggered([each.run for each in arrivals])
+            arrivals = [each._replace(run=run) for each, run in zip(arrivals, runs, strict=True)]
+        if keyed is None and charge is None:
             new = SendBatcher(self._store, self._budgets, self._limits)
             batcher = self._batchers.setdefault((workspace, agent), new)
             return await batcher.add(arrivals, agent_class.mailbox)
         await self._budgets.check(BudgetOwner(workspace, agent))
-        return await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed)
+        return await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed, charge)
 
 
 def _arrival(

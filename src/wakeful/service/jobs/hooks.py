@@ -100,7 +100,7 @@ class JobHooks:
         self._target_policy.check_payload(principal, job_of(row).definition.work, context)
         call = await self._origins.call(principal, workspace, agent)
         if call is not None:
-            call.check_trigger_url(job_of(row), context)
+            call.add_trigger_url(job_of(row), context)
         now_ms = self._store.clock.now_ms()
         token = PREFIX + secrets.token_urlsafe(32)
         hook = HookRow(_hash(token), row.id, now_ms, principal.creator)
@@ -119,7 +119,8 @@ class JobHooks:
             return Hook(hook, replaced and replaced._replace(expires_ms=until_ms), token)
 
         response = keyed.of(made) if keyed else None
-        return made(await self._store.replace_hook(hook, until_ms, entries, version, response))
+        charge = call.charge if call else None
+        return made(await self._store.replace_hook(hook, until_ms, entries, version, response, charge))
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> Hook:
         """Return the trigger URL of a job, without its token. NotFound: it has none."""

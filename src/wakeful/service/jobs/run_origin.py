@@ -135,8 +135,8 @@ class AgentCall:
         within = self.changed(job_of(row), new, context)
         return change if within is new else change._replace(job=changed_row(change.job, within))
 
-    def check_trigger_url(self, job: JobRecord, context: JobContext) -> None:
-        """Raise PermissionDenied if the call may not give the job a trigger URL, which can fire it often."""
+    def add_trigger_url(self, job: JobRecord, context: JobContext) -> None:
+        """Count a trigger URL like a job; PermissionDenied if the call may not create it: it fires often."""
         if self.run is None:
             check_outside(self._bounds, self._agent)
         check_repeatable(self._bounds, self.run, f"trigger URL of job '{job.name}'")
@@ -145,6 +145,7 @@ class AgentCall:
                 f"job '{job.name}': agent '{job.agent}' needs approval, so only a person can create the "
                 "trigger URL of its jobs; ask an admin"
             )
+        self.start(job.id)
 
     def check_approved(self, job: JobRecord) -> None:
         """Raise PermissionDenied if the job waits for approval: it does not run before."""
@@ -153,7 +154,7 @@ class AgentCall:
 
     def triggered(self, runs: list[NewRun]) -> list[NewRun]:
         """Return runs that the call starts, as deep as jobs that it makes."""
-        self._start(*(run.id for run in runs))
+        self.start(*(run.id for run in runs))
         return [_run_at(run, self.depth) for run in runs] if self.unattended else runs
 
     def sent(self, message: SessionMessage) -> SessionMessage:
@@ -166,11 +167,11 @@ class AgentCall:
             return message._replace(trigger="chain")
         if not self.unattended:
             return message._replace(trigger="agent" if self._principal.role == "agent" else "user")
-        self._start(message.id)
+        self.start(message.id)
         return message._replace(trigger="chain", depth=self.depth)
 
-    def _start(self, *ids: str) -> None:
-        """Count runs that the call starts, like jobs, if an agent makes it in a run that no person started.
+    def start(self, *ids: str) -> None:
+        """Count what the call starts, like jobs, if an agent makes it in a run that no person started.
 
         A program with another key may run jobs that people made, as often as it needs.
         """

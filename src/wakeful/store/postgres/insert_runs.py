@@ -9,7 +9,7 @@ from asyncpg import UniqueViolationError
 
 from wakeful.run import NewRun
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.mailbox import add_signals
+from wakeful.store.postgres.mailbox import add_signals, set_details
 from wakeful.store.postgres.transactions import savepoint
 from wakeful.store.postgres.usage import note_missed
 
@@ -39,7 +39,6 @@ async def insert_runs(
             *await add_signals(db, events, now_ms, signals, strict=strict),
         ]
         as_stored = {run.id: run for run in written}
-        await _set_details(db, [run for run in written if run.instance_id is not None])
         return [as_stored[run.id] for run in runs if run.id in as_stored]
     rows = [run[:_DETAILS] for run in runs]
     try:
@@ -48,7 +47,7 @@ async def insert_runs(
     except UniqueViolationError:
         inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, rows, now_ms)).split(","))
         runs = [run for run in runs if run.id in inserted]
-    await _set_details(db, runs)
+    await set_details(db, runs)
     if any(run[9] == "pending" for run in runs):
         events.publish("runs")
     events.inserted(runs)
@@ -56,10 +55,3 @@ async def insert_runs(
     if missed:
         await note_missed(db, events, now_ms, missed)
     return runs
-
-
-async def _set_details(db: Db, runs: Sequence[NewRun]) -> None:
-    """Write the details of the few runs that have them."""
-    found = [(run.id, *run.details) for run in runs if run[_DETAILS] is not None and run.details]
-    if found:
-        await db.execute(sql.SET_DETAILS, *map(list, zip(*found, strict=True)))

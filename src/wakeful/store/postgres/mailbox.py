@@ -16,7 +16,7 @@ from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import Mailbox, SignalKey, admit
 from wakeful.store.postgres import mailbox_statements as sql
 from wakeful.store.postgres.session import PostgresSession
-from wakeful.store.postgres.statements import numbers
+from wakeful.store.postgres.statements import SET_DETAILS, numbers
 from wakeful.store.rows import Move
 from wakeful.store.sql.instances import limits_of
 
@@ -199,10 +199,18 @@ async def write_signals(
     inserted = set() if found is None else set(found.split(","))
     if len(inserted) < len(runs):  # a tick that has a run keeps it
         runs = [run for run in runs if run.id in inserted]
+    await set_details(db, runs)
     if any(run.due_ms is not None for run in runs):
         events.publish("runs")
     events.inserted(runs)
     return runs
+
+
+async def set_details(db: Db, runs: Sequence[NewRun]) -> None:
+    """Write the details of the few runs that have them."""
+    found = [(run.id, *run.details) for run in runs if run[-1] is not None and run.details]
+    if found:
+        await db.execute(SET_DETAILS, *map(list, zip(*found, strict=True)))
 
 
 async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Collection[str]) -> None:

@@ -213,7 +213,7 @@ START: Final = _start("j.policy", "", "")
 OF_SIGNALS: Final = (
     "j.policy, i.policy",
     """, s.instance_id::text, s.instance, s.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
-        i.memory""",
+        i.memory, s.depth""",
     """
     LEFT JOIN LATERAL (
         SELECT i.*, c.policy FROM instances i

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.hooks import HookRow
@@ -31,12 +32,13 @@ class SqlHooks(SqlBase[D]):
         entries: Callable[[HookRow | None], Sequence[AuditEntry]],
         version: int | None = None,
         keyed: Keyed[tuple[bool, HookRow | None]] | None = None,
+        charge: ChargeRule | None = None,
     ) -> tuple[bool, HookRow | None]:
         async def run(db: D, events: TransactionEvents) -> tuple[bool, HookRow | None]:
             return await hooks.replace_hook(self._driver.session(db), events, row, until_ms, version)
 
         recorded: Recorded[tuple[bool, HookRow | None]] = Recorded(
-            lambda result: entries(result[1]), lambda result: result[0], keyed
+            lambda result: entries(result[1]), lambda result: result[0], keyed, charge
         )
         return await self._record(recorded, run)
 

@@ -9,6 +9,7 @@ from wakeful.instances import (
     AgentClass,
     InstanceLimits,
 )
+from wakeful.self_scheduling import ChargeRule
 from wakeful.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry, written
 from wakeful.store.changelog import TransactionEvents
@@ -43,8 +44,9 @@ class SqlInstances(SqlBase[D]):
         limits: InstanceLimits | None = None,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[Received]] | None = None,
+        charge: ChargeRule | None = None,
     ) -> list[Received]:
-        recorded = Recorded(entries, _any_new, keyed)
+        recorded = Recorded(entries, _any_new, keyed, charge)
         send, now_ms = self._operations.instances.send, self.clock.now_ms()
         return await self._record(recorded, send, now_ms, arrivals, mailbox, limits)
 
@@ -58,10 +60,11 @@ class SqlInstances(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         limits: InstanceLimits | None = None,
         keyed: Keyed[InstanceRow | None] | None = None,
+        charge: ChargeRule | None = None,
     ) -> InstanceRow | None:
         change = self._operations.instances.change_instance
         recorded: Recorded[tuple[InstanceRow | None, bool]] = Recorded(
-            entries, written, None if keyed is None else keyed.of(_row)
+            entries, written, None if keyed is None else keyed.of(_row), charge
         )
         row, _ = await self._record(
             recorded,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from wakeful.run import NewRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.mailbox import add_signals
+from wakeful.store.sqlite.mailbox import add_signals, set_details
 from wakeful.store.sqlite.usage import note_missed
 
 
@@ -56,13 +56,11 @@ def write_runs(
     inserted = sql.INSERT_RUNNING.execute(db, running) + sql.INSERT_PENDING.execute(db, pending)
     if other:
         inserted += db.executemany(sql.INSERT_RUNS, other).rowcount
+    set_details(db, runs)
     if signals:
         stored = {run.id: run for run in add_signals(db, events, now_ms, signals, strict=strict)}
         inserted += len(stored)
         runs = [stored.get(run.id, run) for run in runs]
-    details = [(*run.details, run.id) for run in runs if run[-1] is not None and run.details]
-    if details:
-        db.executemany(sql.SET_DETAILS, details)
     if inserted < len(runs):
         ids = json.dumps([run.id for run in runs])
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}

@@ -123,9 +123,17 @@ def add_signals(
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}
         written = [run for run in written if run.id in there]
         expose(db, events, now_ms, admission.sequences)  # the one that was not inserted may be the next
+    set_details(db, written)
     if any(run.due_ms is not None for run in written):
         events.publish("runs")
     return written
+
+
+def set_details(db: sqlite3.Connection, runs: Iterable[NewRun]) -> None:
+    """Write the details of the few runs that have them."""
+    details = [(*run.details, run.id) for run in runs if run[-1] is not None and run.details]
+    if details:
+        db.executemany(sql.SET_DETAILS, details)
 
 
 def _admission(

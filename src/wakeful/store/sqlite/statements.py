@@ -102,7 +102,7 @@ DUE_RUN: Final = f"""
         r.reason, r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing,
         j.anchor_at, r.session, r.context, r.precheck, j.precheck_state, coalesce(j.precheck_revision, 0),
         r.instance_id, r.instance, r.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
-        i.memory, r.due_at, r.rowid"""
+        i.memory, r.depth, r.due_at, r.rowid"""
 #: the primary keys of jobs, instances and agent_classes, once for each; a run without an instance has neither
 #: of the latter
 OF_DUE_RUN: Final = """

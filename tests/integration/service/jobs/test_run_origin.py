@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +11,8 @@ import pytest
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import ApiClient, Reply
 from tests.support.rpc_client import Refused, calling
+from tests.support.waiting import eventually
+from wakeful import SELF, Agent, Delay, Emit, SetCron, Signal, on
 from wakeful.run import RunDetails, TriggerName
 from wakeful.run_factory import manual_run
 from wakeful.service.auth.access import LOCAL
@@ -240,6 +242,83 @@ async def test_a_backfill_counts_its_runs(ask: ApiClient, ada: ApiClient):
     assert refused(await run("POST", f"{JOBS}/own/backfill", {"start": 0, "end": 5 * hour}))[0] == 429
     assert (await run("POST", f"{JOBS}/own/backfill", {"start": 0, "end": 4 * hour})).status == 200
     assert refused(await run.add("once", ONCE))[0] == 429
+
+
+Way = Callable[[InRun, int], Awaitable[Reply]]
+HOUR = 3_600_000
+
+
+async def send(run: InRun, id: str) -> Reply:
+    event = {"specversion": "1.0", "type": "go", "source": "/tests", "id": id}
+    return await run("POST", "/agents/ada/signals?instance=eu", event)
+
+
+#: All ways in which a call in a run can start something.
+WAYS: dict[str, Way] = {
+    "job": lambda run, n: run.add(f"once-{n}", ONCE),
+    "upsert": lambda run, n: run("PUT", f"{JOBS}/once-{n}", ONCE),
+    "recurring job": lambda run, n: run.add(f"weekly-{n}", WEEKLY),
+    "change": lambda run, n: run("PATCH", f"{JOBS}/own", {"schedule": f"every {n + 2}h"}),
+    "run": lambda run, n: run("POST", f"{JOBS}/own/run"),
+    "backfill": lambda run, n: run("POST", f"{JOBS}/own/backfill", {"start": n * HOUR, "end": n * HOUR}),
+    "message": lambda run, n: run("POST", "/agents/ada/messages", {"message": "go on", "session": f"s{n}"}),
+    "signal": lambda run, n: send(run, f"{n}"),
+    "instance": lambda run, n: run("POST", f"/agents/ada/instances/i{n}/start"),
+    "trigger URL": lambda run, n: run("POST", f"{JOBS}/own/hook"),
+}
+
+
+class Ada(Agent):
+    """An agent class that goes on by itself."""
+
+    name = "ada"
+
+    @on("go")
+    async def go(self, signal, ctx):
+        return [
+            Emit(Signal("emitted"), to=SELF),
+            Delay(1, "later"),
+            Delay(1, "forgotten", durable=False),
+            SetCron("0 9 * * 1", "weekly", "weekly"),
+        ]
+
+    @on("*")
+    async def rest(self, signal, ctx): ...
+
+
+@pytest.mark.parametrize("way", WAYS)
+@on_one_store
+async def test_whatever_a_run_starts_counts_and_is_deeper(ask: ApiClient, ada: ApiClient, way: str):
+    start = WAYS[way]
+    await ask("PUT", "/agents/ada", {"selfScheduling": {"recurring": True}, "queue": {"debounceMs": 0}})
+    await ada("POST", JOBS, {"name": "own", "schedule": "every 1h", "startAt": 0})
+    ask.app.agent(Ada)
+    run = await in_run(ask, ada, job=None)
+    replies = [await start(run, number) for number in range(5)]
+    assert all(reply.status < 300 for reply in replies), replies
+    assert refused(await start(run, 5)) == (429, "resource-exhausted")
+    assert refused(await run.add("once", ONCE)) == (429, "resource-exhausted")
+    deep = await in_run(ask, ada, job=None, depth=3)
+    assert refused(await start(deep, 6)) == (403, "permission-denied")
+
+
+async def test_what_a_handler_starts_is_as_deep_as_its_run(ask: ApiClient, ada: ApiClient):
+    ask.app.agent(Ada)
+    run = await in_run(ask, ada, job=None, depth=1)
+    sent = await send(run, "1")
+    assert sent.status == 202, sent
+
+    async def depths() -> dict[str, int]:
+        runs = (await ask("GET", "/agents/ada/runs", trigger="signal")).body["runs"]
+        return {each["signal"]: each["depth"] for each in runs}
+
+    async def all_arrived() -> bool:
+        return (await depths()).keys() == {"go", "emitted", "later", "forgotten"}
+
+    await eventually(all_arrived)
+    assert set((await depths()).values()) == {2}
+    jobs = (await ask("GET", JOBS)).body["jobs"]
+    assert [job["depth"] for job in jobs if job["name"] != "report"] == [2]
 
 
 # --- changes of jobs -------------------------------------------------------------------------------------
