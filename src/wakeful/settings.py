@@ -81,6 +81,8 @@ class Settings:
     tz_allowlist: tuple[str, ...] = ()
     #: the target kinds that jobs of an agent's key may have besides the agent's own target; `*`: all
     agent_targets: tuple[str, ...] = ("pull", "webhook", "workflow")
+    #: the target kinds that jobs of a chat's model may have besides the target of its agent; `*`: all
+    chat_targets: tuple[str, ...] = ()
     #: the programs that jobs may run, comma-separated: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, `*`
     commands: tuple[str, ...] = ()
     #: the environment names that jobs may set for their commands, comma-separated: `JOB_*`, `REPORT_TO`

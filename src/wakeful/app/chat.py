@@ -44,7 +44,9 @@ class CronTool:
 
     async def call(self, run: Launch, name: str, arguments: Mapping[str, object], key: str) -> str:
         """Perform a call and return its result, or its error, as text."""
-        principal = Principal(f"run:{run.id}", "agent", run.workspace, run.agent, run_id=run.id)
+        principal = Principal(
+            f"run:{run.id}", "agent", run.workspace, run.agent, run_id=run.id, by_model=True
+        )
         result = await call(_RunScheduler(self._services, principal, key), arguments)
         return result.text
 

@@ -113,7 +113,7 @@ class Services:
             keyring=keyring,
             accounts=accounts,
             budgets=self.budgets,
-            target_policy=AgentTargetPolicy(settings.agent_targets),
+            target_policy=AgentTargetPolicy(settings.agent_targets, settings.chat_targets),
             lanes=frozenset(lanes or ()) or None,
             allowance=allowance(settings),
             hooks_per_minute=settings.hooks_per_minute,

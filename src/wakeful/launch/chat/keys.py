@@ -6,8 +6,9 @@ create a chat job could have a key sent to a server of their own.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from yarl import URL
 
@@ -75,6 +76,12 @@ operator lists its hosts in WAKEFUL_CHAT_HOSTS_OPENAI
             if len(key) >= _SHORTEST_SECRET:
                 text = text.replace(key, "***")
         return text
+
+    def redact_json(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Return a JSON object without any of the keys."""
+        text = json.dumps(value, ensure_ascii=False)
+        safe = self.redact(text)
+        return value if safe == text else cast(Mapping[str, object], json.loads(safe))
 
 
 def setting(kind: str, name: str) -> str:

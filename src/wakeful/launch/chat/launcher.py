@@ -244,7 +244,8 @@ class ChatLauncher:
                 result = f"there is no tool '{call.name[:64]}'; there is {', '.join(sorted(names))}"
             else:
                 made[call_key := call.key] += 1
-                result = await self.tools.call(run, call.name, call.arguments, f"{call_key}:{made[call_key]}")
+                arguments = self._keys.redact_json(call.arguments)  # they are stored with a job
+                result = await self.tools.call(run, call.name, arguments, f"{call_key}:{made[call_key]}")
             results.append({"role": "tool", "tool_call_id": call.id, "content": truncate(result, MAX_RESULT)})
         return results
 

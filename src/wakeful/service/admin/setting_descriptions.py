@@ -35,6 +35,7 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "allow_private_targets": "Allow targets at private, loopback and link-local addresses.",
     "tz_allowlist": "The only zones that jobs, agents and workspaces may have.",
     "agent_targets": "The target kinds that jobs of an agent's key may have, besides the agent's own.",
+    "chat_targets": "The target kinds that jobs of a chat's model may have, besides the agent's own.",
     "commands": "The programs that command targets, prechecks and checks may run.",
     "command_env": "The environment names that jobs may set for their commands.",
     "nats_url": "The NATS servers of queue targets.",

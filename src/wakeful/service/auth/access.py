@@ -84,6 +84,8 @@ class Principal:
     address: str | None = None
     #: the run that makes the call (`x-wakeful-run-id`); `service.jobs.run_origin` checks it
     run_id: str | None = None
+    #: whether the model of a chat makes the call, by the tool `cron`
+    by_model: bool = False
 
     @property
     def is_person(self) -> bool:

@@ -6,6 +6,9 @@ that the operator allows (`WAKEFUL_AGENT_TARGETS`). A job that another principal
 it may pause, reschedule and delete, but it may not change what is sent, nor a precheck that it could not have
 set. It may not change or remove `verify` and `evidence` of a job: they check its own work. Other roles are
 not limited.
+
+A job that the model of a chat makes has the target of its agent, and no check, unless the operator allows
+other kinds (`WAKEFUL_CHAT_TARGETS`).
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ _SWITCHES: Final = {
     EVALUATION_JOB: "set the evolution of its agent to 'off' instead, or pause the job",
     WAKE_JOB: "wakes and messages of its agent run through it, and it is deleted with its agent",
 }
+_AGENT_TARGETS: Final = f"{PREFIX}AGENT_TARGETS"
+_CHAT_TARGETS: Final = f"{PREFIX}CHAT_TARGETS"
+#: The target of jobs without one.
+_PULL: Final[Mapping[str, Json]] = {"kind": "pull"}
 #: Allows every kind.
 ALL: Final = "*"
 
@@ -88,25 +95,21 @@ def is_internal_name(name: str, labels: Container[str]) -> bool:
 
 
 class AgentTargetPolicy:
-    """The kinds of targets that jobs of agents' keys may have."""
+    """The kinds of targets that jobs of agents' keys, and jobs of models, may have."""
 
-    def __init__(self, kinds: Iterable[str]) -> None:
-        self._kinds = frozenset(kinds)
-        unknown = sorted(self._kinds - {ALL, *KINDS})
-        if unknown:
-            raise InvalidArgument(
-                f"{PREFIX}AGENT_TARGETS: '{unknown[0][:64]}' is not a kind of target; "
-                f"the kinds are {', '.join(KINDS)}, and {ALL} for all"
-            )
+    def __init__(self, kinds: Iterable[str], of_models: Iterable[str] = ()) -> None:
+        self._kinds = _read_kinds(_AGENT_TARGETS, kinds) | {"pull", "echo", AGENT_KIND}
+        self._of_models = _read_kinds(_CHAT_TARGETS, of_models)
 
     def check(self, principal: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:
         """Raise PermissionDenied for a target or check beyond the policy; `old` may stay unchanged."""
         kind = self._forbidden_kind(principal, work, context)
         if kind is not None and (old is None or _texts(work) != _texts(old)):
+            who = "the model of a chat" if principal.by_model else "a key of the role 'agent'"
+            setting = _CHAT_TARGETS if principal.by_model else _AGENT_TARGETS
             raise PermissionDenied(
-                f"target: a key of the role 'agent' may not set what is sent to a {kind}; leave the target "
-                "out to use the target of the agent, or ask the operator to allow it with "
-                f"{PREFIX}AGENT_TARGETS"
+                f"target: {who} may not set what is sent to a {kind}; leave the target out to use the target "
+                f"of the agent, or ask the operator to allow it with {setting}"
             )
         if principal.role == "agent" and old is not None:
             for field, before, now in (
@@ -166,9 +169,22 @@ class AgentTargetPolicy:
         return None
 
     def _is_forbidden(self, principal: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
-        if principal.role != "agent" or ALL in self._kinds or target == context.target:
+        if principal.role != "agent" or target == (context.target or _PULL):
             return False
-        return target.get("kind") not in ("pull", "echo", AGENT_KIND, *self._kinds)
+        kinds = self._of_models if principal.by_model else self._kinds
+        return ALL not in kinds and target.get("kind") not in kinds
+
+
+def _read_kinds(setting: str, kinds: Iterable[str]) -> frozenset[str]:
+    """Return the kinds of a setting, or raise InvalidArgument."""
+    found = frozenset(kinds)
+    unknown = sorted(found - {ALL, *KINDS})
+    if unknown:
+        raise InvalidArgument(
+            f"{setting}: '{unknown[0][:64]}' is not a kind of target; "
+            f"the kinds are {', '.join(KINDS)}, and {ALL} for all"
+        )
+    return found
 
 
 def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import NewApp, on_one_store
-from tests.support.chat_endpoint import ChatStandIn
+from tests.support.chat_endpoint import KEY, ChatStandIn
 from tests.support.chat_jobs import MODEL, SELDOM, add, run, settings, used
 from tests.support.waiting import over
 from wakeful import Chat, PermissionDenied
@@ -124,6 +124,55 @@ async def test_an_agents_key_may_not_choose_a_chat_target_unless_the_operator_al
     async with new_app(settings=settings(agent_targets=("chat",))) as app:
         await app.agents.put("writer", {})
         await app.services.jobs.create(writer, "default", "writer", {**document, "name": "other"})
+
+
+@on_one_store
+async def test_a_job_of_a_model_has_the_target_of_its_agent_unless_the_operator_allows_others(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    hook = {"kind": "webhook", "url": "https://elsewhere.example/"}
+    tried: list[dict[str, Any]] = [
+        {"target": hook},
+        {"target": {"kind": "echo"}},
+        {"target": {"kind": "workflow", "workflowId": "w", "version": 1, "to": hook}},
+        {"precheck": hook},
+        {"verify": {"kind": "http", "url": hook["url"]}},
+        {"deliver": True, "channel": "elsewhere"},
+    ]
+    jobs = [
+        {"name": f"job-{n}", "schedule": "in 2h", "message": "go", **each} for n, each in enumerate(tried)
+    ]
+    for allowed in ((), ("*",)):
+        endpoint.call(*(("cron", {"action": "add", "job": job}) for job in jobs))
+        channels = {"elsewhere": "json://127.0.0.1:1/"}
+        secret_key = "x" * 40
+        async with new_app(
+            settings=settings(chat_targets=allowed, channels=channels, secret_key=secret_key)
+        ) as app:
+            await app.agents.put("default", {"selfScheduling": {"perRun": 50}})
+            if not allowed:
+                await add(app, endpoint)
+            assert (await run(app)).state == "succeeded"
+            made = {job.name for job in await app.jobs.list()} - {"digest"}
+        assert made == ({f"job-{n}" for n in range(5)} if allowed else set())
+        results = [each["content"] for each in endpoint.requests[-1]["messages"][-len(jobs) :]]
+        assert ["WAKEFUL_CHAT_TARGETS" in result for result in results[:-1]] == [not allowed] * 5, results
+        assert "channel: a key of the role 'agent' may deliver" in results[-1]
+
+
+@on_one_store
+async def test_a_key_that_an_endpoint_repeats_in_a_call_is_stored_nowhere(
+    new_app: NewApp, endpoint: ChatStandIn
+):
+    job = {"name": "leak", "schedule": "in 2h", "message": f"use {KEY}", "labels": {"note": KEY}}
+    endpoint.call(("cron", {"action": "add", "job": {**job, "payload": {"deep": [KEY]}}}))
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint)
+        assert (await run(app)).state == "succeeded"
+        row = await app.services.store.job("default", "default", "leak")
+    assert row is not None
+    assert KEY not in repr(row)
+    assert "use ***" in repr(row)
 
 
 @on_one_store
