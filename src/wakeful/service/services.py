@@ -105,7 +105,7 @@ class Services:
         self.figures = Figures(store, accounts, self.peaks)
         self.calendar = CalendarService(store, accounts, self.figures)
         self.attention = Attention(store, accounts, launchers, metrics)
-        warnings = SaveWarnings(self.executors, replicas, self._weeks)
+        warnings = SaveWarnings(self.executors, replicas, self._weeks, settings.channels)
         run_origins = RunOrigins(store, accounts)
         job_dependencies = JobDependencies(
             store=store,

@@ -351,6 +351,8 @@ def _fill_context(
         if isinstance(each, Mapping):
             known = _rename(each, {})
             where: dict[str, object] = {name: known[name] for name in _CONTEXT if name in known}
+            if where.get("channel") is not None:  # a job that is made in a conversation reports there
+                where.setdefault("deliver", True)
             fields = {**where, **fields}
     return fields
 

@@ -337,8 +337,16 @@ def check_incidents(open_count: int, acknowledged: int) -> Check:
     )
 
 
-def check_channels(names: Sequence[str], installed: bool, counts: Sequence[tuple[str, str, int]]) -> Check:
-    """Check the channels, and the deliveries of the last day: (channel, state, number)."""
+def check_channels(
+    names: Sequence[str],
+    installed: bool,
+    counts: Sequence[tuple[str, str, int]],
+    unreachable: Sequence[str] = (),
+) -> Check:
+    """Check the channels, and the deliveries of the last day: (channel, state, number).
+
+    `unreachable` are the jobs whose channel is missing or unknown.
+    """
     if names and not installed:
         return Check(
             "channels",
@@ -358,6 +366,15 @@ def check_channels(names: Sequence[str], installed: bool, counts: Sequence[tuple
             "warning",
             f"{plural(sum(failed.values()), 'delivery', 'deliveries')} failed in the last day: {found}",
             "`wakeful runs ID` shows the error of a delivery; correct WAKEFUL_CHANNEL_…",
+            "wakefuldeliveriesfail",
+        )
+    if unreachable:
+        return Check(
+            "channels",
+            "warning",
+            f"{plural(len(unreachable), 'job')} with deliver and no channel of this server: "
+            f"{listed(unreachable)}",
+            "`wakeful show JOB` says what is missing: a channel of the job, or WAKEFUL_CHANNEL_…",
             "wakefuldeliveriesfail",
         )
     message = "none set" if not names else f"{listed(list(names))}; no delivery failed in the last day"

@@ -24,7 +24,7 @@ from wakeful.service.admin import diagnosis
 from wakeful.service.admin.broker_diagnosis import check_celery, check_celery_error, check_nats
 from wakeful.service.admin.diagnosis import Check
 from wakeful.service.admin.status import Status
-from wakeful.service.admin.target_checks import read_targets
+from wakeful.service.admin.target_checks import read_targets, read_undelivered
 from wakeful.service.auth.access import Principal, may_operate, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
@@ -119,7 +119,8 @@ class Doctor:
         async def channels() -> list[Check]:
             since_ms = self._store.clock.now_ms() - DAY_MS
             counts = await self._store.delivery_counts(workspace, since_ms, _COUNTED)
-            return [diagnosis.check_channels(self._channels, apprise_installed(), counts)]
+            unreachable = await read_undelivered(self._store, workspace, self._channels)
+            return [diagnosis.check_channels(self._channels, apprise_installed(), counts, unreachable)]
 
         async def chat() -> list[Check]:
             found = await read_targets(self._store, workspace, "chat", self._check_target)

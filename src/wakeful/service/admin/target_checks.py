@@ -1,17 +1,18 @@
-"""Reads the targets of one kind of jobs and agents that cannot be launched, for `wakeful doctor`."""
+"""Reads jobs whose target cannot be launched, or whose output cannot be delivered, for `wakeful doctor`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
+from wakeful.service.jobs.save_warnings import undeliverable
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 
-#: How many jobs with such a target are read in all.
+#: How many jobs are read in all.
 MAX_JOBS: Final = 5_000
 
 
@@ -54,6 +55,28 @@ async def read_targets(
             return CheckedTargets(number, broken, more=True)
         room -= len(jobs)
     return CheckedTargets(number, broken, more=False)
+
+
+async def read_undelivered(store: Store, workspace: str | None, channels: Collection[str]) -> list[str]:
+    """Return the enabled jobs whose output cannot be delivered: their channel is missing or unknown."""
+    found: list[str] = []
+    room = MAX_JOBS
+    for place in [workspace] if workspace else [row.name for row in await store.workspaces()]:
+        of_agents = {agent.name: agent.channel for agent in await store.agents(place)}
+        jobs = await store.jobs(JobFilter(place, include_disabled=False, limit=room))
+        for job in jobs:
+            try:
+                work = work_from_text(job.work) if '"deliver"' in job.work else None
+            except InvalidArgument:  # the planner reports it
+                continue
+            if work is not None and work.deliver:
+                channel = work.channel or of_agents.get(job.agent)
+                if undeliverable(channel, channels) is not None:
+                    found.append(f"{job.agent}/{job.name}")
+        room -= len(jobs)
+        if room <= 0:
+            break
+    return found
 
 
 def _own_target(text: str) -> Json:

@@ -204,7 +204,7 @@ class AgentService:
             before[0] is None,
             format_secret(secret) if secret is not None and is_new_secret else None,
             await self._warnings.of_agent(
-                workspace, name, untargeted, requirement_of(Work(_target(row.target)), workspace, name)
+                row, untargeted, requirement_of(Work(_target(row.target)), workspace, name)
             ),
         )
 

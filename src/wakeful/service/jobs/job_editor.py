@@ -349,6 +349,7 @@ class JobEditor:
             untargeted(definition),
             requirement_of(definition.work, row.workspace, row.agent),
         )
+        told += self._warnings.of_delivery(saved.job, context.channel)
         told += (await missing_upstream(self._store, [row])).get(row.name, ())
         saved = saved._replace(warnings=told)
         return saved._replace(secret=None) if dry_run else saved

@@ -109,7 +109,7 @@ class JobService:
             with bypass() if dry_run else nullcontext():
                 await self._read_calendars(context, [document])
                 saved = self._new_job(principal, context, document, self._clock.now_ms(), call)
-            [saved] = await self._with_warnings(workspace, [saved])
+            [saved] = await self._with_warnings(context, [saved])
             if dry_run:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:
                     raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
@@ -141,7 +141,7 @@ class JobService:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
             made = [self._new_job(principal, context, document, now_ms, call) for document in documents]
-            saved = await self._with_warnings(workspace, made)
+            saved = await self._with_warnings(context, made)
             if saved:
                 about: dict[str, Json] = {
                     "count": len(saved),
@@ -222,11 +222,15 @@ class JobService:
         return job_of(await self._editor.find(principal, "read", workspace, agent, name))
 
     async def warnings_of(self, job: JobRecord) -> tuple[str, ...]:
-        """Return the warnings about a stored job: that it comes after one that does not exist."""
+        """Return the warnings about a stored job: no job before it, or no channel for its output."""
+        found: tuple[str, ...] = ()
+        if job.definition.work.deliver:
+            context = await self._accounts.context(job.workspace, job.agent)
+            found = self._warnings.of_delivery(job, context.channel)
         after = job.definition.after
         if after is None or await self._store.job(job.workspace, job.agent, after.job) is not None:
-            return ()
-        return (no_upstream(job.name, after.job),)
+            return found
+        return (*found, no_upstream(job.name, after.job))
 
     async def precheck_state(self, job: JobRecord) -> Json:
         """Return the state that the last precheck of a job left; None if there is none."""
@@ -317,9 +321,9 @@ class JobService:
                 read = partial(read_definition, document, now_ms=now_ms, defaults=context.defaults)
                 await compute_ticks(read, now_ms)
 
-    async def _with_warnings(self, workspace: str, saved: Sequence[SaveResult]) -> Sequence[SaveResult]:
-        """Return new jobs of a workspace, all of one agent, with their warnings."""
-        week = self._warnings.week(workspace)
+    async def _with_warnings(self, context: JobContext, saved: Sequence[SaveResult]) -> Sequence[SaveResult]:
+        """Return new jobs of an agent with their warnings."""
+        week = self._warnings.week(context.workspace)
         alone = await missing_upstream(self._store, [each.row for each in saved])
         met: set[Requirement] = {NOTHING}
         warned = []
@@ -328,6 +332,8 @@ class JobService:
             found = waits_for_approval(row) + alone.get(row.name, ())
             if week is not None:
                 found += self._warnings.of_schedule(row, week)
+            if '"deliver"' in row.work:
+                found += self._warnings.of_delivery(each.job, context.channel)
             if each.untargeted is not None or each.requirement not in met:
                 of_job = await self._warnings.of_job(
                     row.workspace, row.agent, row.name, each.untargeted, each.requirement

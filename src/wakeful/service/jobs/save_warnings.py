@@ -2,7 +2,8 @@
 
 A job without a target, of an agent without one, is a `pull` job: its runs wait for an executor, and if there
 is none, nothing happens until they expire. A job whose function or agent class no running replica has waits
-for a replica that has it. A job that starts in the same minute as many others waits for them.
+for a replica that has it. A job that starts in the same minute as many others waits for them. The output of a
+job without a channel, or with one that the server does not have, is not delivered.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from wakeful.capabilities import Requirement
+from wakeful.deliver.channels import setting_name
 from wakeful.duration import spell_duration
-from wakeful.job import NO_WORK, Definition
+from wakeful.job import NO_WORK, Definition, JobRecord
 from wakeful.peaks import MANY, MINUTE_MS, Week, peak_warning
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.self_scheduling import APPROVAL
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas
+from wakeful.store.accounts import AgentRow
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 
@@ -47,10 +50,13 @@ def untargeted(definition: Definition) -> Untargeted | None:
 class SaveWarnings:
     """Finds the warnings for saved jobs and agents."""
 
-    def __init__(self, executors: Executors, replicas: Replicas, weeks: WeekCache) -> None:
+    def __init__(
+        self, executors: Executors, replicas: Replicas, weeks: WeekCache, channels: Collection[str] = ()
+    ) -> None:
         self._executors = executors
         self._replicas = replicas
         self._weeks = weeks
+        self._channels = channels
         #: the last warning about a schedule: a batch of jobs often has one
         self._last: tuple[Week, int, str | None, str | None] | None = None
 
@@ -69,6 +75,14 @@ class SaveWarnings:
             last = self._last = week, minute, tz, peak_warning(week, row.next_ms, tz)
         return () if last[3] is None else (last[3],)
 
+    def of_delivery(self, job: JobRecord, channel: str | None) -> tuple[str, ...]:
+        """Return the warning for a job whose output cannot be delivered; `channel` is that of its agent."""
+        work = job.definition.work
+        if not work.deliver:
+            return ()
+        problem = undeliverable(work.channel or channel, self._channels)
+        return () if problem is None else (f"the output of job '{job.name}' is not delivered: {problem}",)
+
     async def of_job(
         self, workspace: str, agent: str, name: str, job: Untargeted | None, requirement: Requirement
     ) -> tuple[str, ...]:
@@ -83,17 +97,20 @@ class SaveWarnings:
         return (job_waits(name, agent, job.claim_timeout_ms),)
 
     async def of_agent(
-        self, workspace: str, agent: str, jobs: Collection[str], requirement: Requirement
+        self, agent: AgentRow, jobs: Collection[str], requirement: Requirement
     ) -> tuple[str, ...]:
         """Return the warnings for a saved agent.
 
         `jobs` are those whose target was removed with it, and `requirement` is what its target requires.
         """
+        problem = None if agent.channel is None else undeliverable(agent.channel, self._channels)
+        found: tuple[str, ...] = (
+            () if problem is None else (f"nothing is delivered for agent '{agent.name}': {problem}",)
+        )
         if await self._replicas.lack_for_saving(requirement):
-            return (f"runs with the target of agent '{agent}' wait: {requirement.advice}",)
-        if not jobs or await self._executors.last_seen_ms(workspace, agent, NO_WORK.lane) is not None:
-            return ()
-        return (jobs_wait(jobs, agent),)
+            return (*found, f"runs with the target of agent '{agent.name}' wait: {requirement.advice}")
+        seen_ms = await self._executors.last_seen_ms(agent.workspace, agent.name, NO_WORK.lane) if jobs else 0
+        return found if seen_ms is not None else (*found, jobs_wait(jobs, agent.name))
 
 
 def waits_for_approval(job: JobRow) -> tuple[str, ...]:
@@ -103,6 +120,22 @@ def waits_for_approval(job: JobRow) -> tuple[str, ...]:
     return (
         f"job '{job.name}' waits for approval: agent '{job.agent}' needs it for the jobs that it makes, and "
         f"a person enables them (wakeful resume {job.agent}/{job.name})",
+    )
+
+
+def undeliverable(channel: str | None, known: Collection[str]) -> str | None:
+    """Return why nothing can be delivered to a channel of a job or its agent, and what to do; else None.
+
+    >>> undeliverable("team", ["team"]), undeliverable("team", ["ops"])
+    (None, "this server has no channel 'team', only ops; the operator sets it with WAKEFUL_CHANNEL_TEAM")
+    """
+    if channel is None:
+        return "neither the job nor its agent has a channel; set one of them, or leave deliver out"
+    if channel in known:
+        return None
+    others = f", only {', '.join(sorted(known)[:_NAMES])}" if known else ""
+    return (
+        f"this server has no channel '{channel}'{others}; the operator sets it with {setting_name(channel)}"
     )
 
 

@@ -15,6 +15,7 @@ from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.chains import no_upstream
 from wakeful.service.jobs.save_warnings import job_waits, jobs_wait
 from wakeful.service.runs import executors
+from wakeful.settings import Settings
 
 NOTHING = {"kind": "function", "name": "nothing"}
 WAITS = job_waits("hello", "default", 3_600_000)
@@ -206,6 +207,34 @@ async def test_a_job_after_no_job_warns_when_it_is_saved_shown_and_examined(ask:
     deleted = await ask("DELETE", f"{JOBS}/start")
     assert (deleted.status, deleted.body["warnings"]) == (200, [no_upstream("then", "start")])
     assert (await ask("DELETE", f"{JOBS}/then")).status == 204
+
+
+async def test_output_that_cannot_be_delivered_warns_when_a_job_is_saved_shown_and_examined(new_app: NewApp):
+    settings = Settings(channels={"team": "json://127.0.0.1:1/"})
+    nowhere = "the output of job 'loud' is not delivered: neither the job nor its agent has a channel; set"
+    unknown = "this server has no channel 'mail', only team; the operator sets it with WAKEFUL_CHANNEL_MAIL"
+    loud = {"name": "loud", "schedule": SELDOM, "target": {"kind": "echo"}, "deliver": True}
+    async with new_app(settings=settings) as app, served(app) as ask:
+
+        async def examine() -> tuple[str, bool]:
+            checks = {check["name"]: check for check in (await ask("GET", "/doctor")).body["checks"]}
+            return checks["channels"]["state"], "default/loud" in checks["channels"]["message"]
+
+        (warning,) = (await ask("POST", JOBS, loud)).body["warnings"]
+        assert warning.startswith(nowhere)
+        assert (await ask("GET", f"{JOBS}/loud")).body["warnings"] == [warning]
+        assert await examine() == ("warning", True)
+        (warning,) = (await ask("PATCH", f"{JOBS}/loud", {"channel": "mail"})).body["warnings"]
+        assert warning.endswith(unknown)
+        assert "warnings" not in (await ask("PATCH", f"{JOBS}/loud", {"channel": "team"})).body
+        assert "warnings" not in (await ask("GET", f"{JOBS}/loud")).body
+        assert await examine() == ("ok", False)
+
+        (warning,) = (await ask("PUT", "/agents/default", {"channel": "mail"})).body["warnings"]
+        assert warning == f"nothing is delivered for agent 'default': {unknown}"
+        assert (await ask("PATCH", f"{JOBS}/loud", {"channel": None})).body["warnings"][0].endswith(unknown)
+        assert "warnings" not in (await ask("PUT", "/agents/default", {"channel": "team"})).body
+        assert "warnings" not in (await ask("GET", f"{JOBS}/loud")).body
 
 
 @on_one_store

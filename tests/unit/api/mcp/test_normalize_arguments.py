@@ -218,6 +218,14 @@ def test_the_context_fills_in_what_the_job_does_not_say():
     assert "channel" not in normalize({"action": "update", "jobId": "a"}, meta).fields
 
 
+def test_a_job_that_is_made_in_a_channel_delivers_there_unless_it_says_otherwise():
+    add = {"action": "add", "message": "x", "context": {"channel": "mail", "to": "@ada"}}
+    assert normalize(add).fields["deliver"] is True
+    assert normalize({**add, "deliver": False}).fields["deliver"] is False
+    assert normalize({**add, "context": {"channel": "mail", "deliver": False}}).fields["deliver"] is False
+    assert "deliver" not in normalize({**add, "context": {"to": "@ada"}}).fields
+
+
 # --- the schedule ------------------------------------------------------------------------------------
 
 
