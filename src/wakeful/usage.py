@@ -69,6 +69,8 @@ class ReservationFacts(NamedTuple):
     #: what other running runs have reserved
     reserved: Mapping[BudgetOwner, Spent]
     ledger: Ledger | None
+    #: whether the attempt is running; of one that was stopped, only what it has used is counted
+    running: bool = True
 
 
 class Reserved(NamedTuple):
@@ -213,6 +215,8 @@ def decide_reservation(request: ReservationRequest, facts: ReservationFacts, day
         ledger = Ledger(request.attempt, add(ledger.earlier, ledger.used))
     added = Spent() if request.used is None else _difference(request.used, ledger.used)
     ledger = ledger._replace(used=add(ledger.used, added))
+    if not facts.running:
+        return ReservationDecision(Reserved(lost=True), ledger, Spent(), added)
     run = add(ledger.earlier, ledger.used)
     left: dict[str, float] = {}
     wait = False

@@ -55,6 +55,10 @@ class BudgetGate:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return _outcome(run, answer, used=used != Spent())
 
+    async def count(self, run: Launch, used: Spent) -> None:
+        """Count what an attempt has used that was stopped: it has no outcome that could report it."""
+        await self._ask(run, used, Spent())
+
     async def verify(self, run: Launch) -> Failed | None:
         """Return the outcome of a run that may not be verified, because a cap is reached."""
         reached = (await self._ask(run, None, Spent())).reached

@@ -35,7 +35,8 @@ class BudgetStore(Protocol):
         """Reserve what the next step of a running attempt may use, and count what it has used so far.
 
         Reservations of one workspace are made one after another. A reservation ends when the run ends, is
-        lost or is tried again. Without a budget nothing is written.
+        lost or is tried again. Without a budget nothing is written. Of an attempt that was stopped, what it
+        has used is counted.
         """
         ...
 

@@ -45,6 +45,8 @@ MAX_RESULT: Final = 32 * 1024
 _MARGIN_MS: Final = 500
 _CUT_OFF: Final = "\n[cut off: the answer reached its limit of tokens]"
 _DIALECTS: Final = 1_000
+#: Seconds at the end to write what stopped runs have used.
+_COUNT_S: Final = 3.0
 
 log = get_logger("wakeful.launch.chat")
 
@@ -70,13 +72,16 @@ class ChatLauncher:
         self.budget: BudgetGate | None = None
         #: what endpoints accept, by workspace, URL and model: a cache
         self._dialects: OrderedDict[tuple[str, str, str], Dialect] = OrderedDict()
+        self._counting: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Open the HTTP client."""
         await self._endpoint.open()
 
     async def close(self) -> None:
-        """Close the HTTP client."""
+        """Close the HTTP client, and write what stopped runs have used."""
+        if self._counting:
+            await asyncio.wait(self._counting, timeout=_COUNT_S)
         await self._endpoint.close()
 
     def check(self, target: Mapping[str, Json]) -> None:
@@ -106,6 +111,10 @@ class ChatLauncher:
                 raise
             spending.add_unanswered()
             outcome = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+        except asyncio.CancelledError:
+            if spending.add_unanswered():
+                self._count(run, spending)
+            raise
         except Unavailable as error:
             outcome = Failed(truncate(error.message), reason="unavailable", counted=False)
         except WakefulError as error:
@@ -187,6 +196,20 @@ class ChatLauncher:
         if not run.budgeted or self.budget is None:
             return None
         return await self.budget.reserve(run, spending.spent, spending.estimate(body))
+
+    def _count(self, run: Launch, spending: Spending) -> None:
+        """Count in the background what a stopped run has used, if it has a budget."""
+        if not run.budgeted or self.budget is None:
+            return
+        counting = asyncio.get_running_loop().create_task(self.budget.count(run, spending.spent))
+        self._counting.add(counting)
+        counting.add_done_callback(partial(self._counted, run))
+
+    def _counted(self, run: Launch, counting: asyncio.Task[None]) -> None:
+        self._counting.discard(counting)
+        error = None if counting.cancelled() else counting.exception()
+        if error is not None:
+            log.warning("chat.not_counted", **run.log_fields, error=str(error))
 
     async def _ask(
         self,

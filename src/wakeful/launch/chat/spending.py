@@ -42,11 +42,13 @@ class Spending:
         """Forget the request."""
         self._sent = None
 
-    def add_unanswered(self) -> None:
-        """Count the request that was sent and is not answered, if there is one: the model was used."""
-        if self._sent is not None:
-            self.add_unread(self._sent, "")
-            self._sent = None
+    def add_unanswered(self) -> bool:
+        """Count the request that was sent and is not answered, if there is one. Returns whether there is."""
+        if self._sent is None:
+            return False
+        self.add_unread(self._sent, "")
+        self._sent = None
+        return True
 
     def add(self, body: Mapping[str, Json], answer: Answer) -> None:
         """Count a request and its answer. What the endpoint does not count is estimated."""

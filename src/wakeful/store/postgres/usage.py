@@ -112,12 +112,13 @@ async def reserve(db: Db, events: TransactionEvents, now_ms: int, request: Reser
     """
     await db.execute(LOCK_BUDGETS, request.workspace)
     session, day = PostgresSession(db), day_of(now_ms)
-    owner = await budgets.running_owner(session, request)
-    if owner is None:
+    found = await budgets.running_owner(session, request)
+    if found is None:
         return Reserved(lost=True)
-    facts = await budgets.reservation_facts(session, request, owner, day)
+    owner, running = found
+    facts = await budgets.reservation_facts(session, request, owner, day, running=running)
     if facts is None:
-        return Reserved()
+        return Reserved(lost=not running)
     decision = decide_reservation(request, facts, day)
     if decision.added != Spent():
         usage = {(level, day): decision.added for level in sorted(levels_of(owner))}

@@ -42,8 +42,8 @@ BUDGET_OWNERS_OF: Final = """
     UNION ALL SELECT workspace, name FROM agents WHERE workspace = $1 AND budget IS NOT NULL"""
 #: the primary key
 RUNNING: Final = """
-    SELECT coalesce(job_id::text, '') FROM runs
-    WHERE id = $1 AND attempt = $2 AND state = 'running' FOR NO KEY UPDATE"""
+    SELECT coalesce(job_id::text, ''), state FROM runs
+    WHERE id = $1 AND attempt = $2 AND state IN ('running', 'cancelled') FOR NO KEY UPDATE"""
 #: the primary keys of workspaces, agents and jobs
 BUDGETS: Final = """
     SELECT (SELECT work FROM jobs WHERE id = nullif($3, '')::uuid AND deleted_at IS NULL),
@@ -123,16 +123,24 @@ async def budget_owners(session: Session, workspace: str | None) -> set[BudgetOw
     return {BudgetOwner(*row) for row in rows}
 
 
-async def running_owner(session: Session, request: ReservationRequest) -> BudgetOwner | None:
-    """Lock the run. Return its job, or its agent if it has no job; None if the attempt is not running."""
+async def running_owner(session: Session, request: ReservationRequest) -> tuple[BudgetOwner, bool] | None:
+    """Lock the run. Return its job, or its agent if it has no job, and whether the attempt is running.
+
+    If it is not, it was stopped; None: it has ended otherwise.
+    """
     row = await session.row(RUNNING, request.run_id, request.attempt)
-    return None if row is None else BudgetOwner(request.workspace, request.agent, row[0])
+    if row is None:
+        return None
+    return BudgetOwner(request.workspace, request.agent, row[0]), row[1] == "running"
 
 
 async def reservation_facts(
-    session: Session, request: ReservationRequest, owner: BudgetOwner, day: int
+    session: Session, request: ReservationRequest, owner: BudgetOwner, day: int, *, running: bool
 ) -> ReservationFacts | None:
-    """Return what a reservation depends on; None if the run has no budget."""
+    """Return what a reservation depends on; None if the run has no budget.
+
+    None also if the attempt was stopped, and what it had reserved is not known any more.
+    """
     texts = await session.row(BUDGETS, *owner)
     assert texts is not None
     work, of_agent, of_workspace = texts
@@ -155,7 +163,9 @@ async def reservation_facts(
     }
     row = await session.row(LEDGER, request.run_id)
     ledger = None if row is None else Ledger(row[0], Spent(row[1], row[2]), Spent(row[3], row[4]))
-    return ReservationFacts(budgets, spent, reserved, ledger)
+    if not running and (ledger is None or ledger.attempt != request.attempt):
+        return None
+    return ReservationFacts(budgets, spent, reserved, ledger, running)
 
 
 async def write_reservation(

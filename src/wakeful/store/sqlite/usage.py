@@ -93,12 +93,13 @@ async def reserve(
 ) -> Reserved:
     """Reserve what the next step of an attempt may use. See `Store.reserve`."""
     session, day = SqliteSession(db), day_of(now_ms)
-    owner = await budgets.running_owner(session, request)
-    if owner is None:
+    found = await budgets.running_owner(session, request)
+    if found is None:
         return Reserved(lost=True)
-    facts = await budgets.reservation_facts(session, request, owner, day)
+    owner, running = found
+    facts = await budgets.reservation_facts(session, request, owner, day, running=running)
     if facts is None:
-        return Reserved()
+        return Reserved(lost=not running)
     decision = decide_reservation(request, facts, day)
     if decision.added != Spent():
         add_usage(db, events, now_ms, {(level, day): decision.added for level in levels_of(owner)})

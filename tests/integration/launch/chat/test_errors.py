@@ -260,6 +260,27 @@ async def test_requests_that_are_never_answered_in_time_reach_the_budget(
 
 
 @on_one_store
+async def test_the_request_of_a_stopped_run_counts_towards_budgets(new_app: NewApp, endpoint: ChatStandIn):
+    never = asyncio.Event()
+    endpoint.hang(never)
+    async with new_app(settings=settings()) as app:
+        await add(app, endpoint, budget={"tokensPerDay": 20})
+        started = await app.jobs.run("digest")
+        await eventually(lambda: endpoint.requests)
+        await app.runs.stop(started.id)
+        assert (await over(app, started.id)).state == "cancelled"
+        owner = BudgetOwner("default")
+
+        async def is_counted() -> bool:
+            return (await app.store.spent(owner, day_of(app.store.clock.now_ms()))).tokens > 0
+
+        await eventually(is_counted)
+        with pytest.raises(ResourceExhausted, match="has used its budget of 20 tokens a day"):
+            await run(app)
+    never.set()
+
+
+@on_one_store
 async def test_a_request_that_was_not_sent_counts_for_nothing(new_app: NewApp, endpoint: ChatStandIn):
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:  # it accepts no connection
         waiting = [socket.socket() for _ in range(4)]
