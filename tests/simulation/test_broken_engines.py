@@ -126,7 +126,7 @@ def test_without_rescues_the_runs_of_dead_workers_never_end(monkeypatch: pytest.
 
 def test_without_the_release_of_unknown_claims_a_lost_claim_is_held_forever(monkeypatch: pytest.MonkeyPatch):
     async def nothing(self: dispatcher.Dispatcher) -> None:
-        self._worker.claims_uncertain = False
+        self._worker.uncertain_claims = 0
 
     monkeypatch.setattr(dispatcher.Dispatcher, "_release_unknown", nothing)
     assert complains_that("for ever", unanswered)

@@ -25,7 +25,7 @@ async def give_back(store: Store, worker_name: str, worker: Worker) -> None:
     try:
         count = await store.give_back(worker_name, store.clock.now_ms(), dropped)
     except BaseException:
-        worker.claims_uncertain = True  # so that they are released later
+        worker.uncertain_claims += 1  # so that they are released later
         raise
     log.info("runs.given_back", count=count)
 
@@ -59,7 +59,7 @@ class Dispatcher(Loop):
         While runs wait for slots, the transactions that write outcomes claim most of them.
         """
         await give_back(self._store, self._worker_name, self._worker)
-        if self._worker.claims_uncertain:
+        if self._worker.uncertain_claims:
             await self._release_unknown()
         await self._budgets.refresh(self.clock.now_ms())
         async with self._worker.reserve_slots(prefetch=True) as reserved:
@@ -97,8 +97,9 @@ class Dispatcher(Loop):
         # So that nothing is claimed meanwhile. While claims are uncertain, no outcome takes another run.
         async with self._worker.taking, self._worker.reserve_slots():
             # By attempt: the outcome of an earlier one may still have to be written, or be refused.
+            uncertain = self._worker.uncertain_claims
             known = [(run_id, run.launch.attempt) for run_id, run in self._worker.in_flight.items()]
             released = await self._store.release(self._worker_name, self.clock.now_ms(), known)
-            self._worker.claims_uncertain = False
+            self._worker.uncertain_claims -= uncertain  # not those that were added meanwhile
         if released:
             log.warning("runs.released", count=released)

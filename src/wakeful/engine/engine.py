@@ -221,6 +221,7 @@ class Engine:
         completing, heartbeats, *others = self._tasks
         try:
             try:
+                self._worker.close()  # before the loops end, which may take seconds
                 await _cancel(others)
                 await self._give_back()
                 await self._worker.drain(grace_ms)  # may take longer than a lease, so heartbeats continue

@@ -99,8 +99,8 @@ class Worker:
         self._deadlines = Deadlines(self._running, self._deadline_passed)
         #: runs (with attempt, or None for any) stopped during a claim that may still return them
         self._stopped_during_claim: set[tuple[str, int | None]] = set()
-        #: whether a claim failed or was answered too late: the database may have more runs under our name
-        self.claims_uncertain = False
+        #: how many claims failed or were answered too late: the database may have more runs under our name
+        self.uncertain_claims = 0
         #: set by the engine: called when the lease has expired, and a heartbeat must renew it
         self.on_lease_expired: Callable[[], None] = lambda: None
         #: set by the engine: called when a slot, or the turn of a waiting run, may be free
@@ -132,8 +132,8 @@ class Worker:
         With `prefetch`, also reserve room to prefetch, and leave lanes for which the next write of outcomes
         claims runs. On an error all slots return. Only one caller at a time has the slots. Runs are claimed
         only inside, or with outcomes: a claim that fails may have been written nevertheless, and the runs of
-        one that takes longer than the lease may belong to another worker already. Both set
-        `claims_uncertain`. Raises Unavailable if the lease has expired: another worker could take what is
+        one that takes longer than the lease may belong to another worker already. Both count as
+        `uncertain_claims`. Raises Unavailable if the lease has expired: another worker could take what is
         claimed now.
         """
         loop = asyncio.get_running_loop()
@@ -153,7 +153,8 @@ class Worker:
                     raise Unavailable("the database answered after the lease had expired")
             except BaseException:
                 # Do not call `on_slot_free`: a claim that fails would be repeated without a pause.
-                slots, self.claims_uncertain = reserved, True
+                slots = reserved
+                self.uncertain_claims += 1
                 raise
             finally:
                 self._slots.settle(slots)
@@ -254,7 +255,7 @@ class Worker:
         The dispatcher releases those that are still under our name once the lease is renewed.
         """
         unstarted = [run for run in self._in_flight.values() if run.task is None and not run.ended]
-        self.claims_uncertain = True
+        self.uncertain_claims += 1
         for run in unstarted:
             self.stop(run.launch.id, "lost", run)
         log.warning("runs.dropped", reason="lease expired", count=len(unstarted))
@@ -360,7 +361,7 @@ class Worker:
 
     def _take_next(self, batch: Sequence[Finished]) -> TakeNext | None:
         """Return which runs to claim with these outcomes: next signals, and runs of lanes with a backlog."""
-        if self.claims_uncertain or self._closed or not self.lease.valid:
+        if self.uncertain_claims or self._closed or not self.lease.valid:
             return None
         ended = [run for each in batch if (run := self._in_flight.get(each.run_id)) is not None]
         signals = slots_to_follow(ended)
@@ -380,7 +381,7 @@ class Worker:
         self._settle_claim()
 
     def _set_uncertain(self) -> None:
-        self.claims_uncertain = True
+        self.uncertain_claims += 1
 
     def _settle_claim(self) -> None:
         reserved, self._reserved = self._reserved, Reserved({}, {})
@@ -391,7 +392,7 @@ class Worker:
         late = asyncio.get_running_loop().time() - self._claim_began >= self._lease_s
         runs: list[InFlight] = []
         if taken and late:  # they may belong to another worker already
-            self.claims_uncertain = True
+            self.uncertain_claims += 1
         elif self._closed:
             self._dropped += [(run.id, run.attempt) for run in taken if run.slot == "later"]
         else:
@@ -441,7 +442,7 @@ class Worker:
             finished = [each for each in finished if each.run_id in written]
         self._follow(ended, written, taken)
         self._on_finished(finished, delays_ms, owners)
-        if self.claims_uncertain or self._deferred or self._slots.any_free(lanes):
+        if self.uncertain_claims or self._deferred or self._slots.any_free(lanes):
             self._deferred = False
             self.on_slot_free()
 

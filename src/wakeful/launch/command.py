@@ -27,7 +27,7 @@ from wakeful.job import Json
 from wakeful.launch.argv import Command, read_command
 from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound
 from wakeful.launch.command_environment import EnvironmentAllowlist
-from wakeful.launch.evidence_file import EVIDENCE_FILE, EvidenceFiles, read_file
+from wakeful.launch.evidence_file import EVIDENCE_FILE, NO_DIRECTORY, EvidenceFiles, read_file
 from wakeful.launch.not_allowed import NotAllowed
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, MAX_OUTPUT, MAX_READ, Launch, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
@@ -88,12 +88,13 @@ class CommandLauncher:
     async def start(self, run: Launch) -> Outcome:
         """Run the program and return its outcome."""
         with self._evidence.file() as file:
-            result = await self._run(run, run.target, {EVIDENCE_FILE: file}, MAX_READ)
+            variables = {} if file is None else {EVIDENCE_FILE: file}
+            result = await self._run(run, run.target, variables, MAX_READ)
             if isinstance(result, Failed) or result.code:
                 return result if isinstance(result, Failed) else _failed(result)
             stdout = result.out.beginning()
-            evidence, error = read_file(file)
-        if error is not None:
+            evidence, error = (None, NO_DIRECTORY) if file is None else read_file(file)
+        if error is not None and file is not None:
             log.warning("evidence.unreadable", **run.log_fields, error=error)
         usage = read_usage(None, stdout)
         return Succeeded(truncate(stdout) or None, usage, evidence=evidence, evidence_error=error)

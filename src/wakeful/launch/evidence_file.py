@@ -1,7 +1,7 @@
 """The files in which commands report evidence: `JOB_EVIDENCE_FILE` names one that does not exist yet.
 
 Each launch has a name of its own in a directory that only this user can read. The file is deleted after the
-launch. A program that writes none has no evidence.
+launch. A program that writes none has no evidence. There is no file where no temporary directory is writable.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from wakeful.errors import InvalidArgument
 from wakeful.evidence import MAX_EVIDENCE, read_evidence
 
 EVIDENCE_FILE: Final = "JOB_EVIDENCE_FILE"
+NO_DIRECTORY: Final = (
+    f"there is no {EVIDENCE_FILE}: no temporary directory of the server is writable; set TMPDIR"
+)
 #: JSON may have blanks, so the file may be larger than what is kept of it.
 _MAX_FILE: Final = 4 * MAX_EVIDENCE
 
@@ -31,10 +34,14 @@ class EvidenceFiles:
         self._directory: str | None = None
 
     @contextmanager
-    def file(self) -> Iterator[str]:
-        """Return a new path. The file is deleted at the end, if there is one."""
+    def file(self) -> Iterator[str | None]:
+        """Return a new path. The file is deleted at the end, if there is one. None: nothing is writable."""
         if self._directory is None or not os.path.isdir(self._directory):
-            self._directory = mkdtemp(prefix="wakeful-evidence-")
+            try:
+                self._directory = mkdtemp(prefix="wakeful-evidence-")
+            except OSError:
+                yield None
+                return
         path = os.path.join(self._directory, f"{uuid4().hex}.json")
         try:
             yield path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,19 @@ async def test_a_step_that_is_interrupted_returns_what_it_took(replica: _Replica
     else:
         check = replica.check_after_leases
         assert await fail_at_each_call(replica.store, step, check, prepare=prepare) >= 2
+
+
+async def test_a_claim_that_becomes_uncertain_during_a_release_stays_so(
+    replica: _Replica, monkeypatch: pytest.MonkeyPatch
+):
+    worker, release = replica._worker, replica.store.release
+
+    async def release_while_the_lease_expires(*arguments: Any, **options: Any) -> int:
+        released = await release(*arguments, **options)
+        worker._drop_unstarted()
+        return released
+
+    monkeypatch.setattr(replica.store, "release", release_while_the_lease_expires)
+    worker.uncertain_claims = 2
+    await replica._engine._dispatcher._release_unknown()
+    assert worker.uncertain_claims == 1

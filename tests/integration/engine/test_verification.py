@@ -10,8 +10,20 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.support.waiting import eventually, over, runs_of, soon
-from wakeful import Agent, Context, Function, Launch, Permanent, Run, SetState, Signal, Wakeful, on
+from tests.support.waiting import PATIENCE, eventually, over, runs_of, soon
+from wakeful import (
+    Agent,
+    Context,
+    EngineConfig,
+    Function,
+    Launch,
+    Permanent,
+    Run,
+    SetState,
+    Signal,
+    Wakeful,
+    on,
+)
 from wakeful.engine import verifier
 from wakeful.outcome import Succeeded
 from wakeful.store.sql.store import SqlStore
@@ -314,3 +326,36 @@ async def test_the_state_of_a_precheck_is_kept_when_the_run_is_verified(new_app:
         await app.runs.verify(run.id)
         await eventually(lambda: len(seen) >= 2)
     assert seen[1] == 1
+
+
+async def test_no_run_starts_after_a_stop_although_a_check_is_under_way(new_app: NewApp):
+    app, starts = new_app(config=EngineConfig(lanes={"cron": 2})), 0
+    checking, go = asyncio.Event(), asyncio.Event()
+
+    @app.function()
+    async def wait() -> None:
+        nonlocal starts
+        starts += 1
+        await go.wait()
+
+    @app.function()
+    async def done() -> None: ...
+
+    @app.function()
+    async def check() -> bool:
+        checking.set()
+        await asyncio.sleep(60)
+        return True
+
+    async with app:
+        await app.jobs.create("checked", schedule=SELDOM, target=Function("done"), verify=CHECK)
+        await app.jobs.create("waits", schedule=SELDOM, target=Function("wait"), overlap_policy="allow")
+        await app.jobs.run("checked")
+        async with asyncio.timeout(PATIENCE):
+            await checking.wait()
+        for _ in range(50):
+            await app.jobs.run("waits")
+        await eventually(lambda: starts == 2)
+        go.set()
+        await app.stop(0)
+    assert starts <= 4, "others than those in flight have started"

@@ -391,3 +391,17 @@ async def test_a_precheck_is_marked_in_the_environment_and_has_its_own_key(launc
 async def test_a_precheck_command_that_is_not_allowed_is_not_run():
     answer = await command_launcher().precheck(launch({"kind": "pull"}), sh("true"))
     assert "no commands are allowed" in error(answer)
+
+
+async def test_a_command_runs_where_no_temporary_directory_is_writable(monkeypatch: pytest.MonkeyPatch):
+    def refuse(**options: object) -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("wakeful.launch.evidence_file.mkdtemp", refuse)
+    launcher = command_launcher("*")
+    outcome = await run(launcher, 'echo "done${JOB_EVIDENCE_FILE}"')
+    await launcher.close()
+    assert isinstance(outcome, Succeeded)
+    assert (outcome.output, outcome.evidence) == ("done\n", None)
+    assert outcome.evidence_error is not None
+    assert "set TMPDIR" in outcome.evidence_error
