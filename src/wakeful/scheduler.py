@@ -252,8 +252,18 @@ class JobsApi(Protocol):
         """Return the runs of a job, newest first; `cursor` is that of the previous page."""
         ...
 
-    async def backfill(self, name: str, start: datetime, end: datetime) -> int:
-        """Run the ticks from `start` to `end`, both in the past. Return their number."""
+    async def backfill(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        overlap_policy: Literal["queue", "allow"] | None = None,
+    ) -> int:
+        """Run the ticks from `start` to `end`, both in the past. Return their number.
+
+        They overlap as the job's policy says, or as `overlap_policy` says: `queue` or `allow`.
+        """
         ...
 
 

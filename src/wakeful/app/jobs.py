@@ -234,9 +234,16 @@ class Jobs(JobsApi):
         )
         return page_of_runs(found, limit)
 
-    async def backfill(self, name: str, start: datetime, end: datetime) -> int:
+    async def backfill(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        overlap_policy: Literal["queue", "allow"] | None = None,
+    ) -> int:
         span = round(start.timestamp() * 1000), round(end.timestamp() * 1000)
-        return await self._service.backfill(LOCAL, *self._where, name, *span)
+        return await self._service.backfill(LOCAL, *self._where, name, *span, overlap=overlap_policy)
 
 
 class _CreatedJobs(Sequence[Job]):

@@ -163,8 +163,17 @@ class Jobs(JobsApi):
         page = await self._rest.runs(name, limit=limit, cursor=cursor)
         return Page(map(run_from_json, page), page.cursor)
 
-    async def backfill(self, name: str, start: datetime, end: datetime) -> int:
-        return await self._rest.backfill(name, start.isoformat(), end.isoformat())
+    async def backfill(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        overlap_policy: Literal["queue", "allow"] | None = None,
+    ) -> int:
+        return await self._rest.backfill(
+            name, start.isoformat(), end.isoformat(), overlap_policy=overlap_policy
+        )
 
 
 def _camel_fields(fields: Mapping[str, object]) -> dict[str, Json]:

@@ -129,8 +129,17 @@ async def run_job(
 async def backfill_job(
     request: Request, about: JobRequestDep, body: Document, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Oldest first, whether or not they ran before. An instant without a zone is in the zone of the job."""
-    backfill = partial(about.services.jobs.backfill, *about.job, body.get("start"), body.get("end"))
+    """Oldest first, whether or not they ran before. An instant without a zone is in the zone of the job.
+
+    They overlap as the job's policy says, unless `overlapPolicy` says `queue` (one after another) or `allow`.
+    """
+    backfill = partial(
+        about.services.jobs.backfill,
+        *about.job,
+        body.get("start"),
+        body.get("end"),
+        overlap=body.get("overlapPolicy"),
+    )
     return await respond_once(
         request,
         about.principal,

@@ -116,11 +116,15 @@ def register(app: typer.Typer) -> None:
             str, typer.Option("--from", metavar="TIME", help="the start, an ISO 8601 time in the past")
         ],
         end: Annotated[str, typer.Option("--to", metavar="TIME", help="the end; both are inclusive")],
+        overlap: Annotated[
+            str | None,
+            typer.Option("--overlap", help="queue: one run after another; allow: all at once"),
+        ] = None,
     ) -> None:
         """Run a job for each tick of its schedule between two times in the past."""
         jobs, slug = await s.find_job(name)
         span = _instant("--from", start).isoformat(), _instant("--to", end).isoformat()
-        count = await s.out.wait_for(jobs.backfill(slug, *span))
+        count = await s.out.wait_for(jobs.backfill(slug, *span, overlap_policy=overlap))
         s.out.show({"count": count}, Text(f"planned {plural(count, 'run')} of {slug}", "green"))
 
 

@@ -247,9 +247,11 @@ class RestJobs:
         query: Query = {"limit": limit, "cursor": cursor}
         return read_page(await self._connection.request("GET", self._path(name, "runs"), query=query), "runs")
 
-    async def backfill(self, name: str, start: str, end: str) -> int:
+    async def backfill(self, name: str, start: str, end: str, *, overlap_policy: str | None = None) -> int:
         """Run the ticks between two instants of the past; return how many there are."""
-        body: Json = {"start": start, "end": end}
+        body: dict[str, Json] = {"start": start, "end": end}
+        if overlap_policy is not None:
+            body["overlapPolicy"] = overlap_policy
         reply = await self._connection.request("POST", self._path(name, "backfill"), body=body)
         count = cast(dict[str, Json], reply).get("count")
         if not isinstance(count, int):

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
+from wakeful.policy import Overlap
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.ownership import (
     AGENT_TRIGGER,
@@ -29,6 +30,7 @@ from wakeful.service.jobs.job_editor import (
 from wakeful.service.runs.manual_runs import (
     apply_overlap,
     backfill_runs,
+    read_backfill_overlap,
     read_instant,
     read_mode,
     read_overlap,
@@ -148,16 +150,19 @@ class JobTriggers:
         start: object,
         end: object,
         *,
+        overlap: object = None,
         version: int | None = None,
         keyed: Keyed[int] | None = None,
     ) -> int:
         """Run the ticks of a past range, oldest first, whether or not they ran before; return their number.
 
-        An instant is text or milliseconds since 1970. Text without a zone is in the zone of the job.
+        An instant is text or milliseconds since 1970. Text without a zone is in the zone of the job. They
+        overlap as the job's policy says, or with `overlap` as `queue` or `allow` says.
         """
+        policy = read_backfill_overlap(overlap)
 
         async def begin() -> int:
-            return await self._backfill(principal, workspace, agent, name, start, end, version, keyed)
+            return await self._backfill(principal, workspace, agent, name, start, end, policy, version, keyed)
 
         return await run_as_it_is(version, begin)
 
@@ -169,6 +174,7 @@ class JobTriggers:
         name: str,
         start: object,
         end: object,
+        overlap: Overlap | None,
         version: int | None,
         keyed: Keyed[int] | None,
     ) -> int:
@@ -181,7 +187,8 @@ class JobTriggers:
         if call is not None:
             call.check_approved(job)
         start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
-        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, now_ms, overlap))
         if call is not None:
             runs = call.triggered(runs)
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)

@@ -113,10 +113,32 @@ def read_overlap(value: object) -> Overlap | None:
     raise InvalidArgument(f"overlapPolicy: write one of {', '.join(get_args(Overlap))}")
 
 
+def read_backfill_overlap(value: object) -> Overlap | None:
+    """Return the overlap policy of a backfill, or None. Others than these two would drop ticks.
+
+    >>> read_backfill_overlap("allow")
+    'allow'
+    """
+    overlap = read_overlap(value)
+    if overlap in (None, "allow", "queue"):
+        return overlap
+    raise InvalidArgument(
+        "overlapPolicy: a backfill takes 'queue', one run after another, or 'allow', all at once"
+    )
+
+
 def backfill_runs(
-    principal: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int
+    principal: Principal,
+    job: JobRecord,
+    start_ms: int,
+    end_ms: int,
+    now_ms: int,
+    overlap: Overlap | None = None,
 ) -> list[NewRun]:
-    """Return a run for each tick of a past range, both ends included, oldest first."""
+    """Return a run for each tick of a past range, both ends included, oldest first.
+
+    They run one after another unless the overlap policy, else that of the job, is `allow`.
+    """
     ticks = job.ticks
     if ticks is None:
         raise FailedPrecondition(f"job '{job.name}' has no schedule to backfill")
@@ -125,7 +147,7 @@ def backfill_runs(
     wanted = ticks.count(start_ms - 1, end_ms)
     if wanted > MAX_BACKFILL:
         raise InvalidArgument(f"the range has {wanted} ticks; at most {MAX_BACKFILL} in one backfill")
-    serial = job.definition.policy.overlap != "allow"
+    serial = (overlap or job.definition.policy.overlap) != "allow"
     return [
         _run(principal, job, "backfill", now_ms, tick, serial=serial)
         for tick in ticks.upcoming(start_ms - 1, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -160,6 +160,35 @@ async def test_backfilled_ticks_run_one_at_a_time_where_the_job_does_not_allow_o
         for run in await runs_of(app, "job"):
             assert (await over(app, run.id)).state == "succeeded"
     assert most == 1
+
+
+@on_one_store
+async def test_the_overlap_policy_of_a_backfill_replaces_that_of_the_job(new_app: NewApp):
+    app, started, go = new_app(), 0, asyncio.Event()
+
+    @app.function()
+    async def work() -> None:
+        nonlocal started
+        started += 1
+        await go.wait()
+
+    async with app:
+        await app.jobs.create("job", schedule="0 * * * *", target=Function("work"), enabled=False)
+        await app.jobs.create(
+            "other", schedule="0 * * * *", target=Function("work"), overlap_policy="allow", enabled=False
+        )
+        await app.jobs.backfill("job", NOON, NOON + timedelta(hours=2), overlap_policy="allow")
+        await eventually(lambda: started == 3)
+        await app.jobs.backfill("other", NOON, NOON + timedelta(hours=2), overlap_policy="queue")
+        await eventually(lambda: started == 4)
+        assert [run.state for run in reversed(await runs_of(app, "other"))] == [
+            "running",
+            "pending",
+            "pending",
+        ]
+        with pytest.raises(InvalidArgument, match="overlapPolicy: a backfill takes 'queue'"):
+            await app.jobs.backfill("job", NOON, NOON, overlap_policy=cast(Any, "skip"))
+        go.set()
 
 
 async def test_the_same_range_can_be_backfilled_twice(new_app: NewApp):

@@ -399,6 +399,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {"id": ID, "job": SLUG, "state": ref("RunState"), "trigger": ref("Trigger")},
         about="The run that a request to a trigger URL has started.",
     ),
-    "Backfill": request({"start": TIME, "end": TIME}, "start", "end"),
+    "Backfill": request(
+        {
+            "start": TIME,
+            "end": TIME,
+            "overlapPolicy": or_null({"type": "string", "enum": ["queue", "allow"]}),
+        },
+        "start",
+        "end",
+    ),
     "Count": response({"count": WHOLE}),
 }
