@@ -9,6 +9,7 @@ Times are whole seconds: UTC seconds since 1970, and *wall* seconds, which are U
 
 from __future__ import annotations
 
+import difflib
 import importlib.resources
 import re
 import struct
@@ -91,16 +92,62 @@ class Zone:
 def zone(name: str) -> Zone:
     """Return the zone of an IANA name, read once and shared. Raise InvalidSchedule if it is unknown."""
     if len(name) > _LONGEST or not _KEY.fullmatch(name):
-        raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}")
+        raise _unknown(name)
     try:
         return Zone(name)
     except (zoneinfo.ZoneInfoNotFoundError, FileNotFoundError, IsADirectoryError, ValueError) as error:
-        raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}") from error
+        raise _unknown(name) from error
     except OSError as error:
         raise Unavailable(f"the time zone database cannot be read: {error}") from error
 
 
-_EXPECTED: Final = "give an IANA name such as 'Europe/Berlin' or 'UTC'"
+def _unknown(name: str) -> InvalidSchedule:
+    meant = _similar(name[:64]) or "Europe/Berlin"
+    return InvalidSchedule(f"unknown time zone '{name[:64]}'; give an IANA name such as '{meant}' or 'UTC'")
+
+
+#: Abbreviations that are no names of zones, with the zone that most people mean by them.
+_ABBREVIATIONS: Final = {
+    "PST": "America/Los_Angeles", "PDT": "America/Los_Angeles", "PT": "America/Los_Angeles",
+    "MDT": "America/Denver", "MT": "America/Denver", "CST": "America/Chicago", "CDT": "America/Chicago",
+    "CT": "America/Chicago", "EDT": "America/New_York", "ET": "America/New_York", "BST": "Europe/London",
+    "CEST": "Europe/Berlin", "EEST": "Europe/Athens", "MSK": "Europe/Moscow", "IST": "Asia/Kolkata",
+    "SGT": "Asia/Singapore", "JST": "Asia/Tokyo", "KST": "Asia/Seoul", "AEST": "Australia/Sydney",
+    "AEDT": "Australia/Sydney", "NZST": "Pacific/Auckland", "NZDT": "Pacific/Auckland",
+}  # fmt: skip
+
+
+def _similar(name: str) -> str | None:
+    """Return the name of a zone that was probably meant: of an abbreviation, a city or a misspelled name."""
+    if name.upper() in _ABBREVIATIONS:
+        return _ABBREVIATIONS[name.upper()]
+    cities = _cities()
+    city = name.rpartition("/")[2].replace(" ", "_").lower()
+    found = difflib.get_close_matches(city, cities, n=1, cutoff=0.8)
+    return cities[found[0]] if found else None
+
+
+@lru_cache(maxsize=1)
+def _cities() -> dict[str, str]:
+    """Return the names of all zones by the city in them."""
+    return {
+        name.rpartition("/")[2].lower(): name
+        for name in sorted(zoneinfo.available_timezones())
+        if name.partition("/")[0] in _REGIONS
+    }
+
+
+_REGIONS: Final = {
+    "Africa",
+    "America",
+    "Antarctica",
+    "Asia",
+    "Atlantic",
+    "Australia",
+    "Europe",
+    "Indian",
+    "Pacific",
+}
 
 
 def _find(name: str) -> bytes:

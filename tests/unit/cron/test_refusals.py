@@ -206,6 +206,19 @@ def test_an_unknown_zone_is_refused(tz: str) -> None:
     assert "Europe/Berlin" in said
 
 
+@pytest.mark.parametrize(
+    ("tz", "meant"),
+    [
+        ("PST", "America/Los_Angeles"),
+        ("berlin", "Europe/Berlin"),
+        ("Europe/Vienn", "Europe/Vienna"),
+        ("New York", "America/New_York"),
+    ],
+)
+def test_the_zone_that_was_probably_meant_is_suggested(tz: str, meant: str) -> None:
+    assert f"unknown time zone '{tz}'; give an IANA name such as '{meant}'" in refusal("0 9 * * *", tz)
+
+
 def test_an_unknown_dst_choice_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument) as caught:
         Cron("0 9 * * *", dst_gap=cast(Gap, "run_before"))

@@ -128,8 +128,9 @@ def _spoken(text: str, now_ms: int, tz: str) -> object:
     try:
         return parse_phrase(text, now_ms=now_ms, tz=tz) or text.strip()
     except InvalidSchedule as error:
-        if "time zone" in error.message:  # the service reports the zone
-            return text.strip()
+        if "time zone" in error.message:  # the service reports the zone, and only that
+            made = parse_phrase(text, now_ms=now_ms, tz="UTC") or text.strip()
+            return {**made, "tz": tz} if isinstance(made, dict) and "tz" in made else made
         raise InvalidSchedule(f"schedule: {error.message}") from error
 
 

@@ -47,6 +47,7 @@ _RUN_FIELDS: Final = (
     "finishedAt",
     "responseCode",
     "output",
+    "evidence",
     "instance",
     "signal",
 )

@@ -183,6 +183,13 @@ async def test_errors_are_those_of_the_service(writer: Agent, arguments: dict[st
     assert "It is now 20" in text_of(await writer.raw(**arguments))
 
 
+async def test_a_wrong_zone_is_the_only_error_and_suggests_another(writer: Agent):
+    for fields in ({"schedule": "every weekday at 9am"}, {"schedule": {"when": "tomorrow at 9"}}):
+        said = await writer.refused(action="add", tz="PST", message="x", **fields)
+        assert "unknown time zone 'PST'; give an IANA name such as 'America/Los_Angeles'" in said
+        assert "is not a" not in said
+
+
 async def test_the_error_for_a_past_time_suggests_an_alternative(writer: Agent):
     said = await writer.refused(action="add", at=1_600_000_000, message="x")
     assert "is in the past; it is now" in said
@@ -212,10 +219,13 @@ async def test_an_agent_can_remove_the_job_it_is_running_in(operator: ApiClient,
     assert [each["id"] for each in claimed.body["runs"]] == [run]
     await writer("remove", jobId="poll")
     assert (await operator("GET", f"/runs/{run}")).body["state"] == "running"
-    outcome = {"status": "succeeded", "attempt": 1, "output": "it is there"}
+    outcome = {
+        "status": "succeeded", "attempt": 1, "output": "it is there", "evidence": {"external_id": 17},
+    }  # fmt: skip
     done = await operator("POST", f"/runs/{run}/complete", outcome)
     assert done.body["state"] == "succeeded"
-    assert (await writer("runs"))["runs"][0]["output"] == "it is there"
+    (shown,) = (await writer("runs"))["runs"]
+    assert (shown["output"], shown["evidence"]) == ("it is there", {"external_id": 17})
 
 
 @pytest.mark.parametrize("action", ["list", "runs", "status"])
