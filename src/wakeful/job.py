@@ -146,9 +146,9 @@ class Work:
             "Where its runs go: an object with a `kind`, [`webhook`](../how-to/webhook.md), "
             "[`function`](../how-to/function.md), [`agent`](python.md#agent-classes), "
             "[`command`](../how-to/command.md), [`chat`](../how-to/chat.md), "
-            "[`queue`](../how-to/queue.md), [`workflow`](../how-to/workflow.md), "
-            "[`echo`](../how-to/echo.md) or [`pull`](../how-to/pull.md). `null`: the target of its agent, "
-            "else `pull`.",
+            "[`queue`](../how-to/queue.md), [`celery`](../how-to/celery.md), "
+            "[`workflow`](../how-to/workflow.md), [`echo`](../how-to/echo.md) or "
+            "[`pull`](../how-to/pull.md). `null`: the target of its agent, else `pull`.",
             section="target",
         ),
     ] = None

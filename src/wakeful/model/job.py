@@ -55,7 +55,7 @@ class Job:
     #: When a fixed time fires in the hour that DST repeats in autumn.
     dst_overlap: Literal["first", "second", "both"] | None
     #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `chat`,
-    #: `queue`, `workflow`, `echo` or `pull`.
+    #: `queue`, `celery`, `workflow`, `echo` or `pull`.
     target: Mapping[str, Json] | None
     #: The text for the agent.
     message: str | None

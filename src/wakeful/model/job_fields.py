@@ -122,7 +122,7 @@ class JobFields(JobOptions, total=False):
     #: When the job fires: any of these forms.
     schedule: ScheduleLike | None
     #: Where its runs go: an object with a `kind`, `webhook`, `function`, `agent`, `command`, `chat`,
-    #: `queue`, `workflow`, `echo` or `pull`.
+    #: `queue`, `celery`, `workflow`, `echo` or `pull`.
     target: Target | Mapping[str, object] | None
     #: An IANA time zone such as `Europe/Berlin`.
     tz: str | None

@@ -32,7 +32,7 @@ from wakeful.app import Jobs, Runs, Wakeful
 from wakeful.cli import exit_codes
 from wakeful.cli.main import app as command_line
 from wakeful.document import Defaults, read_definition, write_definition
-from wakeful.document.target import TARGET_FIELDS
+from wakeful.document.target import KINDS, TARGET_FIELDS
 from wakeful.run import RunState
 from wakeful.service.event_stream import RESET, TYPES
 from wakeful.settings import PREFIX, Settings
@@ -332,3 +332,15 @@ def test_every_attribute_of_agent_classes_and_contexts_is_in_the_table():
 
 def _public(kind: type) -> list[str]:
     return [name for name in vars(kind) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("page", ["index.md", "concepts/terms.md", "reference/job.md"])
+def test_lists_of_targets_name_each_kind(page: str):
+    (line,) = (
+        line
+        for line in (DOCS / page).read_text().splitlines()
+        if line.startswith(("- Targets:", ":   Where a run goes:", "| `target` | `null` | Where its runs go"))
+    )
+    links = {"agent": "agents.md" if "agents.md" in line else "agent-classes"}
+    missing = [kind for kind in KINDS if f"/{kind}.md" not in line and links.get(kind, "?") not in line]
+    assert missing == []

@@ -13,6 +13,7 @@ from wakeful.api.http.job_lists import JobList, read_page
 from wakeful.dashboard import charts
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.formats import at, duration, money, state_word
+from wakeful.document.target import KINDS
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import JobRecord
 from wakeful.service.jobs.job_overviews import JobSummary, RunOutcome
@@ -32,7 +33,6 @@ _SCHEDULES: Final = {
     "after": "After another job",
     "none": "No schedule",
 }
-_TARGETS: Final = ("webhook", "function", "command", "chat", "queue", "celery", "workflow", "pull")
 _STATES: Final = {
     "agent_inactive": "inactive",
     "approval": "approval",
@@ -97,7 +97,7 @@ async def jobs(page: PageDep) -> Response:
         states=[("", "All states"), *((state, state_word(state)) for state in CHOICES["state"])],
         creators=[("", "Any creator"), ("person", "By a person"), ("agent", "By an agent")],
         schedules=[("", "Any schedule"), *_SCHEDULES.items()],
-        targets=[("", "Any target"), *((kind, kind.capitalize()) for kind in _TARGETS)],
+        targets=[("", "Any target"), *((kind, kind.capitalize()) for kind in KINDS)],
     )
 
 
