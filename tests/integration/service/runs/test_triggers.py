@@ -181,7 +181,7 @@ async def test_the_overlap_policy_of_a_backfill_replaces_that_of_the_job(new_app
         await eventually(lambda: started == 3)
         await app.jobs.backfill("other", NOON, NOON + timedelta(hours=2), overlap_policy="queue")
         await eventually(lambda: started == 4)
-        assert [run.state for run in reversed(await runs_of(app, "other"))] == [
+        assert [run.state for run in await runs_of(app, "other")] == [
             "running",
             "pending",
             "pending",
