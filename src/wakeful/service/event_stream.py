@@ -141,7 +141,7 @@ class Subscription:
                 return [Event(self.seen, RESET, self._stream.now_ms(), self._filter.workspace)]
             before, events = self.seen, await self._stream.after(self)
             wanted = [event for event in events if self._filter.matches(event)]
-            if wanted:
+            if wanted and not self._ended:
                 return wanted
             if self.seen > before or self._lost:
                 await asyncio.sleep(0)

@@ -47,6 +47,7 @@ from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
 from wakeful.service.auth.connection_limits import ConnectionLimits
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
+from wakeful.service.auth.open_uses import OpenUses
 from wakeful.service.auth.origins import Origins
 from wakeful.service.auth.sign_in_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
@@ -173,6 +174,7 @@ class Services:
             max_ms=settings.session_max_hours * HOUR,
         )
         self.keys.on_revoked = self.web_sessions.forget_key
+        self.open_uses = OpenUses(store, self._forget_credentials)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
         self.audit = AuditService(store, accounts)
@@ -222,6 +224,9 @@ class Services:
 
     def _agent_deleted(self) -> None:
         self.agent_classes.forget()
+        self._forget_credentials()
+
+    def _forget_credentials(self) -> None:
         self.keys.forget()
         self.web_sessions.forget()
 
@@ -247,6 +252,7 @@ class Services:
         async with AsyncExitStack() as stack:  # one that fails or is cancelled keeps no other running
             stack.push_async_callback(self.pull.close)
             stack.push_async_callback(self.keys.close)
+            stack.push_async_callback(self.open_uses.close)
             stack.push_async_callback(self.web_sessions.close)
             stack.push_async_callback(self.calendar.close)
             stack.push_async_callback(self._weeks.close)

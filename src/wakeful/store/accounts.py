@@ -8,13 +8,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from wakeful.errors import NotFound, Unavailable
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import NO_RULES, InternalRules
 from wakeful.store.rows import JobChange, JobRow
+
+#: The topic that is published when keys are revoked or sign-in sessions end.
+KEYS_TOPIC: Final = "keys"
 
 
 class WorkspaceRow(NamedTuple):

@@ -65,7 +65,7 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
-from wakeful.store.accounts import AccountStore
+from wakeful.store.accounts import KEYS_TOPIC, AccountStore
 from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditStore
 from wakeful.store.budgets import BudgetStore
@@ -109,6 +109,7 @@ DECISIONS_AT_ONCE = 50
 #: The topics without an object: all that may be missed while a process receives no notifications.
 TOPICS: Final = (
     "jobs", "runs", "budget_blocks", "incidents", "sessions", "deliveries", "verifications", INSTANCES_TOPIC,
+    KEYS_TOPIC,
 )  # fmt: skip
 #: The topic that says that a claim is over begins so.
 CLAIM_OVER: Final = "claim:"
@@ -211,7 +212,8 @@ class Store(
 
         Topics: `jobs` (the wake of a job may be earlier), `runs` (a run may be taken), `budget_blocks` (they
         changed), `incidents` (an alert may be due), `sessions` (a turn may begin), `deliveries` (one may be
-        due), `verifications` (one may be due), `instances` (a signal added one), `stop:<run id>` (the run was
+        due), `verifications` (one may be due), `instances` (a signal added one), `keys` (keys or
+        sessions have ended), `stop:<run id>` (the run was
         cancelled), `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside),
         `hibernate:<instance id>` (processes unload the instance), and `claim_topic` (nobody waits for the
         claim). With SQLite, changes by other processes are

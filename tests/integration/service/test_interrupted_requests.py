@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -152,7 +153,12 @@ async def test_an_interrupted_stream_ends_its_subscription(app: Wakeful, fault: 
             if b"id:" in message.get("body", b""):
                 disconnected.set()
 
-        scope = {"type": "http", "headers": [], "asgi": {"spec_version": "2.3"}}
+        scope = {
+            "type": "http",
+            "headers": [(b"authorization", f"Bearer {key}".encode())],
+            "asgi": {"spec_version": "2.3"},
+            "app": SimpleNamespace(state=SimpleNamespace(services=services)),
+        }
         request = Request(scope)
         response = await stream_events(
             request, "default", services, principal, None, None, None, None,
@@ -163,6 +169,7 @@ async def test_an_interrupted_stream_ends_its_subscription(app: Wakeful, fault: 
 
     async def check() -> None:
         assert not services.connection_limits.open()
+        assert len(services.open_uses) == 0
         assert len(services.events._listeners) == 0
         assert services.live._channels == {}
         assert (services.events._reader, services.live._reader) == (None, None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Final, cast
 
 from fastapi import Depends, Request
@@ -14,6 +16,7 @@ from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, se
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.json_value import MAX_DEPTH, is_deeper
 from wakeful.service.auth.access import Principal
+from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 
@@ -49,6 +52,12 @@ async def current_principal(request: Request) -> Principal:
         )
     request.state.actor = principal.actor
     return principal
+
+
+async def open_use(request: Request, end: Callable[[], object]) -> OpenUse:
+    """Call `end` when the key or session of the request has ended; Unauthenticated: it has already."""
+    credential = bearer_of(request) or session_token(request) or ""
+    return await services_of(request).open_uses.add(credential, partial(current_principal, request), end)
 
 
 async def bearer_principal(request: Request) -> Principal:

@@ -10,13 +10,14 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal, open_use
 from wakeful.api.http.direct_write import direct_write_of
 from wakeful.api.http.responses import responses
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
+from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 from wakeful.stored_text import cleaned
@@ -77,7 +78,7 @@ async def stream_events(
             summaries = await services.live.subscribe(
                 principal, workspace, coalesce_ms, agent=agent, after=number
             )
-            return _EventResponse(_stream_summaries(request, summaries), summaries, slot)
+            return await _event_response(request, _stream_summaries(request, summaries), summaries, slot)
         listener = await services.events.subscribe(
             principal,
             workspace,
@@ -92,7 +93,23 @@ async def stream_events(
     # A client needs a number before its first event: otherwise it would miss the events before that one if
     # the connection breaks. This is the only block without data.
     first = _FIRST if number is not None else _FIRST + f"id: {listener.seen}\n\n".encode()
-    return _EventResponse(_stream(request, listener, first), listener, slot)
+    return await _event_response(request, _stream(request, listener, first), listener, slot)
+
+
+async def _event_response(
+    request: Request,
+    parts: AsyncIterator[bytes],
+    subscription: Subscription | CoalescedSubscription,
+    slot: ConnectionSlot,
+) -> Response:
+    """Return the stream, which ends with the key of its client."""
+    try:
+        use = await open_use(request, subscription.end)
+    except BaseException:
+        subscription.close()
+        slot.release()
+        raise
+    return _EventResponse(parts, subscription, slot, use)
 
 
 class _EventResponse(StreamingResponse):
@@ -103,10 +120,12 @@ class _EventResponse(StreamingResponse):
         parts: AsyncIterator[bytes],
         subscription: Subscription | CoalescedSubscription,
         slot: ConnectionSlot,
+        use: OpenUse,
     ) -> None:
         super().__init__(parts, media_type="text/event-stream", headers=_HEADERS)
         self._subscription = subscription
         self._slot = slot
+        self._use = use
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -114,6 +133,7 @@ class _EventResponse(StreamingResponse):
         finally:
             self._subscription.close()
             self._slot.release()
+            self._use.close()
 
 
 def _number(text: str) -> int:

@@ -20,14 +20,16 @@ from wakeful.api.http.dependencies import (
     OptionalDocument,
     ServicesDep,
     current_principal,
+    open_use,
 )
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.evidence import write_evidence
 from wakeful.ids import new_id
 from wakeful.json_value import Json
+from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
 from wakeful.service.runs.report_batches import ReportResult
 from wakeful.service.runs.runs import MAX_REASON
@@ -78,7 +80,7 @@ async def claim_runs(
     def abandon() -> None:
         services.pull.abandon(workspace, worker, claim_id)
 
-    runs = await _while_connected(request, claiming, abandon)
+    runs = await _while_valid(request, claiming, abandon)
     if not runs:
         return JsonResponse({"runs": []})
     try:
@@ -287,22 +289,31 @@ class ClaimResponse(JsonResponse):
                 self._abandon()
 
 
-async def _while_connected(
+async def _while_valid(
     request: Request, doing: Coroutine[object, object, T], abandon: Callable[[], None]
 ) -> T:
-    """Return the result; cancel the wait when the client disconnects. `abandon` a result that it misses."""
+    """Return the result; cancel the wait when the client disconnects or its key ends.
+
+    `abandon` a result that the client misses.
+    """
     task = asyncio.ensure_future(doing)
     gone = asyncio.ensure_future(_disconnected(request.receive))
     returned = False
+    use: OpenUse | None = None
     try:
+        use = await open_use(request, gone.cancel)
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if gone.done():
             task.cancel()
             await asyncio.wait({task})
+            if gone.cancelled():
+                raise Unauthenticated("the key of this request has ended; get another one")
             raise ClientDisconnect
         returned = True
         return task.result()
     finally:
+        if use is not None:
+            use.close()
         gone.cancel()
         if not returned:
             if task.done() and not task.cancelled() and task.exception() is None:

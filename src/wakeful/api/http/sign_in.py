@@ -70,6 +70,6 @@ async def end_key_sessions(
 async def end_key_session(
     workspace: str, key_id: str, session_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """Takes effect on this replica at once, on others within a second."""
+    """Also ends its open event streams."""
     await services.web_sessions.end(principal, workspace, key_id, session_id)
     return no_content()

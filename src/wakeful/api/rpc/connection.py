@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from functools import partial
 from typing import Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -22,6 +23,7 @@ from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.connection_limits import ConnectionSlot, TooManyConnections
+from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.event_stream import Subscription
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
@@ -78,6 +80,8 @@ class Connection:
         self._listener: Subscription | None = None
         self._event_task: asyncio.Task[None] | None = None
         self._slot: ConnectionSlot | None = None
+        self._use: OpenUse | None = None
+        self._key_ended = False
 
     async def serve(self) -> None:
         """Serve the client until either side closes the connection."""
@@ -97,6 +101,8 @@ class Connection:
         finally:
             if self._slot is not None:
                 self._slot.release()
+            if self._use is not None:
+                self._use.close()
             await self._unsubscribe()
         if code is not None and self._socket.application_state is WebSocketState.CONNECTED:
             log.info("rpc.closed", code=code, reason=reason)
@@ -125,6 +131,7 @@ class Connection:
             except Unauthenticated as error:
                 raise Closed(UNAUTHENTICATED, _short(error.message)) from error
             self._slot = self._services.connection_limits.acquire("rpc", principal.actor)
+            await self._watch_key(self._token)
             return
         self._slot = self._services.connection_limits.acquire("rpc")
         try:
@@ -142,6 +149,18 @@ class Connection:
             raise Unauthenticated("authenticate first: call the method 'auth' with a token")
         return await self._services.keys.authenticate(self._token, self._address, self._run_id)
 
+    async def _watch_key(self, token: str) -> None:
+        """Close the connection when its key ends, after the present request."""
+        before, authenticate = self._use, self._services.keys.authenticate
+        self._use = await self._services.open_uses.add(token, partial(authenticate, token), self._end)
+        if before is not None:
+            before.close()
+
+    def _end(self) -> None:
+        self._key_ended = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+
     def _assign_slot(self, principal: Principal) -> None:
         if self._slot is not None:
             self._slot.assign(principal.actor)
@@ -154,6 +173,7 @@ class Connection:
         self._assign_slot(principal)
         if self._listener is not None:  # its events were those of the previous principal
             await self._unsubscribe()
+        await self._watch_key(token)
         self._token = token
         return {"role": principal.role, "workspace": principal.workspace, "agentId": principal.agent}
 
@@ -161,17 +181,22 @@ class Connection:
 
     async def _next(self) -> str:
         """Return the next message."""
-        if self._stopping:
-            raise _stopped()
+        self._check_open()
         self._waiting = asyncio.ensure_future(self._received())
         try:
             return await self._waiting
         except asyncio.CancelledError:
-            if self._stopping:
-                raise _stopped() from None
+            self._check_open()
             raise
         finally:
             self._waiting = None
+
+    def _check_open(self) -> None:
+        """Raise Closed if the process stops, or the key of the connection has ended."""
+        if self._stopping:
+            raise Closed(STOPPING, "the server stops; reconnect and resume after the last event")
+        if self._key_ended:
+            raise Closed(UNAUTHENTICATED, "the key has ended; reconnect with a valid one")
 
     async def _received(self) -> str:
         message = await self._socket.receive()
@@ -308,10 +333,6 @@ class Connection:
             ) from None
         except RuntimeError as error:  # the connection was closed
             raise Closed from error
-
-
-def _stopped() -> Closed:
-    return Closed(STOPPING, "the server stops; reconnect and resume after the last event")
 
 
 def _known(method: str) -> str:

@@ -54,6 +54,8 @@ class KeyService:
         self._accounts = accounts
         self._tokens = tokens
         self._known: dict[bytes, tuple[int, KeyRow]] = {}
+        #: how often keys were forgotten: what was read before is not remembered after it
+        self._forgotten = 0
         self._touched: dict[str, int] = {}
         self._writes = BackgroundWrites()
         #: called with the id of a key that was revoked in this process
@@ -88,19 +90,23 @@ class KeyService:
         hash, now_ms = hashlib.sha256(text.encode()).digest(), self._store.clock.now_ms()
         known = self._known.get(hash)
         if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
+            forgotten = self._forgotten
             row = await self._store.key_by_hash(hash)
             if row is None:
                 raise Unauthenticated("this key is unknown; it may belong to another installation")
             if len(self._known) >= _MOST:
                 self._known.clear()
-            self._known[hash] = known = now_ms, row
+            known = now_ms, row
+            if forgotten == self._forgotten:
+                self._known[hash] = known
         row = known[1]
         check_key(row, now_ms)
         self.touch(row, now_ms)
         return row
 
     def forget(self) -> None:
-        """Read every key again: keys were revoked with their agent."""
+        """Read every key again: some were revoked, maybe by another process."""
+        self._forgotten += 1
         self._known.clear()
 
     def touch(self, row: KeyRow, now_ms: int) -> None:
@@ -191,14 +197,14 @@ class KeyService:
         return own if principal.workspace is not None else [*await self._store.global_keys(), *own]
 
     async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
-        """Revoke a key: in this process at once, in others within a second."""
+        """Revoke a key: at once, in other processes on one SQLite file within a second."""
         await self._accounts.authorize(principal, "key", workspace)
         # A key for all workspaces can only be revoked with such a key.
         mine = [row for row in await self.list(principal, workspace) if row.id == key_id]
         entry = principal.entry(workspace, "key.revoke", key_id[:64])
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")
-        self._known.pop(mine[0].hash, None)
+        self.forget()
         self.on_revoked(key_id)
 
     async def first_key(self) -> str | None:

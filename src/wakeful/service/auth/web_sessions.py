@@ -78,6 +78,8 @@ class WebSessions:
         self._limits = limits
         self._idle_ms, self._max_ms = idle_ms, max_ms
         self._known: dict[bytes, tuple[int, WebSessionRow, KeyRow]] = {}
+        #: how often sessions were forgotten: what was read before is not remembered after it
+        self._forgotten = 0
         self._touched: dict[bytes, int] = {}
         self._writes = BackgroundWrites()
 
@@ -142,13 +144,16 @@ class WebSessions:
         hash, now_ms = _hash(token), self._store.clock.now_ms()
         known = self._known.get(hash)
         if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
+            forgotten = self._forgotten
             found = await self._store.web_session(hash)
             if found is None:
                 self._known.pop(hash, None)
                 raise _ended()
             if len(self._known) >= _MOST:
                 self._known.clear()
-            self._known[hash] = known = now_ms, *found
+            known = now_ms, *found
+            if forgotten == self._forgotten:
+                self._known[hash] = known
         _, row, key = known
         if now_ms >= self._expires_ms(row):
             raise _ended()
@@ -221,7 +226,8 @@ class WebSessions:
             raise NotFound(f"no key '{key_id[:64]}'; list the keys to see their ids")
 
     def forget(self) -> None:
-        """Read every session again: keys were revoked with their agent."""
+        """Read every session again: some have ended, maybe by another process."""
+        self._forgotten += 1
         self._known.clear()
 
     def forget_key(self, key_id: str) -> None:

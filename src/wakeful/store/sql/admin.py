@@ -8,7 +8,14 @@ from functools import partial
 from typing import TypeVar
 
 from wakeful.start_rules import BudgetOwner
-from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.accounts import (
+    KEYS_TOPIC,
+    AgentRow,
+    InheritingChange,
+    KeyChange,
+    KeyRow,
+    WorkspaceRow,
+)
 from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
 from wakeful.store.changelog import TransactionEvents
@@ -122,6 +129,7 @@ class SqlAdmin(SqlBase[D]):
             made = await self._write_internal(db, events, workspace, name, internal)
             deleted = await accounts.delete_agent(session, workspace, name, self.clock.now_ms())
             if deleted:  # an agent of that name that is added again is not blocked
+                events.publish(KEYS_TOPIC)
                 owners = [BudgetOwner(workspace, name)]
                 await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
             return deleted, [*made, *entries] if deleted else made
@@ -172,9 +180,14 @@ class SqlAdmin(SqlBase[D]):
         await self._record(Recorded(entries, always, keyed), self._shared(accounts.add_key), row)
 
     async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
+        async def write(db: D, events: TransactionEvents) -> KeyChange:
+            change = await accounts.change_keys(self._driver.session(db), decide, self.clock.now_ms())
+            if change.revoke:
+                events.publish(KEYS_TOPIC)
+            return change
+
         recorded: Recorded[KeyChange] = Recorded(lambda change: change.entries, always)
-        write = self._shared(accounts.change_keys)
-        return await self._record(recorded, write, decide, self.clock.now_ms()) != KeyChange()
+        return await self._record(recorded, write) != KeyChange()
 
     async def key_by_hash(self, hash: bytes) -> KeyRow | None:
         return await self._read(accounts.key_by_hash, hash)
@@ -186,7 +199,9 @@ class SqlAdmin(SqlBase[D]):
         return await self._read(accounts.global_keys)
 
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
-        return await self._record(Recorded(entries), self._shared(accounts.revoke_key), key_id, now_ms)
+        return await self._record(
+            Recorded(entries), self._shared(accounts.revoke_key, KEYS_TOPIC), key_id, now_ms
+        )
 
     async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
         await self._driver.write(self._shared(accounts.touch_keys), used)

@@ -57,11 +57,13 @@ class SqlBase(Generic[D]):
         return await self._driver.read(lambda db: query(self._driver.session(db), *args, **kwargs))
 
     def _shared(
-        self, operation: Callable[Concatenate[Session, P], Pending[T]]
+        self, operation: Callable[Concatenate[Session, P], Pending[T]], topic: str | None = None
     ) -> Callable[Concatenate[D, TransactionEvents, P], Pending[T]]:
-        """Return a shared operation as one for a write transaction."""
+        """Return a shared operation as one for a write transaction, which publishes the topic."""
 
-        def run(db: D, _: TransactionEvents, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+        def run(db: D, events: TransactionEvents, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+            if topic is not None:
+                events.publish(topic)
             return operation(self._driver.session(db), *args, **kwargs)
 
         return run
