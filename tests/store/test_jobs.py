@@ -232,7 +232,7 @@ async def test_a_change_that_withdraws_cancels_only_the_pending_ticks(store: Sto
         store,
         "digest",
         lambda due: tick(due, NOW + 1),
-        lambda due: tick(due, NOW + 2)._replace(state="retrying"),
+        lambda due: tick(due, NOW + 2)._replace(state="retrying", started_ms=NOW),
         lambda due: held(tick(due, NOW + 3, fire_ms=NOW)),
         lambda due: over(tick(due, NOW + 4)),
     )

@@ -92,6 +92,7 @@ class Engine:
             metrics.record_finished,
             launchers,
             lease_ms=config.lease_ms,
+            lead_ms=config.limits.lead_ms,
             tracing=tracing,
         )
         self._planner = Planner(

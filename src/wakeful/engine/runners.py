@@ -43,6 +43,8 @@ class Runners:
         launch: Callable[[InFlight], Awaitable[Outcome]],
         end: Callable[[InFlight, Outcome], None],
         on_lease_expired: Callable[[], None],
+        *,
+        lead_ms: int,
     ) -> None:
         self._clock = clock
         self._lease = lease
@@ -53,9 +55,9 @@ class Runners:
         self._ready: deque[InFlight] = deque()
         self.tasks: set[asyncio.Task[None]] = set()
         self._adding = False
-        #: A run is here at most a moment before its instant. If the instant is further ahead than a lease,
-        #: the clock was set back since: the run starts at once.
-        self._most_ahead_ms = lease.ms
+        #: A run is taken at most the planning lead before its instant. If the instant is further ahead than
+        #: that and a lease, the clock was set back since: the run starts at once.
+        self._most_ahead_ms = lead_ms + lease.ms
         #: runs that are not due yet, by when they fire
         self._scheduled: dict[int, list[InFlight]] = {}
 

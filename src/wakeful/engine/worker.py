@@ -61,6 +61,7 @@ class Worker:
         launchers: LauncherRegistry,
         *,
         lease_ms: int,
+        lead_ms: int,
         tracing: Tracing | None = None,
     ) -> None:
         self._tracing = completer.tracing = tracing
@@ -95,7 +96,9 @@ class Worker:
         self._in_flight: dict[str, InFlight] = {}
         #: lost attempts that have not ended yet, while a later attempt of the same run is in flight
         self._superseded: set[InFlight] = set()
-        self._runners = Runners(clock, self.lease, self._begin, self._launch, self._end, self._drop_unstarted)
+        self._runners = Runners(
+            clock, self.lease, self._begin, self._launch, self._end, self._drop_unstarted, lead_ms=lead_ms
+        )
         self._deadlines = Deadlines(self._running, self._deadline_passed)
         #: runs (with attempt, or None for any) stopped during a claim that may still return them
         self._stopped_during_claim: set[tuple[str, int | None]] = set()
