@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.errors import PermissionDenied, ResourceExhausted
-from wakeful.job import JobRecord
+from wakeful.job import WAKE_JOB, JobRecord
 from wakeful.policy import Overlap
 from wakeful.run import TriggerName
 from wakeful.service.auth.access import Principal
@@ -50,8 +50,11 @@ def check_removal(principal: Principal, job: JobRow, running: Iterable[RunView])
 
 
 def check_ending(principal: Principal, job: JobRow, run: RunView) -> None:
-    """Raise PermissionDenied if an agent's key cancels or stops a run of it that the agent did not start."""
-    if is_admin_owned(principal, job) and run.trigger != AGENT_TRIGGER:
+    """Raise PermissionDenied if an agent's key cancels or stops a run of it that the agent did not start.
+
+    It may end its wakes and turns, whoever asked for them.
+    """
+    if is_admin_owned(principal, job) and run.trigger != AGENT_TRIGGER and job.name != WAKE_JOB:
         raise PermissionDenied(
             f"run '{run.id}' is of job '{job.name}', which was created by an admin; a key of the role "
             "'agent' may end only those of its runs that it started; ask an admin"

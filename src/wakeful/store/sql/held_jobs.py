@@ -11,10 +11,11 @@ from wakeful.job import check_version
 from wakeful.run import NewRun
 from wakeful.store.sql.driver import Session
 
-#: the primary key, once for each. A transaction that deletes or moves a job waits, and then sees the new runs
+#: the primary key, once for each. A transaction that changes a job waits, and then sees the new runs. FOR KEY
+#: SHARE is too weak: it may return the version before a change that has just been committed
 HOLD_JOBS: Final = """
     SELECT id::text, name, version FROM jobs
-    WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE"""
+    WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR SHARE"""
 
 
 async def hold_jobs(session: Session, runs: Iterable[NewRun], version: int | None = None) -> None:
