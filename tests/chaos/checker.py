@@ -306,7 +306,12 @@ def _turns(
         if run.id not in begun and run.trigger == "schedule":
             begun.add(run.id)
             before = latest.get(run.job_id)
-            if before is not None and before.scheduled_ms > run.scheduled_ms:
+            # A tick that was missed may be caught up later than one of a new schedule that is on time.
+            if (
+                before is not None
+                and before.scheduled_ms > run.scheduled_ms
+                and before.fire_ms >= run.fire_ms
+            ):
                 yield f"{what} started after {_short(before)}, a later tick"
             latest[run.job_id] = run
 

@@ -21,6 +21,7 @@ from tests.support.commit_proxy import CommitProxy, Cut, commit_proxy
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE, over
 from wakeful import Permanent, Wakeful
+from wakeful.job import WAKE_JOB
 from wakeful.launch.secrets import read_secret
 
 _KEY = {"Idempotency-Key": "deploy 17"}
@@ -74,8 +75,9 @@ _OPERATIONS = (
 
 
 async def _counts(ask: ApiClient) -> tuple[int, ...]:
-    """Count jobs, runs, waiting messages and audit entries."""
-    jobs = (await ask("GET", "/jobs", include_disabled="true")).body["jobs"]
+    """Count jobs without the internal one of wakes, runs, waiting messages and audit entries."""
+    listed = (await ask("GET", "/jobs", include_disabled="true")).body["jobs"]
+    jobs = [job for job in listed if job["name"] != WAKE_JOB]
     runs = (await ask("GET", "/runs", limit=500)).body["runs"]
     sessions = (await ask("GET", "/agents/default/sessions")).body["sessions"]
     audit = (await ask("GET", "/audit", limit=500)).body["entries"]

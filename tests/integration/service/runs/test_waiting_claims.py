@@ -76,7 +76,7 @@ async def test_runs_of_others_let_one_of_many_waiting_claims_ask(app: Wakeful, a
     asked.workers.clear()
     for _ in range(5):
         await app.runs.wait((await app.jobs.of("other").run("echo")).id)
-    assert set(asked.workers) <= {"w0"}
+    assert len(set(asked.workers)) <= 1
     await end(waiting)
 
 

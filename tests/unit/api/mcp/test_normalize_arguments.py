@@ -340,7 +340,7 @@ def test_a_vague_time_is_refused_with_a_hint():
 
 
 def test_an_unknown_zone_is_left_to_the_service_layer():
-    assert schedule("Mars/Olympus", schedule="tomorrow at 9") == "tomorrow at 9"
+    assert schedule("Mars/Olympus", schedule="tomorrow at 9")["tz"] == "Mars/Olympus"
 
 
 # --- what is missing ---------------------------------------------------------------------------------

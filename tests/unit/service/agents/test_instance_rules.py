@@ -39,13 +39,14 @@ def test_a_given_state_is_of_the_version_that_wrote_it():
 
 def test_starting_an_active_instance_again_changes_nothing():
     row = instance("active", DECLARED.hash, 2)._replace(data='{"count":3}', version=2)
-    assert start('{"count":0}')(row, first_jobs(DAILY, HOURLY)) is None
+    assert start()(row, first_jobs(DAILY, HOURLY)) is None
+    assert start('{"count":3}')(row, first_jobs(DAILY, HOURLY)) is None
 
 
 @pytest.mark.parametrize("status", ["active", "paused", "blocked"])
 def test_starting_an_instance_that_exists_converges_its_schedules_and_keeps_the_rest(status):
     row = instance(status)._replace(data='{"count":3}', version=1, note="why", revision=9)
-    change = made(start('{"count":0}')(row, first_jobs(DAILY)))
+    change = made(start()(row, first_jobs(DAILY)))
     assert [job.schedule_id for job in change.created] == ["hourly"]
     kept = row._replace(schedules_hash=DECLARED.hash, schedules_version=2, updated_ms=LATER)
     assert change.row == kept

@@ -34,6 +34,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "DstEffect": one_of(*get_args(DstEffect)),
     "TargetKind": one_of(*KINDS),
     "RunMode": one_of("force", "due"),
+    "BackfillOverlap": one_of("queue", "allow"),
     "RunState": one_of(*(state.value for state in RunState)),
     "RunResult": one_of("succeeded", "failed"),
     "Trigger": one_of(*get_args(TriggerName)),

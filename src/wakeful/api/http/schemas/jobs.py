@@ -403,7 +403,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "start": TIME,
             "end": TIME,
-            "overlapPolicy": or_null({"type": "string", "enum": ["queue", "allow"]}),
+            "overlapPolicy": or_null(ref("BackfillOverlap")),
         },
         "start",
         "end",
