@@ -138,9 +138,12 @@ class Settings:
     wait_for_db: int | None = None
     #: open HTTP connections per process, of any kind; 0: as many as the limit of open files allows
     max_http_connections: int = 4_000
-    #: open RPC connections and event streams per process, in total and per key; 0: unlimited
+    #: open RPC connections and event streams per process, in total, per workspace and per key; 0: unlimited
     max_connections: int = 1_000
+    max_connections_per_workspace: int = 800
     max_connections_per_key: int = 250
+    #: requests in progress per process of the keys of one workspace, waiting claims included; 0: unlimited
+    max_requests_per_workspace: int = 2_000
     #: open RPC connections that are not authenticated yet; 0: unlimited
     max_unauthenticated_connections: int = 50
     #: the admin key of the server, instead of a generated one in a file

@@ -190,6 +190,8 @@ class Services:
             settings.max_connections,
             settings.max_connections_per_key,
             settings.max_unauthenticated_connections,
+            settings.max_connections_per_workspace,
+            settings.max_requests_per_workspace,
         )
         self.metrics = metrics
         self.runs.on_completed = self._completed

@@ -24,6 +24,8 @@ from wakeful.service.services import Services
 RUN_ID: Final = "x-wakeful-run-id"
 #: The levels of a body: those of a value that is stored, and some around it.
 _LEVELS: Final = MAX_DEPTH + 10
+#: The workspace for which a request is counted, in its state; the middleware counts it no longer.
+IN_PROGRESS: Final = "in_progress"
 _BEARER: Final = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
@@ -51,6 +53,9 @@ async def current_principal(request: Request) -> Principal:
             bearer, address_of(request), request.headers.get(RUN_ID)
         )
     request.state.actor = principal.actor
+    if principal.workspace is not None and not hasattr(request.state, IN_PROGRESS):
+        services_of(request).connection_limits.begin_request(principal.workspace)
+        setattr(request.state, IN_PROGRESS, principal.workspace)
     return principal
 
 

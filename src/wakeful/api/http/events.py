@@ -72,7 +72,7 @@ async def stream_events(
     number = _number(last_event_id) if last_event_id else after
     if coalesce_ms is not None and (job or types):
         raise InvalidArgument("coalesceMs: a summary has all changes; remove 'job' and 'types'")
-    slot = services.connection_limits.acquire("events", principal.actor)
+    slot = services.connection_limits.acquire("events", principal.actor, principal.workspace)
     try:
         if coalesce_ms is not None:
             summaries = await services.live.subscribe(

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.http.compression import compressing
+from wakeful.api.http.dependencies import IN_PROGRESS
 from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
 from wakeful.engine.tracing import incoming_traceparent
 from wakeful.errors import PermissionDenied
@@ -88,6 +89,9 @@ class RequestMiddleware:
                 raise
             await internal_problem(scope["path"])(scope, receive, respond)
         finally:
+            workspace = scope["state"].pop(IN_PROGRESS, None)
+            if workspace is not None:
+                cast(Services, scope["app"].state.services).connection_limits.end_request(workspace)
             _log_request(scope, method, status, began, request_id)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:

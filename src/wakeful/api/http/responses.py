@@ -24,11 +24,11 @@ _REASONS: Final[dict[int, str]] = {
     413: "The body is larger than 256 KB.",
     422: "A query parameter or a field is unknown or invalid; or the `Idempotency-Key` was used "
     "for another request.",
-    429: "A quota or a budget is used up, or the connection limit is reached.",
+    429: "A quota or a budget is used up, or the limit of connections or requests is reached.",
     503: "The database cannot be reached; try again later.",
 }
 #: The errors of every route of the API.
-_ALWAYS: Final = (400, 401, 403, 404, 422, 503)
+_ALWAYS: Final = (400, 401, 403, 404, 422, 429, 503)
 _HEADERS: Final[dict[str, str]] = {
     "ETag": "The version of the job or agent, in quotes.",
     "Location": "The path of the resource.",

@@ -130,7 +130,7 @@ class Connection:
                 principal = await self._principal()
             except Unauthenticated as error:
                 raise Closed(UNAUTHENTICATED, _short(error.message)) from error
-            self._slot = self._services.connection_limits.acquire("rpc", principal.actor)
+            self._slot = self._services.connection_limits.acquire("rpc", principal.actor, principal.workspace)
             await self._watch_key(self._token)
             return
         self._slot = self._services.connection_limits.acquire("rpc")
@@ -163,7 +163,7 @@ class Connection:
 
     def _assign_slot(self, principal: Principal) -> None:
         if self._slot is not None:
-            self._slot.assign(principal.actor)
+            self._slot.assign(principal.actor, principal.workspace)
 
     async def _auth(self, request: Request) -> JsonObject:
         token = request.params.get("token")

@@ -63,6 +63,8 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
     "public_url": "The address at which others reach the server.",
     "max_http_connections": "Open HTTP connections per process.",
     "max_connections": "Open RPC connections and event streams per process; 0 is unlimited.",
+    "max_connections_per_workspace": "Open RPC connections and event streams per process and workspace.",
+    "max_requests_per_workspace": "Requests in progress per process and workspace; 0 is unlimited.",
     "max_connections_per_key": "Open RPC connections and event streams per process and key; 0 is unlimited.",
     "max_unauthenticated_connections": "Open RPC connections without credentials yet; 0 is unlimited.",
     "session_idle_hours": "Hours without a request after which a sign-in ends.",

@@ -7,7 +7,7 @@ import json
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,9 +18,12 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient, served
 from tests.support.certificates import Authority
 from tests.support.paths import ROOT
+from tests.support.rpc_client import calling
+from tests.support.sse_client import listening
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.api import acceptor, http_protocol
-from wakeful.service.auth.access import Principal
+from wakeful.api.rpc.connection import TOO_MANY_CONNECTIONS
+from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.settings import Settings
 
 GET = b"GET /healthz HTTP/1.1\r\nhost: here\r\n"
@@ -324,3 +327,48 @@ async def test_hundreds_of_half_open_connections_do_not_stop_the_scheduler(datab
             await process.wait()
     assert process.returncode == 0
     assert log.read_text().count("Too many open files") <= 1
+
+
+# --- limits of one workspace ---------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_the_keys_of_one_workspace_leave_connections_and_requests_to_others(new_app: NewApp):
+    limits = Settings(max_connections=6, max_connections_per_workspace=4, max_requests_per_workspace=6)
+    app = new_app(settings=limits)
+    async with app, served(app) as ask, AsyncExitStack() as stack:
+        await app.services.workspaces.put(LOCAL, "acme", {})
+        keys = [await ask.new("member", "acme") for _ in range(3)]
+        of_acme = "/api/workspaces/acme"
+        for key in (keys[0], keys[1], keys[2]):
+            await stack.enter_async_context(listening(key, of_acme))
+        await stack.enter_async_context(calling(keys[0]))
+        refused = await keys[1]("GET", f"{of_acme}/events")
+        assert (refused.status, refused.code, refused.headers["retry-after"]) == (
+            429,
+            "resource-exhausted",
+            "1",
+        )
+        assert "WAKEFUL_MAX_CONNECTIONS_PER_WORKSPACE" in refused.body["detail"]
+        async with calling(keys[1]) as call:
+            assert (await call.closed())[0] == TOO_MANY_CONNECTIONS
+        claim = {"worker": "w", "waitMs": 20_000}
+        waiting = [asyncio.create_task(key("POST", f"{of_acme}/runs/claim", claim)) for key in keys]
+        await eventually(lambda: len(app.services.open_uses) == 3 + 1 + 3)
+        for key in keys:
+            refused = await key("GET", f"{of_acme}/jobs")
+            assert (refused.status, refused.code) == (429, "resource-exhausted")
+            assert "WAKEFUL_MAX_REQUESTS_PER_WORKSPACE" in refused.body["detail"]
+        member = await ask.new("member")
+        for other in (ask, member):
+            assert (await other("GET", "/jobs")).status == 200
+            async with listening(other):
+                pass
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+
+        async def is_free() -> bool:
+            return (await keys[0]("GET", f"{of_acme}/jobs")).status == 200
+
+        await eventually(is_free)
