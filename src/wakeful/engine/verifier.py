@@ -177,9 +177,9 @@ class Verifier(Loop):
                 log.warning("verification.unwritten", **due.run.log_fields, error=error.message)
                 return
             log.exception("verification.error", **due.run.log_fields)
-            await self._survive(due, held, error)
+            await self._retry_or_fail(due, held, error)
 
-    async def _survive(self, due: DueVerification, held: tuple[str, int], error: Exception) -> None:
+    async def _retry_or_fail(self, due: DueVerification, held: tuple[str, int], error: Exception) -> None:
         """Try again after an unexpected error, at last with an outcome that can be written in any case."""
         failed = Failed(
             f"its outcome could not be stored ({type(error).__name__})", permanent=True, reason="unstorable"

@@ -348,7 +348,7 @@ ACTS: Final = st.one_of(
 def test_each_attempt_is_posted_at_most_once_and_gets_its_own_response_or_an_error(
     posting: Posting,
 ):
-    @settings(max_examples=cases(60, 600), deadline=None, derandomize=True, database=None)
+    @settings(max_examples=cases(60, 600), deadline=None, database=None)
     @given(
         acts=st.lists(ACTS, min_size=1, max_size=12),
         batch=st.integers(1, 4),

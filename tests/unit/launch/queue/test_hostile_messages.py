@@ -25,7 +25,7 @@ def _body(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@settings(derandomize=True, deadline=None, max_examples=cases(200, 5_000))
+@settings(deadline=None, max_examples=cases(200, 5_000))
 @given(st.binary() | VALUES.map(_body) | st.dictionaries(st.sampled_from(FIELDS), VALUES).map(
     lambda fields: _body({"run": RUN, "attempt": 1, "status": "failed", **fields})
 ))  # fmt: skip
@@ -55,7 +55,7 @@ NUMBERS = st.text() | st.sampled_from(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=cases(200, 5_000))
+@settings(deadline=None, max_examples=cases(200, 5_000))
 @given(
     st.dictionaries(st.sampled_from(sorted(HEADERS)), NUMBERS),
     st.binary() | VALUES.map(_body) | VALUES.map(lambda value: _body({"job": value, "payload": value})),
