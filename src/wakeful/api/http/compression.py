@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from asyncio import to_thread
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,6 +27,8 @@ from starlette.types import Message, Send
 
 #: The smallest body that is compressed: smaller ones fit into one packet anyway.
 SMALLEST: Final = 1_400
+#: A body of this size is compressed in a thread: it takes a hundredth of a second or more.
+_LARGE: Final = 1 << 20
 #: The types of compressed responses. An event stream is not among them.
 _TYPES: Final = ("text/html", "application/json")
 #: A quarter of the time of level 9, and pages are at most a few percent larger.
@@ -76,7 +79,9 @@ def compressing(method: str, headers: Headers, send: Send) -> Send:
         if waiting is not None:
             start, waiting = waiting, None
             if accepted and not message.get("more_body") and len(message.get("body", b"")) >= SMALLEST:
-                message = {**message, "body": compress(message["body"])}
+                body = message["body"]
+                small = len(body) < _LARGE
+                message = {**message, "body": compress(body) if small else await to_thread(compress, body)}
                 sent = MutableHeaders(scope=start)
                 sent["content-encoding"] = "gzip"
                 sent["content-length"] = str(len(message["body"]))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
-from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
+from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
 from wakeful.dead_letter_groups import DeadLetterSelection
 from wakeful.errors import InvalidArgument
 from wakeful.ids import is_id
@@ -58,9 +58,9 @@ async def list_dead_letters(
     shown, following = await services.dead_letters.list(
         principal, workspace, selection, before=before, limit=limit
     )
-    return JsonResponse(
+    return await list_response(
         {
-            "deadLetters": [serialize_run(run) for run in shown],
+            "deadLetters": (serialize_run(run) for run in shown),
             "cursor": None if following is None else write_cursor([following], scope),
         }
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -10,12 +10,12 @@ from fastapi import Depends, Query
 from starlette.responses import Response
 
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
-from wakeful.api.http.responses import JsonResponse
-from wakeful.job import JobRecord
+from wakeful.api.http.responses import list_response
+from wakeful.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_query import LONGEST, JobOrder, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED
-from wakeful.service.serializers import JsonObject, serialize_job
+from wakeful.service.serializers import serialize_job
 from wakeful.service.services import Services
 
 _Text = Annotated[str | None, Query(max_length=LONGEST)]
@@ -78,8 +78,8 @@ async def list_page(
 ) -> Response:
     """Return a page of a list of jobs."""
     shown, next_cursor = await read_page(services, principal, workspace, agent, wanted)
-    content: JsonObject = {
-        "jobs": [serialize_job(principal, job) for job in shown],
+    content: dict[str, Json | Iterator[Json]] = {
+        "jobs": (serialize_job(principal, job) for job in shown),
         "cursor": next_cursor,
     }
     if wanted.count:
@@ -89,7 +89,7 @@ async def list_page(
         )
         content["count"] = min(found, MOST_COUNTED)
         content["hasMore"] = found > MOST_COUNTED
-    return JsonResponse(content)
+    return await list_response(content)
 
 
 async def read_page(

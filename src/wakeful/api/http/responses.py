@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
@@ -34,6 +35,8 @@ _HEADERS: Final[dict[str, str]] = {
     "Location": "The path of the resource.",
     "Idempotency-Replayed": "`true` if this is the stored response of an earlier request with this key.",
 }
+#: How many characters are written before the event loop has its turn: a few milliseconds.
+_IN_TURN: Final = 65_536
 #: Responses as FastAPI takes them.
 Responses = dict[int | str, dict[str, Any]]
 
@@ -45,6 +48,34 @@ class JsonResponse(Response):
 
     def __init__(self, content: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(cleaned(compact(content)).encode(), status, headers)
+
+
+async def compact_in_turns(content: Mapping[str, Json | Iterator[Json]]) -> str:
+    """Return `compact(content)`. The items of its lists are written one after the other, with pauses.
+
+    A page of runs with large payloads takes seconds; meanwhile the event loop has its turn. An iterator is
+    written as a list: what it returns may take time to compute, too.
+    """
+    fields: list[str] = []
+    for name, value in content.items():
+        if not isinstance(value, list | Iterator):
+            fields.append(f"{compact(name)}:{compact(value)}")
+            continue
+        items: list[str] = []
+        size = 0
+        for item in value:
+            items.append(compact(item))
+            size += len(items[-1])
+            if size >= _IN_TURN:
+                size = 0
+                await asyncio.sleep(0)
+        fields.append(f"{compact(name)}:[{','.join(items)}]")
+    return f"{{{','.join(fields)}}}"
+
+
+async def list_response(content: Mapping[str, Json | Iterator[Json]]) -> Response:
+    """Return a response with lists whose items may be large, or take time to serialize."""
+    return Response(cleaned(await compact_in_turns(content)).encode(), media_type=JsonResponse.media_type)
 
 
 def no_content() -> Response:

@@ -11,7 +11,14 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
-from wakeful.api.http.responses import BODY, JsonResponse, location_of, request_body, responses
+from wakeful.api.http.responses import (
+    BODY,
+    JsonResponse,
+    list_response,
+    location_of,
+    request_body,
+    responses,
+)
 from wakeful.errors import InvalidArgument
 from wakeful.ids import is_id
 from wakeful.run import RunState, TriggerName
@@ -248,7 +255,7 @@ async def runs_page(
         limit=limit + 1,
     )
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
-    return JsonResponse({name: [serialize_run(run) for run in shown], "cursor": next_cursor})
+    return await list_response({name: (serialize_run(run) for run in shown), "cursor": next_cursor})
 
 
 def created_run(content: JsonObject) -> Response:

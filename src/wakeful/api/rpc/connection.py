@@ -227,7 +227,7 @@ class Connection:
                 actor = principal.actor
                 result = await self._call(principal, request)
                 listen = request.method == "events.subscribe"
-            reply = result_frame(request.id, result)
+            reply = await result_frame(request.id, result)
         except WakefulError as error:
             code, reply = error.code, error_frame(request.id, error)
             full = error if isinstance(error, TooManyConnections) else None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Final, NamedTuple, TypeGuard
 
 from wakeful.api.http.dependencies import read_json
+from wakeful.api.http.responses import compact_in_turns
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
@@ -69,13 +71,14 @@ def _is_request_id(id: object) -> TypeGuard[RequestId]:
     return id is None or (isinstance(id, int) and not isinstance(id, bool))
 
 
-def result_frame(id: RequestId, result: Json) -> str:
+async def result_frame(id: RequestId, result: Mapping[str, Json]) -> str:
     """Return the message with the result of a request.
 
-    >>> result_frame(1, {"deleted": True})
+    >>> import asyncio
+    >>> asyncio.run(result_frame(1, {"deleted": True}))
     '{"id":1,"result":{"deleted":true}}'
     """
-    return compact({"id": id, "result": result})
+    return f'{{"id":{compact(id)},"result":{await compact_in_turns(result)}}}'
 
 
 def error_frame(id: RequestId, error: Exception) -> str:

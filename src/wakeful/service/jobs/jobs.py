@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -47,6 +48,8 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobOrder, LabelFilter
 
+#: Before a payload of so many characters is read, the event loop has its turn.
+_LARGE: Final = 16_384
 #: Counts of jobs end here.
 MOST_COUNTED: Final = 1_000
 
@@ -293,6 +296,8 @@ class JobService:
             await self._accounts.agent(workspace, agent)
         jobs = []
         for row in rows:
+            if len(row.payload or "") > _LARGE:
+                await asyncio.sleep(0)
             try:
                 jobs.append(job_of(row))
             except InvalidArgument as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.factories import jobless, over
+from tests.support.rpc_client import calling
 from tests.support.waiting import PATIENCE, eventually
 
 _FAILING = {"kind": "function", "name": "failing"}
@@ -238,3 +241,49 @@ async def _over(ask: ApiClient, run_id: str) -> dict[str, Any]:
     run: dict[str, Any] | None = await eventually(look)
     assert run is not None
     return run
+
+
+@on_one_store
+async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
+    turns = 0
+    seen: dict[str, Counter[int]] = {}
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def noted(place: str) -> None:
+        module, _, name = place.rpartition(".")
+        function = getattr(import_module(module), name)
+        found = seen.setdefault(place, Counter())
+
+        def called(*given: Any) -> Any:
+            found[turns] += 1
+            return function(*given)
+
+        monkeypatch.setattr(place, called)
+
+    large = {"schedule": SELDOM, "target": {"kind": "pull"}, "payload": [1] * 30_000}
+    for number in range(12):
+        assert (await ask("PUT", f"{JOBS}/job-{number}", large)).status == 201
+        assert (await ask("POST", f"{JOBS}/job-0/run", {"payload": [1] * 30_000})).status == 201
+    for place in (
+        "wakeful.api.http.runs.serialize_run",
+        "wakeful.api.rpc.cron.serialize_run",
+        "wakeful.api.http.job_lists.serialize_job",
+        "wakeful.service.jobs.jobs.job_of",
+    ):
+        noted(place)
+    taking = asyncio.create_task(take_turns())
+    runs, jobs = await ask("GET", "/runs"), await ask("GET", "/jobs")
+    async with calling(ask) as call:
+        told = await call("cron.runs", jobId="job-0", limit=12)
+    taking.cancel()
+    assert [len(each) for each in (runs.body["runs"], jobs.body["jobs"], told["runs"])] == [12, 12, 12]
+    assert (runs.body["runs"][0]["payload"], runs.body["cursor"]) == ([1] * 30_000, None)
+    assert {place: max(found.values()) <= 2 for place, found in seen.items()} == dict.fromkeys(seen, True)
+    assert all(found.total() >= 12 for found in seen.values())
