@@ -277,3 +277,22 @@ async def test_a_stop_waits_for_the_verification_before_it_locks_the_run(
     stopped = await stopping
     assert stopped is not None
     assert (stopped.state, await store.verification(run.id)) == ("cancelled", None)
+
+
+async def test_the_engine_waits_for_no_requests(store: PostgresStore) -> None:
+    await store.create_jobs([job()])
+    go_on = asyncio.Event()
+
+    async def read(_: Db) -> None:
+        await go_on.wait()
+
+    requests = [asyncio.create_task(store._pool.read(read)) for _ in range(30)]
+    try:
+        async with asyncio.timeout(8):  # a call waits for a connection for up to 10 s
+            await store.beat("w1", NOW, ())
+            assert await store.budget_owners() == set()
+            (run,) = (await store.plan(NOW, 10, start("w1"))).runs
+            assert await store.finish("w1", [ended(run)], alone) == {run.id}
+    finally:
+        go_on.set()
+        await asyncio.gather(*requests)

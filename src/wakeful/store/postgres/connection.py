@@ -27,7 +27,7 @@ from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
 from wakeful.store.postgres.transactions import transaction
-from wakeful.store.sql.driver import Pending, Session
+from wakeful.store.sql.driver import Pending, Session, is_urgent
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TRIES: Final = 5
+#: One in so many connections is for urgent calls.
+_RESERVED: Final = 4
 _EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
 
 #: Errors after which a transaction is repeated.
@@ -82,6 +84,8 @@ class Pool:
         self.address = address_of(url)
         self._connector = Connector(self.address)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        #: the connections that calls may use which are not urgent
+        self._shared = self._unused()
         self._ours: set[int] = set()
         #: the newest schema that this code supports
         self.newest_schema = 0
@@ -98,6 +102,7 @@ class Pool:
                 self.newest_schema = steps[-1].number
             finally:
                 await connection.close()
+            self._shared = self._unused()
             self._pool = await asyncpg.create_pool(
                 connect=self._connector.connect,
                 min_size=0,
@@ -105,6 +110,10 @@ class Pool:
                 init=self._prepare,
                 reset=_reset,
             )
+
+    def _unused(self) -> asyncio.Semaphore:
+        size = self.address.pool_size
+        return asyncio.Semaphore(size - size // _RESERVED)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -203,7 +212,7 @@ class Pool:
             raise Unavailable("the store is not open")
         async with self.translated():
             try:
-                async with self._pool.acquire(timeout=CONNECT_S) as db:
+                async with self._turn(), self._pool.acquire(timeout=CONNECT_S) as db:
                     yield db
             except asyncpg.UndefinedTableError as error:
                 # The session is not the one that `_prepare` has set up, or the table is gone.
@@ -212,6 +221,24 @@ class Pool:
                     f"the database {self.address.shown} lacks a table, or a connection pooler has changed "
                     f"the session: {error}"
                 ) from error
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Wait until there is a connection for this call: urgent ones need not wait for the others."""
+        if is_urgent.get():
+            yield
+            return
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self._shared.acquire()
+        except TimeoutError:
+            raise Unavailable(
+                f"all connections to the database {self.address.shown} are in use; try again later"
+            ) from None
+        try:
+            yield
+        finally:
+            self._shared.release()
 
     @asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:

@@ -8,7 +8,9 @@ the same signature, and one facade calls either.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from wakeful.errors import Unavailable
 from wakeful.store.changelog import TransactionEvents
@@ -19,6 +21,27 @@ T = TypeVar("T")
 
 #: What an operation returns when it is called.
 Pending: TypeAlias = Coroutine[Any, Any, T]
+
+
+#: Whether the call is one of the engine, which waits for no requests (`urgent`).
+is_urgent: Final[ContextVar[bool]] = ContextVar("is_urgent", default=False)
+
+
+def urgent(method: Callable[P, Pending[T]]) -> Callable[P, Pending[T]]:
+    """Return this method of a store, for calls without which the engine plans, starts or keeps no runs.
+
+    A driver with several connections keeps some for them: a thousand requests at once must not cost a lease.
+    """
+
+    @wraps(method)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        token = is_urgent.set(True)
+        try:
+            return await method(*args, **kwargs)
+        finally:
+            is_urgent.reset(token)
+
+    return call
 
 
 class Duplicate(Exception):

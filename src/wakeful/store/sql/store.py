@@ -41,7 +41,7 @@ from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks,
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.decided_ticks import TicksTaken, note_decided
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import Session, urgent
 from wakeful.store.sql.figure_store import SqlFigures
 from wakeful.store.sql.hook_store import SqlHooks
 from wakeful.store.sql.instance_store import SqlInstances
@@ -111,6 +111,7 @@ class SqlStore(
 
     # --- planning ---------------------------------------------------------------------------------
 
+    @urgent
     async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
         plan, now_ms = self._operations.planning.plan, self.clock.now_ms()
         try:
@@ -119,11 +120,13 @@ class SqlStore(
             await self._driver.write(self._shared(note_decided), taken.runs)
             return Planned(taken.claimed, [], repeat=True)
 
+    @urgent
     async def next_wake_ms(self) -> int | None:
         return await self._driver.read(self._operations.planning.next_wake_ms)
 
     # --- running ----------------------------------------------------------------------------------
 
+    @urgent
     async def take(
         self,
         now_ms: int,
@@ -135,17 +138,20 @@ class SqlStore(
         take = self._operations.leases.take
         return await self._driver.write(take, now_ms, worker, free, capabilities, prefetch)
 
+    @urgent
     async def take_suspect(
         self, now_ms: int, worker: str, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
     ) -> list[TakenRun]:
         take = self._operations.leases.take_suspect
         return await self._driver.write(take, now_ms, worker, lanes, capabilities)
 
+    @urgent
     async def next_due_ms(
         self, after_ms: int, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
     ) -> int | None:
         return await self._driver.read(self._operations.leases.next_due_ms, after_ms, lanes, capabilities)
 
+    @urgent
     async def finish(self, worker: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
         finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
         try:
@@ -153,6 +159,7 @@ class SqlStore(
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
+    @urgent
     async def finish_and_take(
         self, worker: str, finished: Sequence[Finished], consequences: Consequences, take_next: TakeNext
     ) -> tuple[set[str], list[TakenRun]]:
@@ -174,6 +181,7 @@ class SqlStore(
     async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
         return await self._read(callbacks.awaiting, self._driver.kind, after, limit)
 
+    @urgent
     async def beat(
         self, worker: str, now_ms: int, holding: Sequence[str], capabilities: Capabilities | None = None
     ) -> BeatResult:
@@ -187,12 +195,15 @@ class SqlStore(
             await self._driver.read(self._operations.leases.required_schema), self._driver.newest_schema
         )
 
+    @urgent
     async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
         return await self._driver.read(self._operations.leases.lost, worker, holding)
 
+    @urgent
     async def limit_heartbeats(self, now_ms: int) -> None:
         await self._driver.write(self._operations.leases.limit_heartbeats, now_ms)
 
+    @urgent
     async def rescue(
         self,
         now_ms: int,
@@ -207,12 +218,15 @@ class SqlStore(
             rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences, spared_before_ms
         )
 
+    @urgent
     async def release(self, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None = None) -> int:
         return await self._driver.write(self._operations.leases.release, worker, now_ms, keep)
 
+    @urgent
     async def give_back(self, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]) -> int:
         return await self._driver.write(self._operations.prefetch.give_back, worker, now_ms, runs)
 
+    @urgent
     async def record_starts(self, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
         await self._driver.write_one(self._operations.prefetch.record_starts, worker, starts)
 
@@ -266,6 +280,7 @@ class SqlStore(
         next_ms = self._operations.executors.next_claim_ms
         return await self._driver.read(next_ms, after_ms, workspace, agents, lanes)
 
+    @urgent
     async def expire(
         self,
         now_ms: int,
@@ -349,9 +364,11 @@ class SqlStore(
     async def spent(self, owner: BudgetOwner, day: int) -> Spent:
         return await self._read(budgets.spent, owner, day)
 
+    @urgent
     async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
         return await self._read(budgets.budget_blocks, day, workspace)
 
+    @urgent
     async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:
         return await self._read(budgets.budget_owners, workspace)
 
