@@ -142,7 +142,8 @@ class GuardedResolver(AbstractResolver):
     """Resolves names and leaves out addresses that are not allowed.
 
     A name with public and private addresses is reached at its public ones. Lookups block, so they have
-    threads of their own: a dead name server does not block anything else.
+    threads of their own: a dead name server does not block anything else. With fewer threads than there are
+    requests at once, names whose servers do not answer would hold up the others.
     """
 
     def __init__(self, guard: AddressGuard, lookup: Lookup = socket.getaddrinfo, threads: int = 32) -> None:

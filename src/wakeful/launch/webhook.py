@@ -115,7 +115,8 @@ class WebhookLauncher:
         self._per_host = per_host or max(DEFAULT_PER_HOST, slots)
         self._connections = max(DEFAULT_CONNECTIONS, slots)
         self._tls = tls
-        self._resolver = resolver or GuardedResolver(self._guard)
+        # Each request has a thread to look up its name: some name servers do not answer for half a minute.
+        self._resolver = resolver or GuardedResolver(self._guard, threads=self._connections)
         self._agent = f"wakeful/{package_version()}"
         self._client: HttpClient | None = None
 

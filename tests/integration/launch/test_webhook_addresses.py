@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -192,6 +193,32 @@ async def test_a_name_that_does_not_resolve_is_a_retryable_failure():
             outcome = failed(await launcher.start(to("http://nowhere.example/")))
         assert (outcome.permanent, outcome.reason) == (False, "network")
         assert "nowhere.example" in outcome.error
+
+
+async def test_names_whose_servers_do_not_answer_delay_no_other(receiver: Receiver):
+    slots, release = 100, threading.Event()
+
+    def lookup(host: str, port: int, **hints: object) -> list[AddressInfo]:
+        if host.startswith("dead"):
+            release.wait(60)
+        return list(answering(["127.0.0.1"])(host, port, **hints))
+
+    async with launching(slots=slots) as launcher:
+        launcher._resolver._lookup = lookup
+        dead = [
+            asyncio.create_task(launcher.start(to(f"http://dead-{number}.example/")))
+            for number in range(slots - 1)
+        ]
+        await asyncio.sleep(0)  # all of them are looked up first
+        try:
+            async with asyncio.timeout(20):
+                url = f"http://good.example:{receiver.port}/"
+                assert isinstance(await launcher.start(to(url)), Succeeded)
+        finally:
+            release.set()
+            for task in dead:
+                task.cancel()
+            await asyncio.gather(*dead, return_exceptions=True)
 
 
 async def test_proxies_of_the_environment_are_not_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):

@@ -48,7 +48,7 @@ class ChatEndpoint:
         self._guard = guard
         self._clock = clock
         self._on_response = on_response
-        self._resolver = GuardedResolver(guard)
+        self._resolver = GuardedResolver(guard, threads=_CONNECTIONS)
         self._agent = f"wakeful/{version('wakeful')}"
         self._client: HttpClient | None = None
 
