@@ -45,6 +45,15 @@ async def _services(request: Request) -> Services:
 
 async def current_principal(request: Request) -> Principal:
     """Return the principal of the bearer token, else of the sign-in session, or raise Unauthenticated."""
+    principal = await _authenticate(request)
+    if principal.workspace is not None and not hasattr(request.state, IN_PROGRESS):
+        services_of(request).connection_limits.begin_request(principal.workspace)
+        setattr(request.state, IN_PROGRESS, principal.workspace)
+    return principal
+
+
+async def _authenticate(request: Request) -> Principal:
+    """Return the principal of a request, which may be over meanwhile: it is not counted here."""
     bearer = bearer_of(request)
     if bearer is None:
         principal = await _session_principal(request)
@@ -53,16 +62,13 @@ async def current_principal(request: Request) -> Principal:
             bearer, address_of(request), request.headers.get(RUN_ID)
         )
     request.state.actor = principal.actor
-    if principal.workspace is not None and not hasattr(request.state, IN_PROGRESS):
-        services_of(request).connection_limits.begin_request(principal.workspace)
-        setattr(request.state, IN_PROGRESS, principal.workspace)
     return principal
 
 
 async def open_use(request: Request, end: Callable[[], object]) -> OpenUse:
     """Call `end` when the key or session of the request has ended; Unauthenticated: it has already."""
     credential = bearer_of(request) or session_token(request) or ""
-    return await services_of(request).open_uses.add(credential, partial(current_principal, request), end)
+    return await services_of(request).open_uses.add(credential, partial(_authenticate, request), end)
 
 
 async def bearer_principal(request: Request) -> Principal:

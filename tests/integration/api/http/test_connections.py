@@ -372,3 +372,34 @@ async def test_the_keys_of_one_workspace_leave_connections_and_requests_to_other
             return (await keys[0]("GET", f"{of_acme}/jobs")).status == 200
 
         await eventually(is_free)
+
+
+@on_one_store
+async def test_a_request_that_ends_while_its_key_is_checked_is_counted_no_longer(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app(settings=Settings(max_requests_per_workspace=1))
+    async with app, served(app) as ask, listening(ask):
+        await app.services.workspaces.put(LOCAL, "acme", {})
+        key = await ask.new("member", "acme")
+        claim = {"worker": "w", "waitMs": 20_000}
+        waiting = asyncio.create_task(key("POST", "/api/workspaces/acme/runs/claim", claim))
+        await eventually(lambda: len(app.services.open_uses) == 2)
+        checked, over = asyncio.Event(), asyncio.Event()
+        authenticate = app.services.keys.authenticate
+
+        async def slowly(bearer: str | None, *given: str | None) -> Principal:
+            if bearer == key.key:
+                checked.set()
+                await over.wait()
+            return await authenticate(bearer, *given)
+
+        monkeypatch.setattr(app.services.keys, "authenticate", slowly)
+        app.services.open_uses._changed.set()
+        async with asyncio.timeout(PATIENCE):
+            await checked.wait()
+        waiting.cancel()
+        await eventually(lambda: len(app.services.open_uses) == 1)
+        over.set()
+        for _ in range(3):
+            assert (await key("GET", "/api/workspaces/acme/jobs")).status == 200
