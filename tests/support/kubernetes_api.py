@@ -27,6 +27,7 @@ from aiohttp import web
 
 from tests.support import kubernetes_patches as patches
 from tests.support import kubernetes_rules as rules
+from tests.support import kubernetes_selectors as selectors
 from tests.support import kubernetes_status as status
 from tests.support.kubernetes_controller import JobController, generated
 from tests.support.kubernetes_http import answer_json, healthy, parsed, server_version
@@ -385,8 +386,8 @@ class KubernetesApi(JobController):
 
 
 def _chosen(query: Mapping[str, str], resource: str) -> Selector:
-    labels = rules.label_selector(query.get("labelSelector", ""))
-    fields = rules.field_selector(query.get("fieldSelector", ""), resource)
+    labels = selectors.label_selector(query.get("labelSelector", ""))
+    fields = selectors.field_selector(query.get("fieldSelector", ""), resource)
     return lambda item: labels(item) and fields(item)
 
 

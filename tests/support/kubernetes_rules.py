@@ -9,7 +9,7 @@ from typing import Any
 
 from kubernetes_asyncio.client import models
 
-from tests.support.kubernetes_status import ApiError, Cause, Object, bad_request, invalid
+from tests.support.kubernetes_status import Cause, Object, bad_request, invalid
 
 _LABEL_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -35,6 +35,11 @@ def _wrong(field: str, value: object, why: str) -> Cause:
 
 def _required(field: str, why: str = "") -> Cause:
     return Cause(field, "FieldValueRequired", f"Required value{': ' + why if why else ''}")
+
+
+def _unsupported(field: str, value: str, *known: str) -> Cause:
+    values = ", ".join(f'"{each}"' for each in known)
+    return Cause(field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {values}')
 
 
 # --- types ----------------------------------------------------------------------------------------------
@@ -112,11 +117,8 @@ def _expect(holds: bool, value: object, path: str, kind: str) -> None:
 
 _JOB_DEFAULTS: Object = {
     "parallelism": 1,
-    "completions": 1,
-    "backoffLimit": 6,
     "completionMode": "NonIndexed",
     "suspend": False,
-    "podReplacementPolicy": "TerminatingOrFailed",
     "manualSelector": False,
 }
 _POD_DEFAULTS: Object = {
@@ -142,14 +144,26 @@ def new_job(body: Object, uid: str) -> Object:
         metadata["labels"] = dict(labels)
     if "selector" in spec and not spec.get("manualSelector"):
         causes.append(_wrong("spec.selector", spec["selector"], "`selector` not auto-generated"))
-    labels |= {CONTROLLER_UID: uid, "controller-uid": uid, JOB_NAME: name, "job-name": name}
+    for key, value in (
+        (CONTROLLER_UID, uid), ("controller-uid", uid), (JOB_NAME, name), ("job-name", name),
+    ):  # fmt: skip
+        if labels.setdefault(key, value) != value:
+            causes.append(_wrong("spec.template.metadata.labels", labels, f"must be '{value}'"))
     spec["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
-    job["spec"] = spec = {**_JOB_DEFAULTS, **spec}
+    job["spec"] = spec = {**_JOB_DEFAULTS, **_dependent_defaults(spec), **spec}
     template["spec"] = {**_POD_DEFAULTS, **pod}
     causes += _spec_causes(spec)
     if causes:
         raise invalid("jobs", name, causes)
     return job
+
+
+def _dependent_defaults(spec: Object) -> Object:
+    """Return the defaults that depend on other fields."""
+    one = {} if "parallelism" in spec else {"completions": 1}
+    limit = 2**31 - 1 if "backoffLimitPerIndex" in spec else 6
+    replacement = "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
+    return {**one, "backoffLimit": limit, "podReplacementPolicy": replacement}
 
 
 def _metadata_causes(metadata: Object) -> Iterator[Cause]:
@@ -161,7 +175,7 @@ def _metadata_causes(metadata: Object) -> Iterator[Cause]:
     yield from label_causes(metadata.get("labels") or {}, "metadata.labels")
     annotations = metadata.get("annotations") or {}
     for key in annotations:
-        yield from _key_causes(key.lower(), "metadata.annotations")
+        yield from key_causes(key.lower(), "metadata.annotations")
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATION_BYTES:
         message = f"Too long: may not be more than {_ANNOTATION_BYTES} bytes"
         yield Cause("metadata.annotations", "FieldValueTooLong", message)
@@ -174,14 +188,15 @@ def _metadata_causes(metadata: Object) -> Iterator[Cause]:
 def label_causes(labels: Object, field: str) -> Iterator[Cause]:
     """Return what is wrong with labels."""
     for key, value in labels.items():
-        yield from _key_causes(key, field)
+        yield from key_causes(key, field)
         if len(value) > 63:
             yield _wrong(field, value, "must be no more than 63 bytes")
         if value and not _LABEL_NAME.fullmatch(value):
             yield _wrong(field, value, _LABEL_TEXT)
 
 
-def _key_causes(key: str, field: str) -> Iterator[Cause]:
+def key_causes(key: str, field: str) -> Iterator[Cause]:
+    """Return what is wrong with the key of a label or annotation."""
     prefix, slash, name = key.rpartition("/")
     if slash and not (_SUBDOMAIN.fullmatch(prefix) and len(prefix) <= 253):
         yield _wrong(field, key, f"prefix part {_SUBDOMAIN_TEXT}")
@@ -196,15 +211,23 @@ def _key_causes(key: str, field: str) -> Iterator[Cause]:
 def _spec_causes(spec: Object) -> Iterator[Cause]:
     for field in (
         "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex", "maxFailedIndexes",
     ):  # fmt: skip
         if spec.get(field, 0) < 0:
             yield _wrong(f"spec.{field}", spec[field], "must be greater than or equal to 0")
+    yield from _mode_causes(spec)
+    yield from _success_causes(spec)
+    yield from _failure_causes(spec)
     template = spec["template"]
     yield from label_causes(template["metadata"]["labels"], "spec.template.labels")
     pod, at = template["spec"], "spec.template.spec"
-    if pod["restartPolicy"] not in ("OnFailure", "Never"):
-        message = f'Unsupported value: "{pod["restartPolicy"]}": supported values: "OnFailure", "Never"'
-        yield Cause(f"{at}.restartPolicy", "FieldValueNotSupported", message)
+    if pod["restartPolicy"] == "Always":
+        yield _required(f"{at}.restartPolicy", 'valid values: "OnFailure", "Never"')
+    elif pod["restartPolicy"] not in ("OnFailure", "Never"):
+        yield _unsupported(f"{at}.restartPolicy", pod["restartPolicy"], "OnFailure", "Never")
+    elif "podFailurePolicy" in spec and pod["restartPolicy"] != "Never":
+        why = 'only "Never" is supported when podFailurePolicy is specified'
+        yield _wrong(f"{at}.restartPolicy", pod["restartPolicy"], why)
     volumes = {volume.get("name") for volume in pod.get("volumes") or ()}
     if not pod.get("containers"):
         yield _required(f"{at}.containers")
@@ -212,6 +235,73 @@ def _spec_causes(spec: Object) -> Iterator[Cause]:
     for field in ("initContainers", "containers"):
         for number, container in enumerate(pod.get(field) or ()):
             yield from _container_causes(container, f"{at}.{field}[{number}]", volumes, seen)
+
+
+def _mode_causes(spec: Object) -> Iterator[Cause]:
+    """Return what is wrong with the fields of Jobs with several indexes."""
+    mode = spec["completionMode"]
+    if mode not in ("NonIndexed", "Indexed"):
+        yield _unsupported("spec.completionMode", mode, "NonIndexed", "Indexed")
+    if mode == "Indexed":
+        if "completions" not in spec:
+            yield _required("spec.completions", "when completion mode is Indexed")
+        elif spec.get("maxFailedIndexes", 0) > spec["completions"]:
+            why = "must be less than or equal to completions"
+            yield _wrong("spec.maxFailedIndexes", spec["maxFailedIndexes"], why)
+    for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
+        if mode == "NonIndexed" and field in spec:
+            yield _wrong(f"spec.{field}", spec[field], "requires indexed completion mode")
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        yield _required("spec.backoffLimitPerIndex", "when maxFailedIndexes is specified")
+
+
+def _success_causes(spec: Object) -> Iterator[Cause]:
+    if "successPolicy" not in spec:
+        return
+    at, rules = "spec.successPolicy", spec["successPolicy"].get("rules") or []
+    if spec["completionMode"] != "Indexed":
+        yield _wrong(at, spec["successPolicy"], "requires indexed completion mode")
+        return
+    if not rules:
+        yield _required(
+            f"{at}.rules", "at least one rules must be specified when the successPolicy is specified"
+        )
+    completions = spec.get("completions", 1)
+    for number, rule in enumerate(rules):
+        field = f"{at}.rules[{number}]"
+        if "succeededCount" not in rule and "succeededIndexes" not in rule:
+            why = "at least one of succeededCount or succeededIndexes must be specified"
+            yield _required(field, why)
+        if rule.get("succeededCount", 0) > completions:
+            why = f"must be less than or equal to {completions} (the number of specified completions)"
+            yield _wrong(f"{field}.succeededCount", rule["succeededCount"], why)
+        indexes = re.findall(r"\d+", rule.get("succeededIndexes", ""))
+        if any(int(index) >= completions for index in indexes):
+            why = f'error parsing succeededIndexes: too large index: "{indexes[-1]}"'
+            yield _wrong(f"{field}.succeededIndexes", rule["succeededIndexes"], why)
+
+
+def _failure_causes(spec: Object) -> Iterator[Cause]:
+    replacement, at = spec["podReplacementPolicy"], "spec.podFailurePolicy"
+    if "podFailurePolicy" not in spec:
+        if replacement not in ("Failed", "TerminatingOrFailed"):
+            yield _unsupported("spec.podReplacementPolicy", replacement, "Failed", "TerminatingOrFailed")
+        return
+    if replacement != "Failed":
+        yield _unsupported("spec.podReplacementPolicy", replacement, "Failed")
+    for number, rule in enumerate(spec["podFailurePolicy"].get("rules") or ()):
+        field = f"{at}.rules[{number}]"
+        if rule.get("action") == "FailIndex" and "backoffLimitPerIndex" not in spec:
+            yield _wrong(f"{field}.action", "FailIndex", "requires the backoffLimitPerIndex to be set")
+        elif rule.get("action") not in ("FailIndex", "FailJob", "Ignore", "Count"):
+            yield _unsupported(
+                f"{field}.action", str(rule.get("action")), "Count", "FailIndex", "FailJob", "Ignore"
+            )
+        kinds = [kind for kind in ("onExitCodes", "onPodConditions") if rule.get(kind)]
+        if len(kinds) != 1:
+            few = "specifying one of OnExitCodes and OnPodConditions is required"
+            many = "specifying both OnExitCodes and OnPodConditions is not supported"
+            yield Cause(field, "FieldValueInvalid", f"Invalid value: {many if kinds else few}")
 
 
 def _container_causes(
@@ -249,8 +339,10 @@ def _container_causes(
 
 _IMMUTABLE_METADATA = ("uid", "creationTimestamp", "deletionTimestamp")
 _IMMUTABLE_SPEC = (
-    "completions", "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy",
+    "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy",
 )  # fmt: skip
+#: The fields of a template that may change while its Job is suspended.
+_SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates", "affinity")
 
 
 def changed_job(old: Object, new: Object) -> Object:
@@ -265,11 +357,19 @@ def changed_job(old: Object, new: Object) -> Object:
     for field in _IMMUTABLE_METADATA:
         if metadata.get(field) != old["metadata"].get(field):
             causes.append(_wrong(f"metadata.{field}", metadata.get(field), "field is immutable"))
-    # A template may change while the Job is suspended and has not started.
-    free = old["spec"]["suspend"] and not old.get("status", {}).get("startTime")
-    for field in (*_IMMUTABLE_SPEC, *(() if free else ("template",))):
+    for field in _IMMUTABLE_SPEC:
         if spec.get(field) != old["spec"].get(field):
             causes.append(_wrong(f"spec.{field}", spec.get(field), "field is immutable"))
+    if spec.get("completions") != old["spec"].get("completions"):
+        if spec["completionMode"] != "Indexed":
+            causes.append(_wrong("spec.completions", spec.get("completions"), "field is immutable"))
+        elif spec.get("completions") != spec["parallelism"]:
+            why = "can only be modified in tandem with spec.parallelism"
+            causes.append(_wrong("spec.completions", spec.get("completions"), why))
+    # Where and how its pod is scheduled may change while the Job is suspended and has not started.
+    free = old["spec"]["suspend"] and not old.get("status", {}).get("startTime")
+    if _fixed_template(spec, free) != _fixed_template(old["spec"], free):
+        causes.append(_wrong("spec.template", spec.get("template"), "field is immutable"))
     if not causes:
         causes += _spec_causes(spec)
     if causes:
@@ -278,73 +378,10 @@ def changed_job(old: Object, new: Object) -> Object:
     return {**new, "metadata": {**metadata, "generation": generation}, "status": old.get("status", {})}
 
 
-# --- selectors ------------------------------------------------------------------------------------------
-
-_REQUIREMENT = re.compile(
-    r"\s*(?:!\s*(?P<absent>[^\s,=!()]+)"
-    r"|(?P<key>[^\s,=!()]+)\s*(?:(?P<op>==|=|!=)\s*(?P<value>[^\s,=!()]*)"
-    r"|\s(?P<set>in|notin)\s*\((?P<values>[^()]*)\))?)\s*(?:,|$)"
-)
-
-
-def label_selector(text: str) -> Callable[[Object], bool]:
-    """Return the condition that a label selector states for an object.
-
-    >>> chosen = label_selector("app=web,tier in (a, b),!old")
-    >>> chosen({"metadata": {"labels": {"app": "web", "tier": "b"}}})
-    True
-    >>> chosen({"metadata": {"labels": {"app": "web", "tier": "b", "old": ""}}})
-    False
-    """
-    conditions: list[Callable[[Object], bool]] = []
-    position = 0
-    while position < len(text):
-        match = _REQUIREMENT.match(text, position)
-        if match is None:
-            raise bad_request(f"unable to parse requirement: found '{text[position:]}'")
-        position = match.end()
-        conditions.append(_condition(match))
-    return lambda item: all(holds(item["metadata"].get("labels") or {}) for holds in conditions)
-
-
-def _condition(match: re.Match[str]) -> Callable[[Object], bool]:
-    key = match["absent"] or match["key"]
-    values = {match["value"] or ""}
-    if match["set"]:
-        values = {each.strip() for each in match["values"].split(",")}
-    causes = [
-        *_key_causes(key, "key"),
-        *(each for value in values for each in label_causes({"a": value}, "v")),
-    ]
-    if causes:
-        raise bad_request(f"unable to parse requirement: {causes[0].field}: {causes[0].message}")
-    if match["absent"]:
-        return lambda labels: key not in labels
-    if match["op"] in ("=", "==") or match["set"] == "in":
-        return lambda labels: labels.get(key) in values
-    if match["op"] == "!=" or match["set"] == "notin":
-        return lambda labels: labels.get(key) not in values
-    return lambda labels: key in labels
-
-
-def field_selector(text: str, resource: str) -> Callable[[Object], bool]:
-    """Return the condition that a field selector states: `metadata.name=a`, `status.phase!=Failed`."""
-    allowed = {"metadata.name", "metadata.namespace"}
-    allowed |= {"status.phase", "spec.nodeName"} if resource == "pods" else set()
-    conditions: list[tuple[str, str, bool]] = []
-    for part in filter(None, text.split(",")):
-        match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", part)
-        if match is None:
-            raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
-        if match[1] not in allowed:
-            raise ApiError(400, "BadRequest", f"field label not supported: {match[1]}")
-        conditions.append((match[1], match[3], match[2] != "!="))
-
-    def holds(item: Object) -> bool:
-        for path, value, equal in conditions:
-            outer, _, inner = path.partition(".")
-            if (item.get(outer, {}).get(inner, "") == value) is not equal:
-                return False
-        return True
-
-    return holds
+def _fixed_template(spec: Object, free: bool) -> Object:
+    """Return the part of a template that may not change."""
+    template: Object = spec["template"]
+    if not free:
+        return template
+    pod = {key: value for key, value in template["spec"].items() if key not in _SCHEDULING}
+    return {"spec": pod}

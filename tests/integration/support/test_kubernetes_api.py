@@ -36,6 +36,10 @@ def job(name: str = "a", **fields: Any) -> dict[str, Any]:
     }
 
 
+INDEXED: dict[str, Any] = {"completionMode": "Indexed", "completions": 2}
+FAIL_INDEX = {"rules": [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}}]}
+
+
 class Clients:
     """The two APIs of the real client, with the token of the server."""
 
@@ -129,6 +133,20 @@ async def test_a_generated_name_differs_each_time(kube: Clients):
         ),
         ({"spec": {**job()["spec"], "backoffLimit": -1}}, "spec.backoffLimit"),
         ({"spec": {**job()["spec"], "selector": {"matchLabels": {}}}}, "spec.selector"),
+        (job(successPolicy={"rules": [{"succeededCount": 1}]}), "spec.successPolicy"),
+        (job(**INDEXED, successPolicy={"rules": [{"succeededCount": 3}]}), "rules[0].succeededCount"),
+        (job(**INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-2"}]}), "succeededIndexes"),
+        (job(**INDEXED, successPolicy={"rules": [{}]}), "spec.successPolicy.rules[0]"),
+        (job(completionMode="Indexed", parallelism=2), "spec.completions"),
+        (job(completionMode="Ordered"), "spec.completionMode"),
+        (job(backoffLimitPerIndex=1), "spec.backoffLimitPerIndex"),
+        (job(**INDEXED, maxFailedIndexes=1), "spec.backoffLimitPerIndex"),
+        (job(podFailurePolicy=FAIL_INDEX), "rules[0].action"),
+        (
+            job(podFailurePolicy=FAIL_INDEX, podReplacementPolicy="TerminatingOrFailed"),
+            "spec.podReplacementPolicy",
+        ),
+        (job(podReplacementPolicy="Never"), "spec.podReplacementPolicy"),
     ],
 )
 async def test_an_invalid_job_is_refused(kube: Clients, api: KubernetesApi, change: Any, field: str):
@@ -170,6 +188,10 @@ async def test_a_patch_changes_what_is_not_immutable(kube: Clients):
     assert found["code"] == 422
     assert "spec.template" in found["message"]
     assert "field is immutable" in found["message"]
+    for field in ({"completions": 2}, {"completionMode": "Indexed"}, {"podFailurePolicy": FAIL_INDEX}):
+        assert (await refusal(kube.batch.patch_namespaced_job("a", "default", {"spec": field})))[
+            "code"
+        ] == 422
     old = {"metadata": {"resourceVersion": "1", "labels": {"x": "y"}}}
     assert (await refusal(kube.batch.patch_namespaced_job("a", "default", old)))["reason"] == "Conflict"
 

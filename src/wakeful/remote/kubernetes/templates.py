@@ -30,6 +30,14 @@ TTL_S: Final = 3_600
 #: The most bytes of a payload, and of a context. Linux limits one environment variable to 128 KB.
 MAX_VARIABLE: Final = 100_000
 
+#: What the API server refuses in a Job with one pod, or sets itself.
+_NOT_OF_ONE_POD: Final = (
+    "selector", "manualSelector", "backoffLimitPerIndex", "maxFailedIndexes", "successPolicy",
+)  # fmt: skip
+#: What the API server sets at the pod, such as in a template that was exported from a cluster.
+_LABELS_OF_CONTROLLER: Final = (
+    "controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name",
+)  # fmt: skip
 _LABEL: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -123,17 +131,23 @@ def job_manifest(template: Manifest, run: Run, executor: str) -> Manifest:
     job.update({"apiVersion": "batch/v1", "kind": "Job"})
     job.pop("status", None)
     spec = job["spec"]
-    for name in ("selector", "manualSelector", "backoffLimitPerIndex", "maxFailedIndexes", "completionMode"):
+    for name in _NOT_OF_ONE_POD:
         spec.pop(name, None)
     # Wakeful retries by the policy of the job, so Kubernetes runs one pod only.
     spec.update({"backoffLimit": 0, "completions": 1, "parallelism": 1, "suspend": False})
+    for rule in _failure_rules(spec):
+        if rule.get("action") == "FailIndex":  # it needs backoffLimitPerIndex; there is one index
+            rule["action"] = "FailJob"
     spec.setdefault("ttlSecondsAfterFinished", TTL_S)
     if run.timeout is not None:
         seconds = max(1, round(run.timeout.total_seconds()))
         spec["activeDeadlineSeconds"] = min(seconds, spec.get("activeDeadlineSeconds") or seconds)
     pod = spec["template"]
     pod_metadata = pod.get("metadata") or {}
-    pod["metadata"] = {**pod_metadata, "labels": {**(pod_metadata.get("labels") or {}), **labels}}
+    pod_labels = {**(pod_metadata.get("labels") or {}), **labels}
+    for name in _LABELS_OF_CONTROLLER:
+        pod_labels.pop(name, None)
+    pod["metadata"] = {**pod_metadata, "labels": pod_labels}
     pod["spec"]["restartPolicy"] = "Never"
     for container in [*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ())]:
         container["env"] = _with_variables(container.get("env") or (), variables)
@@ -170,6 +184,13 @@ def main_container(pod: Mapping[str, Any]) -> str:
     annotations = pod["metadata"].get("annotations") or {}
     named = str(annotations.get("kubectl.kubernetes.io/default-container"))
     return named if named in names else names[0]
+
+
+def _failure_rules(spec: Manifest) -> list[Manifest]:
+    """Return the rules of the failure policy of a Job. What is no rule is for the API server to refuse."""
+    policy = spec.get("podFailurePolicy")
+    rules = policy.get("rules") if isinstance(policy, dict) else None
+    return [rule for rule in rules if isinstance(rule, dict)] if isinstance(rules, list) else []
 
 
 def _with_variables(own: Iterable[Any], variables: Mapping[str, str]) -> list[Any]:

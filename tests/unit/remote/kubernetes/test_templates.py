@@ -8,7 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.support.kubernetes_rules import decoded, new_job
+from tests.support.kubernetes_status import ApiError
 from wakeful.errors import InvalidArgument, Permanent
 from wakeful.json_value import Json
 from wakeful.model import Run
@@ -75,6 +79,64 @@ def test_a_job_runs_one_pod_once_whatever_its_template_says():
     assert spec["template"]["metadata"]["labels"] == labels
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     assert "status" not in job
+
+
+INDEXED = st.fixed_dictionaries(
+    {"completionMode": st.just("Indexed"), "completions": st.just(5), "parallelism": st.integers(0, 5)},
+    optional={
+        "backoffLimitPerIndex": st.just(1),
+        "successPolicy": st.sampled_from(
+            [{"rules": [{"succeededIndexes": "0-4"}]}, {"rules": [{"succeededCount": 3}]}]
+        ),
+    },
+)
+ANY_MODE = st.fixed_dictionaries(
+    {},
+    optional={
+        "backoffLimit": st.integers(0, 6),
+        "activeDeadlineSeconds": st.integers(1, 60),
+        "suspend": st.booleans(),
+        "podReplacementPolicy": st.just("Failed"),
+        "managedBy": st.just("example.com/manager"),
+        "podFailurePolicy": st.sampled_from(
+            [
+                {"rules": [{"action": action, "onExitCodes": {"operator": "In", "values": [42]}}]}
+                for action in ("FailJob", "Ignore", "Count", "FailIndex")
+            ]
+        ),
+    },
+)
+
+
+@given(INDEXED | st.just({}), ANY_MODE, st.sampled_from(["OnFailure", "Never"]), st.booleans())
+def test_the_api_server_accepts_the_job_of_a_template_that_it_accepts(
+    indexed: dict[str, Any], fields: dict[str, Any], restart: str, exported: bool
+):
+    own = copy.deepcopy(template(**fields, **indexed))
+    own["metadata"] = {"name": "own"}
+    own["spec"]["template"]["spec"]["restartPolicy"] = restart
+    if "backoffLimitPerIndex" in own["spec"]:
+        own["spec"]["maxFailedIndexes"] = 3
+    try:
+        accepted = new_job(own, "1")
+    except ApiError:
+        return
+    job = job_manifest(accepted if exported else own, RUN, "cluster-1")
+    made = new_job(decoded(job, strict=True)[0], "2")["spec"]
+    assert (made["backoffLimit"], made["completions"], made["parallelism"]) == (0, 1, 1)
+    assert made["completionMode"] == accepted["spec"]["completionMode"]
+
+
+def test_jobs_match_the_schemas_of_kubernetes():
+    validator = pytest.importorskip(
+        "kubernetes_validate", reason="scripts/ci-tools installs kubernetes-validate"
+    )
+    indexed: Any = {"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 1}
+    indexed |= {"successPolicy": {"rules": [{"succeededCount": 1}]}, "suspend": True}
+    whole = replace(RUN, timeout=timedelta(seconds=90), context={"output": "x"}, traceparent="00-1-2-01")
+    for own in (template(), template(**indexed)):
+        for run in (RUN, whole):
+            validator.validate(job_manifest(own, run, "cluster-1"), validator.latest_version(), strict=True)
 
 
 @pytest.mark.parametrize(
