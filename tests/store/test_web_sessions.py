@@ -50,9 +50,9 @@ async def test_a_session_is_found_with_its_key_until_it_is_deleted(store: Store)
     await store.add_web_session(_session("a"), [ENTRY])
     assert await store.web_session(_hash("a")) == (_session("a"), _key())
     assert await store.web_session(_hash("b")) is None
-    assert await store.delete_web_session(_hash("a"), [ENTRY])
+    assert await store.delete_web_session(_session("a"), [ENTRY])
     assert await store.web_session(_hash("a")) is None
-    assert not await store.delete_web_session(_hash("a"), [ENTRY])
+    assert not await store.delete_web_session(_session("a"), [ENTRY])
     assert len(await store.audit("default")) == 2
 
 

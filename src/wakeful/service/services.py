@@ -173,7 +173,7 @@ class Services:
             idle_ms=settings.session_idle_hours * HOUR,
             max_ms=settings.session_max_hours * HOUR,
         )
-        self.keys.on_revoked = self.web_sessions.forget_key
+        self.keys.on_revoked = self.web_sessions.forget
         self.open_uses = OpenUses(store, self._forget_credentials)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
@@ -228,9 +228,9 @@ class Services:
         self.agent_classes.forget()
         self._forget_credentials()
 
-    def _forget_credentials(self) -> None:
-        self.keys.forget()
-        self.web_sessions.forget()
+    def _forget_credentials(self, key_id: str | None = None) -> None:
+        self.keys.forget(key_id)
+        self.web_sessions.forget(key_id)
 
     def trace(self, tracing: Tracing | None) -> None:
         """Record a span for each run that a request creates; None: do not."""

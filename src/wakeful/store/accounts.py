@@ -16,8 +16,17 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import NO_RULES, InternalRules
 from wakeful.store.rows import JobChange, JobRow
 
-#: The topic that is published when keys are revoked or sign-in sessions end.
+#: The topic that any keys may be revoked, or sign-in sessions ended; `key_topic` names the key.
 KEYS_TOPIC: Final = "keys"
+
+
+def key_topic(key_id: str) -> str:
+    """Return the topic that is published when a key is revoked, or sign-in sessions of it end.
+
+    >>> key_topic("7")
+    'keys:7'
+    """
+    return f"{KEYS_TOPIC}:{key_id}"
 
 
 class WorkspaceRow(NamedTuple):

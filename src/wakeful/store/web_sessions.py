@@ -65,7 +65,7 @@ class WebSessionStore(Protocol):
         """Record a request of a session. An instant before the stored one is ignored."""
         ...
 
-    async def delete_web_session(self, hash: bytes, entries: Sequence[AuditEntry] = ()) -> bool:
+    async def delete_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> bool:
         """Delete a session. False: there is none."""
         ...
 

@@ -319,7 +319,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "GLOBAL_KEYS": [],
         "ALL_KEYS": [],
         "REVOKE_KEY": ["key-7", NOW],
-        "REVOKE_KEYS_OF_AGENT": ["ws-5", "agent-5", NOW],
+        "KEYS_OF_AGENT": ["ws-5", "agent-5"],
         "TOUCH_KEY": ["key-7", NOW],
         "HEAD": ["ws-7"],
         "LOCK_HEADS": [many],

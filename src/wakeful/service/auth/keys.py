@@ -104,10 +104,13 @@ class KeyService:
         self.touch(row, now_ms)
         return row
 
-    def forget(self) -> None:
-        """Read every key again: some were revoked, maybe by another process."""
+    def forget(self, key_id: str | None = None) -> None:
+        """Read this key again, or all: it was revoked, maybe by another process."""
         self._forgotten += 1
-        self._known.clear()
+        if key_id is None:
+            self._known.clear()
+        for hash in [hash for hash, (_, row) in self._known.items() if row.id == key_id]:
+            del self._known[hash]
 
     def touch(self, row: KeyRow, now_ms: int) -> None:
         """Record that a key was used, at most once a minute."""
@@ -204,7 +207,7 @@ class KeyService:
         entry = principal.entry(workspace, "key.revoke", key_id[:64])
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")
-        self.forget()
+        self.forget(key_id)
         self.on_revoked(key_id)
 
     async def first_key(self) -> str | None:

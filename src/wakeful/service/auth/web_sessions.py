@@ -187,7 +187,7 @@ class WebSessions:
             entry = principal_of(key, address).entry(
                 _workspace(key), "key.sign-out", key.id, compact({"session": row.id})
             )
-            await self._store.delete_web_session(hash, [entry])
+            await self._store.delete_web_session(row, [entry])
 
     async def list(self, principal: Principal, workspace: str, key_id: str) -> list[WebSessionRow]:
         """Return the sessions of a key, the last used first: for admins, and for the key itself."""
@@ -201,7 +201,7 @@ class WebSessions:
         for row in await self.list(principal, workspace, key_id):
             if row.id == session_id:
                 entry = principal.entry(workspace, "key.sign-out", key_id, compact({"session": row.id}))
-                if await self._store.delete_web_session(row.hash, [entry]):
+                if await self._store.delete_web_session(row, [entry]):
                     self._forget(row.hash)
                     return
         raise NotFound(f"no session '{session_id[:64]}' of this key; it may have ended")
@@ -216,7 +216,7 @@ class WebSessions:
         await self._permit(principal, workspace, key_id)
         entry = principal.entry(workspace, "key.sign-out-everywhere", key_id)
         ended = await self._store.delete_web_sessions(key_id, [entry])
-        self.forget_key(key_id)
+        self.forget(key_id)
         return ended
 
     async def _permit(self, principal: Principal, workspace: str, key_id: str) -> None:
@@ -225,13 +225,11 @@ class WebSessions:
         elif all(row.id != key_id for row in await self._keys.list(principal, workspace)):
             raise NotFound(f"no key '{key_id[:64]}'; list the keys to see their ids")
 
-    def forget(self) -> None:
-        """Read every session again: some have ended, maybe by another process."""
+    def forget(self, key_id: str | None = None) -> None:
+        """Read the sessions of this key again, or all: some have ended, maybe by another process."""
         self._forgotten += 1
-        self._known.clear()
-
-    def forget_key(self, key_id: str) -> None:
-        """Drop the cached sessions of a key that has changed."""
+        if key_id is None:
+            self._known.clear()
         for hash in [hash for hash, (_, row, _) in self._known.items() if row.key_id == key_id]:
             self._forget(hash)
 

@@ -105,8 +105,7 @@ ALL_KEYS: Final = f"SELECT {KEY_COLUMNS} FROM keys ORDER BY created_at, id"
 #: the primary key
 REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
 #: keys_of_workspace: a range of it
-REVOKE_KEYS_OF_AGENT: Final = """
-    UPDATE keys SET revoked_at = $3 WHERE workspace = $1 AND agent = $2 AND revoked_at IS NULL"""
+KEYS_OF_AGENT: Final = "SELECT id FROM keys WHERE workspace = $1 AND agent = $2 AND revoked_at IS NULL"
 #: the primary key
 TOUCH_KEY: Final = """
     UPDATE keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)"""
@@ -195,8 +194,13 @@ async def put_agent(
             return None, new, True
 
 
-async def delete_agent(session: Session, workspace: str, name: str, now_ms: int) -> bool:
-    """Delete the agent and revoke its keys, unless it has jobs, or instances that are not stopped."""
+async def delete_agent(
+    session: Session, workspace: str, name: str, now_ms: int
+) -> tuple[bool, Sequence[str]]:
+    """Delete the agent and revoke its keys, unless it has jobs, or instances that are not stopped.
+
+    Returns whether there was one, and the ids of the keys.
+    """
     # The rows first: transactions that create jobs or instances have ended then, or wait and add the agent
     # again, or find that it has no class.
     deleted = await session.execute(DELETE_AGENT, workspace, name)
@@ -221,9 +225,10 @@ async def delete_agent(session: Session, workspace: str, name: str, now_ms: int)
         DELETE_SUGGESTIONS,
     ):  # fmt: skip
         await session.execute(statement, workspace, name)
-    if deleted:
-        await session.execute(REVOKE_KEYS_OF_AGENT, workspace, name, now_ms)
-    return deleted > 0
+    # None is added meanwhile: that holds the row of the agent.
+    ids = sorted(row[0] for row in await session.rows(KEYS_OF_AGENT, workspace, name)) if deleted else []
+    await session.execute_many(REVOKE_KEY, [(key_id, now_ms) for key_id in ids])
+    return deleted > 0, ids
 
 
 def _is(count: int) -> str:

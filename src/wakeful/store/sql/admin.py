@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import (
-    KEYS_TOPIC,
     AgentRow,
     InheritingChange,
     KeyChange,
     KeyRow,
     WorkspaceRow,
+    key_topic,
 )
 from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
@@ -127,9 +127,10 @@ class SqlAdmin(SqlBase[D]):
             session = self._driver.session(db)
             await accounts.lock_agent(session, workspace, name)
             made = await self._write_internal(db, events, workspace, name, internal)
-            deleted = await accounts.delete_agent(session, workspace, name, self.clock.now_ms())
+            deleted, revoked = await accounts.delete_agent(session, workspace, name, self.clock.now_ms())
+            for key_id in revoked:
+                events.publish(key_topic(key_id))
             if deleted:  # an agent of that name that is added again is not blocked
-                events.publish(KEYS_TOPIC)
                 owners = [BudgetOwner(workspace, name)]
                 await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
             return deleted, [*made, *entries] if deleted else made
@@ -182,8 +183,8 @@ class SqlAdmin(SqlBase[D]):
     async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
         async def write(db: D, events: TransactionEvents) -> KeyChange:
             change = await accounts.change_keys(self._driver.session(db), decide, self.clock.now_ms())
-            if change.revoke:
-                events.publish(KEYS_TOPIC)
+            for key_id in change.revoke:
+                events.publish(key_topic(key_id))
             return change
 
         recorded: Recorded[KeyChange] = Recorded(lambda change: change.entries, always)
@@ -199,9 +200,8 @@ class SqlAdmin(SqlBase[D]):
         return await self._read(accounts.global_keys)
 
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
-        return await self._record(
-            Recorded(entries), self._shared(accounts.revoke_key, KEYS_TOPIC), key_id, now_ms
-        )
+        revoke = self._shared(accounts.revoke_key, key_topic(key_id))
+        return await self._record(Recorded(entries), revoke, key_id, now_ms)
 
     async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
         await self._driver.write(self._shared(accounts.touch_keys), used)

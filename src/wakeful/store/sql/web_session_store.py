@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from wakeful.store.accounts import KEYS_TOPIC, KeyRow
+from wakeful.store.accounts import KeyRow, key_topic
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.sql import web_sessions
 from wakeful.store.sql.base import Recorded, SqlBase
@@ -29,15 +29,13 @@ class SqlWebSessions(SqlBase[D]):
     async def touch_web_session(self, hash: bytes, seen_ms: int, expires_ms: int) -> None:
         await self._driver.write(self._shared(web_sessions.touch_session), hash, seen_ms, expires_ms)
 
-    async def delete_web_session(self, hash: bytes, entries: Sequence[AuditEntry] = ()) -> bool:
-        return await self._record(
-            Recorded(entries), self._shared(web_sessions.delete_session, KEYS_TOPIC), hash
-        )
+    async def delete_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> bool:
+        delete = self._shared(web_sessions.delete_session, key_topic(row.key_id))
+        return await self._record(Recorded(entries), delete, row.hash)
 
     async def delete_web_sessions(self, key_id: str, entries: Sequence[AuditEntry] = ()) -> int:
-        return await self._record(
-            Recorded(entries), self._shared(web_sessions.delete_sessions, KEYS_TOPIC), key_id
-        )
+        delete = self._shared(web_sessions.delete_sessions, key_topic(key_id))
+        return await self._record(Recorded(entries), delete, key_id)
 
     async def add_sign_in_link(self, row: SignInLinkRow, entries: Sequence[AuditEntry] = ()) -> None:
         await self._record(Recorded(entries, always), self._shared(web_sessions.add_link), row)

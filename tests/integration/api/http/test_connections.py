@@ -395,7 +395,7 @@ async def test_a_request_that_ends_while_its_key_is_checked_is_counted_no_longer
             return await authenticate(bearer, *given)
 
         monkeypatch.setattr(app.services.keys, "authenticate", slowly)
-        app.services.open_uses._changed.set()
+        app.services.open_uses._on_notification("keys")
         async with asyncio.timeout(PATIENCE):
             await checked.wait()
         waiting.cancel()

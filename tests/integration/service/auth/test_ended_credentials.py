@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -186,6 +187,34 @@ async def test_what_is_open_ends_at_once_in_all_processes(new_app: NewApp, monke
         assert (await there.with_key(agent.key)("GET", "/jobs")).status == 401
         for each in (app, replica):
             await eventually(partial(_has_open, each, 0))
+
+
+async def test_a_revoked_key_is_the_only_one_that_is_checked(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    """Otherwise a tenant that revokes keys in a loop would slow down all others."""
+    app = new_app()
+    async with app, served(app) as ask:
+        monkeypatch.setattr(app.services.open_uses, "_poll_s", 3_600.0)
+        others = [await ask.new("member") for _ in range(3)]
+        agent, key_id = await _agent(ask)
+        async with AsyncExitStack() as stack:
+            for other in others:
+                await stack.enter_async_context(listening(other))
+            stream = await stack.enter_async_context(listening(agent))
+            read, key_by_hash = list[bytes](), app.store.key_by_hash
+
+            async def count(hash: bytes) -> KeyRow | None:
+                read.append(hash)
+                return await key_by_hash(hash)
+
+            monkeypatch.setattr(app.store, "key_by_hash", count)
+            known = dict(app.services.keys._known)
+            await app.services.keys.revoke(LOCAL, "default", key_id)
+            await _rest(stream)
+            own = hashlib.sha256((agent.key or "").encode()).digest()
+            assert read == [own]
+            assert app.services.keys._known.keys() == known.keys() - {own}
 
 
 async def _has_open(app: Wakeful, number: int) -> bool:
