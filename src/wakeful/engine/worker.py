@@ -302,8 +302,10 @@ class Worker:
         self._superseded.discard(run)
         if run.suspect:
             self.look_for_suspects = True
-        # A signal keeps its slot until its outcome is written: then the next one of its instance has it.
-        run.holds_slot = launch.instance_id is not None and not isinstance(run.stop_reason, str)
+        # A signal keeps its slot until its outcome is written: then the next one of its instance has it. That
+        # of an attempt that was lost meanwhile is not written.
+        held = self._in_flight.get(launch.id) is run and not isinstance(run.stop_reason, str)
+        run.holds_slot = held and launch.instance_id is not None
         if run.waiting:
             run.holds_slot = False
             self._slots.discard(run)

@@ -9,18 +9,20 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient
-from tests.support.waiting import over, soon, the_run_of
+from tests.support.waiting import eventually, over, soon, the_run_of
 from wakeful import Agent, Context, EngineConfig, Function, Permanent, Run, SetState, Signal, Wakeful, on
 from wakeful.agents.context import InstanceContext
+from wakeful.consequences import consequences
 from wakeful.engine import worker
 from wakeful.launch import user_code
-from wakeful.outcome import AwaitingCallback, Failed, Succeeded
+from wakeful.outcome import AwaitingCallback, Failed, Finished, Succeeded
 from wakeful.remote import Worker, WorkerConfig
 
 NARROW = EngineConfig(tick_ms=50, heartbeat_ms=200, lanes={"main": 1, "cron": 1, "team": 1})
@@ -304,6 +306,45 @@ async def test_a_handler_takes_neither_its_slot_nor_the_next_run_with_it(
             await innocent.check(way)
             run = await over(app, (await app.agents.send("handler", "eu", Signal("fine"))).id)
             assert run.state == "succeeded", way
+
+
+class Deaf(Agent):
+    name = "deaf"
+    timeout = "1s"
+    together = asyncio.Barrier(2)
+
+    @on("ignore")
+    async def ignore(self, signal: Signal, ctx: Context) -> None:
+        if ctx.attempt == 1:
+            await _ignores_cancellation()
+
+    @on("together")
+    async def meet(self, signal: Signal, ctx: Context) -> None:
+        await Deaf.together.wait()
+
+
+@on_one_store
+async def test_an_attempt_that_ends_after_the_next_one_has_begun_gives_its_slot_back(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_STOP_TIMEOUT_S", 60)
+    global _over
+    _over, Deaf.together = False, asyncio.Barrier(2)
+    app = new_app(config=replace(NARROW, lanes={**NARROW.lanes, "team": 2}), grace=0.1)
+    app.agent(Deaf)
+    async with asyncio.timeout(50), app:
+        assert app._engine is not None
+        launching = app._engine._worker
+        sent = await app.agents.send("deaf", "eu", Signal("ignore"))
+        await eventually(lambda: any(run.stopped for run in launching.in_flight.values()))
+        # Another replica believes that this one is dead.
+        now_ms = app.store.clock.now_ms()
+        lost = Finished(sent.id, None, 1, "retrying", now_ms, now_ms, now_ms, reason="lost")
+        assert await app.store.finish(app._engine.worker_name, [lost], consequences) == {sent.id}
+        assert (await over(app, sent.id)).attempt == 2
+        _over = True
+        pair = [(await app.agents.send("deaf", name, Signal("together"))).id for name in ("a", "b")]
+        assert [(await over(app, each)).state for each in pair] == ["succeeded", "succeeded"]
 
 
 class Hooked(Agent):
