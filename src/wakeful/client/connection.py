@@ -168,7 +168,8 @@ class Connection:
                 allow_redirects=False,
             ) as response:
                 reply = self._read_json(response, await response.read())
-                if not isinstance(reply, dict) and (reply or not (optional or method == "DELETE")):
+                empty = response.status == 204 and (optional or method == "DELETE")
+                if not isinstance(reply, dict) and not (reply is None and empty):
                     raise self._unreadable()
                 return response.status, reply
         except (aiohttp.ClientError, OSError) as error:

@@ -13,6 +13,8 @@ import pytest
 from tests.simulation.virtual_loop import run_virtually
 from tests.support.raw_server import RawConnection, raw_server
 from wakeful import AsyncClient, Unavailable
+from wakeful.api.mcp.remote import RemoteScheduler
+from wakeful.api.mcp.tool import call
 from wakeful.client.connection import Connection
 from wakeful.client.rest.client import RestClient
 from wakeful.client.rest.events import events, read_events
@@ -97,6 +99,75 @@ async def test_every_method_returns_or_raises_an_error_of_wakeful(kind: Any, wha
                 wrong[name] = repr(error)
     assert not wrong
     assert called > 50
+
+
+#: responses that are cut off, or have another framing than they say
+HEAD = b"HTTP/1.1 200 OK\r\n"
+FAULTS = {
+    "closed": b"",
+    "garbage": b"\x00\xff\r\n\r\n",
+    "half a head": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "half a body": HEAD + b'Content-Length: 50\r\n\r\n{"nowMs": 1',
+    "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
+    "no chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+    "not gzip": HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+    "two lengths": HEAD + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+    "a long header": HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+    "nothing": HEAD + b"Content-Length: 0\r\n\r\n",
+    "another protocol": b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+    "elsewhere": b"HTTP/1.1 302 Found\r\nLocation: http://[::1\r\nContent-Length: 0\r\n\r\n",
+    "a pause": HEAD,
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+async def test_a_response_that_is_cut_off_or_wrongly_framed_is_unavailable(what: str):
+    async def talk(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.send(FAULTS[what])
+        if what == "a pause":
+            await connection.until_closed()
+
+    async with (
+        raw_server(talk) as server,
+        RestClient(f"http://127.0.0.1:{server.port}", "wk_x", timeout=0.2) as client,
+    ):
+        for request in (client.status(), client.jobs.create({"name": "x"}), client.jobs.delete("x")):
+            with pytest.raises(Unavailable):
+                await request
+
+
+#: calls of the MCP tool
+CALLS: list[dict[str, str]] = [
+    {"action": "add", "message": "x", "schedule": "every 5m"},
+    {"action": "add", "name": "x", "message": "x", "schedule": "never"},
+    *({"action": name, "jobId": "x"} for name in ("get", "pause", "resume", "remove", "run", "runs")),
+    {"action": "update", "jobId": "x", "message": "y"},
+    *({"action": name} for name in ("list", "runs", "status", "instances", "instance")),
+    {"action": "signal", "signal": "go"},
+]
+
+
+@pytest.mark.parametrize("status", [b"", b'{"nowMs": 1800000000000, "tz": "UTC"}'], ids=["all", "the rest"])
+@pytest.mark.parametrize("what", BODIES)
+async def test_every_call_of_the_mcp_tool_has_a_result(what: str, status: bytes):
+    """With the right status, its other responses are wrong."""
+
+    async def talk(connection: RawConnection) -> None:
+        while True:
+            head, _ = await connection.request()
+            body = status if status and b"/status" in head else BODIES[what]
+            await connection.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    async with (
+        raw_server(talk) as server,
+        RestClient(f"http://127.0.0.1:{server.port}", "wk_x") as client,
+        asyncio.timeout(20),
+    ):
+        for given in CALLS:
+            result = await call(RemoteScheduler(client), given)
+            if not what.startswith("lists are"):
+                assert result.is_error, given
 
 
 @pytest.mark.parametrize(

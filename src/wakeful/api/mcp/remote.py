@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final, cast
 
 from wakeful.api.mcp.port import CallContext, JsonObject
+from wakeful.client.connection import check_next
 from wakeful.client.instances import event_of
 from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import NotFound
@@ -118,9 +119,9 @@ class RemoteScheduler:
         while len(found) < limit:
             page = await self._client.instances.list(agent, limit=_PAGE, cursor=cursor)
             found += [cast(JsonObject, each) for each in page if after is None or each["id"] > after]
-            cursor = page.cursor
-            if cursor is None:
+            if page.cursor is None:
                 break
+            cursor = check_next(cursor, page.cursor)
         return found[:limit]
 
     async def instance(self, agent: str, id: str) -> JsonObject:
