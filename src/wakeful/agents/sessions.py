@@ -38,8 +38,12 @@ NEARLY_FULL: Final = 0.6
 #: A turn starts after at most this many debounce times, even if messages keep arriving.
 _MAX_DEBOUNCES: Final = 10
 _MAX_TOKENS: Final = 2**53
-#: The largest text of one turn in bytes; more becomes another turn.
+#: The largest text of one turn in bytes, and its most messages; more becomes another turn.
 MAX_TURN_BYTES: Final = 60_000
+MAX_TURN_MESSAGES: Final = 100
+#: The same of all waiting turns of a session, whatever its `cap`: each update reads all of them.
+MAX_WAITING_BYTES: Final = 1_000_000
+MAX_WAITING_MESSAGES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def _receive(state: SessionState, message: SessionMessage, now_ms: int) -> Sessi
         )  # fmt: skip
     # Turns that start now do not wait, and a message that joins a waiting turn needs no room.
     ready = _ready(waiting, _room(state, queue)[1] - len(live), queue, now_ms)
-    too_many = len(waiting) - ready - queue.cap
+    too_many = _excess(waiting[ready:], queue)
     if too_many <= 0 or newest[0] is not message:
         return _settle(state, [*state.messages, message], live, now_ms, arrived=message)
     if queue.drop == "new":
@@ -151,6 +155,7 @@ def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[Sessi
             and message.at_ms - found[-1][-1].at_ms < queue.debounce_ms
             and message.at_ms - found[-1][0].at_ms < _MAX_DEBOUNCES * queue.debounce_ms
             and said + length <= MAX_TURN_BYTES
+            and len(found[-1]) < MAX_TURN_MESSAGES
         ):
             found[-1].append(message)
             said += length
@@ -194,9 +199,22 @@ def _said_again(interrupted: Sequence[Said], batch: Sequence[SessionMessage], qu
             and said.ids[-1] > first_id(at_ms - queue.debounce_ms + 1)
             and said.ids[0] > first_id(at_ms - _MAX_DEBOUNCES * queue.debounce_ms + 1)
             and len(said.text.encode("utf-8", "replace")) + length <= MAX_TURN_BYTES
+            and len(said.ids) + len(batch) <= MAX_TURN_MESSAGES
         ):
             return said
     return None
+
+
+def _excess(waiting: Sequence[Sequence[SessionMessage]], queue: Queue) -> int:
+    """Return how many of these turns, the oldest first, may not wait: a session has no room for them."""
+    kept = texts = messages = 0
+    for batch in reversed(waiting[-queue.cap :]):
+        texts += sum(map(_length, batch))
+        messages += len(batch)
+        if kept and (texts > MAX_WAITING_BYTES or messages > MAX_WAITING_MESSAGES):
+            break
+        kept += 1
+    return len(waiting) - kept
 
 
 def _length(message: SessionMessage) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from wakeful.agents.sessions import start_turns
@@ -16,6 +17,10 @@ _BATCH: Final = 200
 _MAX_SLEEP_MS: Final = 10_000
 #: How long a session that cannot be read is set aside.
 _ASIDE_MS: Final = 60_000
+#: The pause after a search for turns, as a multiple of its duration, and the longest in seconds. A search
+#: reads all sessions whose messages wait for running turns.
+_REST: Final = 4
+_LONGEST_REST_S: Final = 5.0
 
 log = get_logger("wakeful.turn_starter")
 
@@ -29,15 +34,23 @@ class TurnStarter(Loop):
         super().__init__(clock, _MAX_SLEEP_MS)
         self._store = store
         self._tick_ms = tick_ms
+        #: when to search again at the earliest, by the clock of the event loop
+        self._search_from = 0.0
         store.listen(self._notified)
 
     async def step(self) -> int | None:
         """Start one batch of turns. Returns when the next session is due, or when to check again."""
-        now_ms = self.clock.now_ms()
+        time = asyncio.get_running_loop().time
+        if (pause := self._search_from - time()) > 0:
+            await asyncio.sleep(pause)
+        now_ms, began = self.clock.now_ms(), time()
         due, next_ms = await self._store.next_turn(now_ms)
         if not due:
             return next_ms
-        if await self._store.take_turns(now_ms, _BATCH, self._update):
+        taken = await self._store.take_turns(now_ms, _BATCH, self._update)
+        if taken < _BATCH:
+            self._search_from = time() + min(_REST * (time() - began), _LONGEST_REST_S)
+        if taken:
             return now_ms
         # They wait for running turns, whose end is notified. Other processes may not be able to notify us.
         check_ms = now_ms + self._tick_ms

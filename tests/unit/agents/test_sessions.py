@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.agents.sessions import MAX_TURN_BYTES, Queue, batches, context_fullness, receive, start_turns
+from wakeful.agents.sessions import (
+    MAX_TURN_BYTES,
+    MAX_TURN_MESSAGES,
+    MAX_WAITING_BYTES,
+    MAX_WAITING_MESSAGES,
+    Queue,
+    batches,
+    context_fullness,
+    receive,
+    start_turns,
+)
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
@@ -331,6 +341,31 @@ def test_no_turn_is_longer_than_a_payload_may_be():
     said = [SessionMessage(str(n), long, "key:1", "user", NOW) for n in range(3)]
     assert [len(batch) for batch in batches(said, Queue())] == [1, 1, 1]
     assert [len(batch) for batch in batches([m._replace(body="ü") for m in said], Queue())] == [3]
+
+
+@pytest.mark.parametrize("drop", ["old", "new"])
+@pytest.mark.parametrize(
+    ("body", "debounce_ms", "messages"),
+    [("ü" * (MAX_TURN_BYTES // 2 - 1), 0, 40), ("a", 60_000, 2 * MAX_WAITING_MESSAGES)],
+    ids=["long messages", "many messages"],
+)
+def test_what_waits_in_a_session_is_bounded_whatever_its_cap(
+    drop: str, body: str, debounce_ms: int, messages: int
+):
+    talk = Conversation(queue={"cap": 1_000, "drop": drop, "debounceMs": 0})
+    talk.say("first")
+    talk.queue["debounceMs"] = debounce_ms
+    for _ in range(messages):
+        talk.say(body)
+    waiting = talk.waiting
+    size = sum(len(each.body.encode()) + 1 for each in waiting)
+    assert len(waiting) == MAX_WAITING_MESSAGES or size > MAX_WAITING_BYTES - MAX_TURN_BYTES
+    assert size <= MAX_WAITING_BYTES
+    assert len(waiting) + len(talk.dropped) == messages
+    assert max(map(len, batches(waiting, Queue(debounce_ms=debounce_ms)))) <= MAX_TURN_MESSAGES
+    talk.end()
+    talk.wait(600_000)
+    assert len(talk.said[-1].split()) <= MAX_TURN_MESSAGES
 
 
 @pytest.mark.parametrize(
