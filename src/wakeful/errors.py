@@ -42,6 +42,10 @@ class Unstorable(InvalidArgument):
     """The database cannot store a value, such as a number out of range. A retry does not help."""
 
 
+class TooManyFollowUps(Unstorable):
+    """More runs follow from several outcomes than one transaction writes. Fewer outcomes can be written."""
+
+
 class Unauthenticated(WakefulError):
     """The request has no valid credentials."""
 

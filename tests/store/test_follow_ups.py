@@ -27,12 +27,13 @@ from tests.support.factories import (
     ticks_of,
 )
 from wakeful.consequences import consequences
-from wakeful.errors import InvalidArgument
+from wakeful.engine.completer import Completer
+from wakeful.errors import InvalidArgument, ResourceExhausted, TooManyFollowUps
 from wakeful.run import Follower, NewRun, Upstream
 from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 from wakeful.store.revisions import NewRevision
-from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import chains
 
@@ -275,3 +276,40 @@ async def test_a_paused_heartbeat_and_a_user_job_of_that_name_are_not_woken(
     beat = await _heartbeat(store, **fields)
     await store.finish("w1", [ended(run, wake_heartbeat=True)], consequences)
     assert await ticks_of(store, beat) == []
+
+
+async def test_outcomes_that_too_many_runs_follow_are_not_written_at_once(
+    store: Store, clock: FalseClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise all other outcomes, and in SQLite all other writes, would wait for them."""
+    monkeypatch.setattr(chains, "MOST_FOLLOW_UPS", 5)
+    first = job("first", timing=None, next_ms=None, wake_ms=None)
+    await store.create_jobs([first])
+    for name in ("a", "b", "c"):
+        await _follower(store, name, "finished")
+    await store.add_runs([asked(first, serial=False) for _ in range(5)])
+    runs = await store.take(NOW, "w1", {"cron": 5})
+    assert len(runs) == 5
+    with pytest.raises(TooManyFollowUps):
+        await store.finish("w1", [ended(run) for run in runs[:2]], consequences)
+    assert await store.take(NOW + MINUTE, "w2", {"cron": 5}) == []
+    assert await store.finish("w1", [ended(runs[0])], consequences) == {runs[0].id}
+    # The completer writes fewer at once, and so does the rescuer.
+    completer = Completer("w1", store, clock, 1_000, consequences)
+    for run in runs[1:3]:
+        completer.add(ended(run))
+    await completer.step()
+    assert completer.unwritten == 0
+    followed = await store.runs(RunFilter("default", trigger="chain"))
+    assert sorted(run.job_name or "" for run in followed) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+
+
+async def test_one_job_has_a_limited_number_of_followers(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chains, "MOST_FOLLOWERS", 2)
+    for name in ("a", "b"):
+        await _follower(store, name, "finished")
+    with pytest.raises(ResourceExhausted, match="2 jobs come after 'first' already"):
+        await _follower(store, "c", "finished")
+    await _follower(store, "c", "finished", after_job="other")

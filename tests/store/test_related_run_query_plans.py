@@ -55,6 +55,7 @@ CASES: list[tuple[str, str, list[object], int]] = [
     ),
     ("HORIZON", related_runs.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
     ("FOLLOWERS", chains.FOLLOWERS, ["default", "default", "job-7", 20], 10),
+    ("COUNT_FOLLOWERS", chains.COUNT_FOLLOWERS, ["default", "default", "job-7", 20], 10),
     ("FOLLOWER_IDS", chains.FOLLOWER_IDS, ["default", "default", "job-7"], 10),
     ("BEFORE", chains.BEFORE, ["default", "default", ["job-9"]], 60),
     ("DANGLING", chains.DANGLING, ["", "~", 20], 7_000),

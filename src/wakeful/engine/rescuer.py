@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from wakeful.capabilities import Capabilities
@@ -36,7 +36,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
-from wakeful.errors import IncompatibleSchema, InvalidArgument, WakefulError
+from wakeful.errors import IncompatibleSchema, InvalidArgument, TooManyFollowUps, WakefulError
 from wakeful.logs import get_logger
 from wakeful.outcome import TAKEN_OVER, Failed, Finished, conclude, take_over
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -79,6 +79,8 @@ class Rescuer(Loop):
         self._decided: dict[str, tuple[Finished, str | None]] = {}
         #: the runs of each worker that this step has judged: those of one worker may be in several batches
         self._judged: dict[str | None, set[str]] = {}
+        #: whether the last step left some for the next, because its heartbeat was due
+        self._interrupted = False
         #: called when the database has a schema that this code does not support
         self.on_incompatible: Callable[[IncompatibleSchema], None] = lambda error: None
         self._heartbeat_ms = heartbeat_ms
@@ -100,25 +102,46 @@ class Rescuer(Loop):
         dead_before_ms = self._dead_before_ms(now_ms)
         spared = asyncio.get_running_loop().time() < self._executors_spared_until
         spared_before_ms = self._first_heartbeat_ms if spared else 0
-        self._judged.clear()
-        while True:
-            rescued = await self._store.rescue(
-                now_ms, dead_before_ms, _BATCH, self._judge, self._consequences, spared_before_ms
+        if not self._interrupted:
+            self._judged.clear()
+        self._interrupted = False
+
+        async def rescue(limit: int) -> list[str]:
+            return await self._store.rescue(
+                now_ms, dead_before_ms, limit, self._judge, self._consequences, spared_before_ms
             )
-            if rescued:
-                log.warning("runs.rescued", count=len(rescued))
-                self._log_decided("run.rescued", rescued)
-            if len(rescued) < _BATCH:
-                break
-            self.progressed()
+
+        async def expire(limit: int) -> list[str]:
+            return await self._store.expire(now_ms, limit, self._expire, self._consequences)
+
+        until = asyncio.get_running_loop().time() + self._heartbeat_ms / 1000
+        async for rescued in self._in_batches(rescue, until):
+            log.warning("runs.rescued", count=len(rescued))
+            self._log_decided("run.rescued", rescued)
         self._worker.look_for_suspects = True
+        async for expired in self._in_batches(expire, until):
+            log.warning("runs.expired", count=len(expired))
+            self._log_decided("run.expired", expired)
+        return now_ms + self._heartbeat_ms
+
+    async def _in_batches(
+        self, end: Callable[[int], Awaitable[list[str]]], until: float
+    ) -> AsyncIterator[list[str]]:
+        """Yield the ids of the runs that `end` ends, batch by batch, until the next heartbeat is due."""
+        limit = _BATCH
         while True:
-            expired = await self._store.expire(now_ms, _BATCH, self._expire, self._consequences)
-            if expired:
-                log.warning("runs.expired", count=len(expired))
-                self._log_decided("run.expired", expired)
-            if len(expired) < _BATCH:
-                return now_ms + self._heartbeat_ms
+            try:
+                ended = await end(limit)
+            except TooManyFollowUps:  # not of one run
+                limit = max(1, limit // 8)
+                continue
+            if ended:
+                yield ended
+            if len(ended) < limit:
+                return
+            if asyncio.get_running_loop().time() > until:
+                self._interrupted = True
+                return
             self.progressed()
 
     async def heartbeat(self) -> int:

@@ -214,7 +214,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "LOCK_FAILURES", sql.LOCK_FAILURES, [jobs]
     yield "SET_FAILURES", sql.SET_FAILURES, [jobs, [1] * BATCH]
     yield "EDITS", sql.EDITS, [mine]
-    yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH])]
+    yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH]), 1_001]
     yield "HEARTBEATS", sql.HEARTBEATS, [[row[0] for row in newest[:BATCH]]]
     yield "ANY_WAITING_OF", sql.ANY_WAITING_OF, [text]
     yield "CANCEL", sql.CANCEL, [[row[0] for row in newest[:BATCH]], reasons, NOW]

@@ -20,7 +20,14 @@ from wakeful.engine.check_records import recorder
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.engine.tracing import Tracing
-from wakeful.errors import DatabaseFault, InvalidArgument, NotFound, Unavailable, WakefulError
+from wakeful.errors import (
+    DatabaseFault,
+    InvalidArgument,
+    NotFound,
+    TooManyFollowUps,
+    Unavailable,
+    WakefulError,
+)
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, truncate
@@ -108,6 +115,9 @@ class Claims:
                 if each.run_id in written:
                     log_outcome(log, each, {"run_id": each.run_id, "job_id": each.job_id}, worker)
             rule.log(log)
+        except TooManyFollowUps:  # not of one run
+            for each in ended:
+                await self._end(worker, [each])
         except WakefulError as error:  # their leases end, and they are claimed again
             if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
                 raise  # so that all are returned

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from wakeful.consequences import consequences
 from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument, TooManyFollowUps
 from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished, conclude, timed_out
@@ -401,7 +401,11 @@ class PullService:
                 ended.setdefault(run.worker or "", []).append(finished)
                 errors[run.id] = outcome.error
         for holder, outcomes in ended.items():
-            await self._store.finish(holder, outcomes, consequences)
+            try:
+                await self._store.finish(holder, outcomes, consequences)
+            except TooManyFollowUps:  # not of one run
+                for each in outcomes:
+                    await self._store.finish(holder, [each], consequences)
         return _Renewed({run.id for run in renewed} - errors.keys(), errors)
 
 

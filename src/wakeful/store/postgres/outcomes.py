@@ -34,7 +34,7 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.rows import JobRow
-from wakeful.store.sql import budgets, history, incidents, prechecks, verifications
+from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.decided_ticks import check_written
 
 if TYPE_CHECKING:
@@ -165,7 +165,9 @@ async def _facts(
     troubled = {*counted, *need.ending_jobs} if written.any_failing or failed else ()
     edits = await db.fetch(sql.EDITS, list(need.ending_runs)) if has_next and need.ending_runs else ()
     followed = fires_followers(finished) if written.any_follower else ()
-    followers = await db.fetch(sql.FOLLOWERS, ",".join(followed)) if followed else ()
+    most = chains.most_candidates(len(finished))
+    followers = await db.fetch(sql.FOLLOWERS, ",".join(followed), most) if followed else ()
+    chains.check_follow_ups(len(followers), len(finished))
     heartbeats = await db.fetch(sql.HEARTBEATS, list(need.waking_runs)) if need.waking_runs else ()
     owners, spent = await owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(

@@ -371,7 +371,8 @@ FOLLOWERS: Final = """
     CROSS JOIN LATERAL (
         SELECT * FROM jobs f
         WHERE f.workspace = j.workspace AND f.agent = j.agent AND f.after_job = j.name
-            AND f.deleted_at IS NULL AND f.enabled OFFSET 0 FOR KEY SHARE) f"""
+            AND f.deleted_at IS NULL AND f.enabled OFFSET 0 FOR KEY SHARE) f
+    LIMIT $2"""
 #: the runs' primary key, jobs_name and live_runs_of_job, once for each
 HEARTBEATS: Final = f"""
     SELECT h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text, 'finished',

@@ -9,11 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from wakeful.errors import ResourceExhausted, TooManyFollowUps
 from wakeful.ids import is_id
 from wakeful.job import check_chain
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.driver import Session
 
+#: The most jobs that come after one job, and the most runs that follow from several outcomes in one
+#: transaction: with more of them, other tenants would wait for it.
+MOST_FOLLOWERS: Final = 1_000
+MOST_FOLLOW_UPS: Final = 1_000
+#: jobs_after: a range of it
+COUNT_FOLLOWERS: Final = """
+    SELECT count(*) FROM (
+        SELECT 1 FROM jobs j
+        WHERE j.workspace = $1 AND j.agent = $2 AND j.after_job = $3 AND j.after_job IS NOT NULL
+            AND j.deleted_at IS NULL
+        LIMIT $4) f"""
 #: jobs_after: a range of it
 FOLLOWERS: Final = """
     SELECT j.name FROM jobs j
@@ -58,6 +70,17 @@ class ChainChange(Exception):
     """A change of a job affects its chain, and the chains of its agent are not locked yet."""
 
 
+def most_candidates(outcomes: int) -> int | None:
+    """Return how many jobs that follow from so many outcomes are read; None: all, since it is one outcome."""
+    return None if outcomes == 1 else MOST_FOLLOW_UPS + 1
+
+
+def check_follow_ups(candidates: int, outcomes: int) -> None:
+    """Raise TooManyFollowUps if there are more than are written at once."""
+    if outcomes > 1 and candidates > MOST_FOLLOW_UPS:
+        raise TooManyFollowUps(f"more than {MOST_FOLLOW_UPS} runs follow from {outcomes} outcomes")
+
+
 def affects_chain(old: JobRow, new: JobRow) -> bool:
     """Return whether a change of a job can make a cycle, or leaves its followers without it."""
     return new.name != old.name or (new.after_job is not None and new.after_job != old.after_job)
@@ -77,7 +100,10 @@ async def lock_of_job(session: Session, job_id: str) -> None:
 
 
 async def check(session: Session, written: Sequence[JobRow]) -> None:
-    """Raise InvalidArgument if one of these jobs, as they are written, comes after itself."""
+    """Raise InvalidArgument if one of these jobs, as they are written, comes after itself.
+
+    ResourceExhausted: too many jobs come after one.
+    """
     names: dict[tuple[str, str], list[str]] = {}
     for row in written:
         if row.after_job is not None:
@@ -86,6 +112,13 @@ async def check(session: Session, written: Sequence[JobRow]) -> None:
         after = await jobs_before(session, workspace, agent, starts)
         for name in starts:
             check_chain(name, after)
+        for upstream in sorted({after[name] or "" for name in starts}):
+            found = await session.row(COUNT_FOLLOWERS, workspace, agent, upstream, MOST_FOLLOWERS + 1)
+            if found is not None and found[0] > MOST_FOLLOWERS:
+                raise ResourceExhausted(
+                    f"after: {MOST_FOLLOWERS} jobs come after '{upstream}' already, which is the most; let "
+                    "one of them start the others"
+                )
 
 
 async def jobs_before(

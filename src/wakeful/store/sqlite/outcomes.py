@@ -26,7 +26,7 @@ from wakeful.consequences import (
 from wakeful.directive_checks import refuse
 from wakeful.outcome import Finished, storable
 from wakeful.store.job_changes import ended_jobs, overdue_runs
-from wakeful.store.sql import budgets, history, incidents, prechecks, verifications
+from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
@@ -188,7 +188,9 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     followers: list[Candidate] = []
     if jobs and db.execute(sql.ANY_FOLLOWER).fetchone() is not None:
         followed = json.dumps(fires_followers(finished))
-        followers = [Candidate(*row) for row in db.execute(sql.FOLLOWERS, (followed,))]
+        most = chains.most_candidates(len(finished))
+        followers = [Candidate(*row) for row in db.execute(sql.FOLLOWERS, (followed, most))]
+        chains.check_follow_ups(len(followers), len(finished))
     heartbeats: list[Candidate] = []
     if need.waking_runs:
         waking = json.dumps(need.waking_runs)

@@ -278,7 +278,7 @@ FOLLOWERS: Final = """
     CROSS JOIN jobs f INDEXED BY jobs_after
         ON f.workspace = j.workspace AND f.agent = j.agent AND f.after_job = j.name
         AND f.deleted_at IS NULL
-    WHERE f.enabled"""
+    WHERE f.enabled LIMIT coalesce(?, -1)"""
 #: the runs' primary key, jobs_name and runs_waiting, once for each
 HEARTBEATS: Final = f"""
     SELECT h.id, h.workspace, h.agent, h.name, h.policy, h.work, r.id, 'finished', EXISTS (

@@ -14,6 +14,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import epoch_ms, eventually, in_state, over, stored, the_run_of
 from wakeful import Function, InvalidArgument, Launch, Wakeful
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.sql import chains
 
 
 async def claim(app: Wakeful, **given: Any) -> list[str]:
@@ -52,6 +53,23 @@ async def test_an_unclaimed_run_expires_and_starts_failure_followers(new_app: Ne
         assert (run.dead, run.attempt, run.started_at, run.worker) == (True, 1, None, None)
         assert (await app.jobs.get("digest")).failures == 1
         await eventually(lambda: rung)
+
+
+async def test_runs_that_expire_together_all_start_their_followers(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    """They are ended in smaller batches if too many runs follow from them."""
+    monkeypatch.setattr(chains, "MOST_FOLLOW_UPS", 3)
+    async with new_app() as app:
+        for name in ("alarm", "report"):
+            await app.jobs.create(name, after={"job": "digest", "on": "failed"}, target={"kind": "pull"})
+        document = {"name": "digest", "schedule": SELDOM, "claimTimeout": "100ms", "target": {"kind": "pull"}}
+        await app.services.jobs.create(LOCAL, "default", "default", document)
+        runs = [await app.jobs.run("digest") for _ in range(5)]
+        ended = [await over(app, run.id) for run in runs]
+        assert {(run.state, run.reason) for run in ended} == {("failed", "expired")}
+        followed = await app.services.runs.list(LOCAL, "default", trigger="chain")
+        assert sorted(run.job_name or "" for run in followed) == ["alarm"] * 5 + ["report"] * 5
 
 
 @pytest.mark.parametrize("on_lost", ["retry", "fail"])
