@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
+from tests.support.waiting import PATIENCE
 from wakeful.deliver.channels import ACCEPTED, ChannelMessage, Channels, SendResult
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.store.accounts import AgentRow
@@ -41,7 +43,7 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     store.listen(received.append)
     run = await _said(store)
     assert await _stands(store, run) == ("succeeded", "pending", None)
-    assert await store.next_delivery_ms() == NOW
+    assert await store.next_delivery_ms(0) == NOW
     assert await _take(store) == [
         Delivery(
             run.id,
@@ -66,7 +68,7 @@ async def test_a_run_without_a_delivery_request_has_no_delivery(store: Store) ->
     run = await _said(store, deliver=None)
     assert await _stands(store, run) == ("succeeded", "not_requested", None)
     assert await _take(store) == []
-    assert await store.next_delivery_ms() is None
+    assert await store.next_delivery_ms(0) is None
 
 
 async def test_a_fenced_outcome_creates_no_delivery(store: Store) -> None:
@@ -122,7 +124,7 @@ async def test_the_result_is_stored_and_the_run_state_does_not_change(store: Sto
         ("succeeded", "failed", "no such chat"),
         ("succeeded", "suppressed", "NO_REPLY"),
     ]
-    assert await store.next_delivery_ms() is None
+    assert await store.next_delivery_ms(0) is None
 
 
 async def test_a_delivery_with_an_unknown_result_is_not_taken_again(store: Store) -> None:
@@ -132,7 +134,7 @@ async def test_a_delivery_with_an_unknown_result_is_not_taken_again(store: Store
         NOW, "w1", [DeliveryResult(run.id, 1, "unknown", error="no answer")]
     ) == {run.id}
     assert await _stands(store, run) == ("succeeded", "unknown", "no answer")
-    assert await store.next_delivery_ms() is None
+    assert await store.next_delivery_ms(0) is None
     assert await _take(store, at=NOW + DAY) == []
 
 
@@ -141,7 +143,7 @@ async def test_a_retried_delivery_waits_until_its_due_time(store: Store) -> None
     await _take(store)
     again = DeliveryResult(run.id, 1, "pending", NOW + MINUTE, "the service answered HTTP 503")
     assert await store.finish_deliveries(NOW, "w1", [again]) == {run.id}
-    assert await store.next_delivery_ms() == NOW + MINUTE
+    assert await store.next_delivery_ms(0) == NOW + MINUTE
     assert await _take(store, at=NOW + MINUTE - 1) == []
     (taken,) = await _take(store, "w2", at=NOW + MINUTE)
     assert taken.attempt == 2
@@ -151,7 +153,7 @@ async def test_a_retried_delivery_waits_until_its_due_time(store: Store) -> None
 async def test_a_delivery_without_a_result_in_time_is_unknown_and_not_resent(store: Store) -> None:
     run = await _said(store)
     await _take(store)
-    assert await store.next_delivery_ms() == UNTIL
+    assert await store.next_delivery_ms(0) == UNTIL
     assert await store.take_deliveries(UNTIL - 1, "w2", UNTIL + MINUTE, 10) == ([], 0)
     assert await store.take_deliveries(UNTIL, "w2", UNTIL + MINUTE, 10) == ([], 1)
     state, delivery, error = await _stands(store, run)
@@ -219,3 +221,35 @@ async def test_a_process_that_stops_while_it_takes_a_delivery_sends_it(
     answered.set()
     await asyncio.gather(deliverer, return_exceptions=True)
     assert (channels.sent, (await look(store, run)).delivery) == (["good morning"], "delivered")
+
+
+async def test_a_service_that_does_not_respond_holds_up_no_other(store: Store) -> None:
+    stuck = [await _said(store, f"stuck-{number}", deliver=("hangs", None)) for number in range(12)]
+    others = [await _said(store, f"other-{number}") for number in range(12)]
+    release = threading.Event()
+
+    class Hanging(_Accepting):
+        def send(self, name: str, to: str | None, message: ChannelMessage) -> SendResult:
+            if name == "hangs":
+                release.wait()
+            return super().send(name, to, message)
+
+    channels = Hanging()
+    deliverer = asyncio.create_task(Deliverer(store, store.clock, channels, lambda became: None).run())
+
+    async def states(runs: list[RunView]) -> set[str]:
+        return {(await look(store, run)).delivery for run in runs}
+
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while await states(others) != {"delivered"}:
+                await asyncio.sleep(0.01)
+            assert await states(stuck) == {"pending"}
+            release.set()
+            while await states(stuck) != {"delivered"}:
+                await asyncio.sleep(0.01)
+    finally:
+        release.set()
+        deliverer.cancel()
+        await asyncio.gather(deliverer, return_exceptions=True)
+    assert len(channels.sent) == len(stuck) + len(others)

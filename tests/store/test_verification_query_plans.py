@@ -20,7 +20,7 @@ CASES: dict[str, list[object]] = {
     "ADD": [OTHER, 1, "w1", NOW, "{}", "", NOW],
     "MARK": [ONE],
     "SET_EVIDENCE": [ONE, "{}"],
-    "DUE": [NOW + 20, ["", "function:a"], 0, 20],
+    "DUE": [NOW + 20, ["", "function:a"], 0, 20, []],
     "TAKE": [ONE, "w2", NOW],
     "VERIFIED": [[ONE]],
     "HELD": [ONE, 1],
@@ -76,7 +76,7 @@ async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
             scans[name] = plan
     due = [
         step[3]
-        for step in db.execute(f"EXPLAIN QUERY PLAN {translate(verifications.DUE)}", [NOW, "[]", 0, 5])
+        for step in db.execute(f"EXPLAIN QUERY PLAN {translate(verifications.DUE)}", [NOW, "[]", 0, 5, "[]"])
     ]
     await store.close()
     assert scans == {}

@@ -8,7 +8,8 @@ again (`unknown`): the service did not respond, accepted only a part, or the pro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,8 +28,10 @@ from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
 from wakeful.suppression import suppression_reason
 
-#: The most deliveries at once: Apprise blocks, so each takes a thread.
-MAX_CONCURRENT: Final = 8
+#: The most deliveries at once, and those for one channel: Apprise blocks, so each takes a thread. A service
+#: that does not respond holds up no other.
+MAX_CONCURRENT: Final = 32
+MAX_PER_CHANNEL: Final = 8
 #: The most attempts at a delivery, over about two minutes.
 ATTEMPTS: Final = 6
 #: The lease of a delivery: far longer than any service takes.
@@ -65,6 +68,8 @@ class Deliverer(Loop):
         #: the last take: it is not cancelled, because its deliveries may be marked as being sent already
         self._taking: asyncio.Task[int] | None = None
         self._sending: set[asyncio.Task[None]] = set()
+        #: the number of deliveries that are being sent, by channel
+        self._by_channel: Counter[str] = Counter()
         self._results: list[DeliveryResult] = []
         #: called with the new state of the delivery after each attempt
         self._on_attempt = on_attempt
@@ -87,24 +92,38 @@ class Deliverer(Loop):
     async def step(self) -> int | None:
         """Write results, and start as many deliveries as there are free slots."""
         await self._write()
-        free = MAX_CONCURRENT - len(self._sending)
+        counts = self._by_channel
+        full = [channel for channel, count in counts.items() if count >= MAX_PER_CHANNEL]
+        # All that are taken may be for one channel.
+        most = max((count for count in counts.values() if count < MAX_PER_CHANNEL), default=0)
+        free = min(MAX_CONCURRENT - len(self._sending), MAX_PER_CHANNEL - most)
         if free <= 0:
             return None  # the first that ends wakes the loop
-        self._taking = asyncio.create_task(self._take(free), name="wakeful-deliveries")
-        taken = await asyncio.shield(self._taking)
-        return None if taken == free else await self._store.next_delivery_ms()
-
-    async def _take(self, free: int) -> int:
-        """Start up to so many deliveries. Returns how many."""
         now_ms = self.clock.now_ms()
-        taken, given_up = await self._store.take_deliveries(now_ms, self._worker, now_ms + _LEASE_MS, free)
+        self._taking = asyncio.create_task(self._take(now_ms, free, full), name="wakeful-deliveries")
+        taken = await asyncio.shield(self._taking)
+        return now_ms if taken == free else await self._store.next_delivery_ms(now_ms)
+
+    async def _take(self, now_ms: int, free: int, full: Sequence[str]) -> int:
+        """Start up to so many deliveries, none for channels that are `full`. Returns how many."""
+        taken, given_up = await self._store.take_deliveries(
+            now_ms, self._worker, now_ms + _LEASE_MS, free, full
+        )
         if given_up:
             log.warning("deliveries.unknown", count=given_up)
         for delivery in taken:
             task = asyncio.create_task(self._deliver(delivery), name="wakeful-delivery")
             self._sending.add(task)
-            task.add_done_callback(self._sending.discard)
+            self._by_channel[delivery.channel or ""] += 1
+            task.add_done_callback(partial(self._ended, delivery.channel or ""))
         return len(taken)
+
+    def _ended(self, channel: str, task: asyncio.Task[None]) -> None:
+        self._sending.discard(task)
+        self._by_channel[channel] -= 1
+        if not self._by_channel[channel]:
+            del self._by_channel[channel]
+        self.wake()
 
     async def _write(self) -> None:
         while self._results:
@@ -124,7 +143,6 @@ class Deliverer(Loop):
                 result = await self._attempt_safely(delivery)
                 self._tracing.delivered(span, result.became, result.error)
         self._results.append(result)
-        self.wake()
 
     async def _attempt_safely(self, delivery: Delivery) -> DeliveryResult:
         try:

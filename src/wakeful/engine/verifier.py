@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -39,8 +40,9 @@ from wakeful.store.port import Store
 from wakeful.store.verifications import DueVerification
 from wakeful.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
 
-#: The most checks at once.
-MAX_CONCURRENT: Final = 32
+#: The most checks at once, and those of one workspace: a check that hangs takes up to ten minutes.
+MAX_CONCURRENT: Final = 128
+MAX_PER_WORKSPACE: Final = 32
 #: Seconds that checks have to end when the process stops.
 _GRACE_S: Final = 2.0
 #: The pause after a result could not be written.
@@ -97,6 +99,8 @@ class Verifier(Loop):
         #: the last take: it is not cancelled, because its verifications may have a lease already
         self._taking: asyncio.Task[int] | None = None
         self._checks: dict[str, asyncio.Task[None]] = {}
+        #: the number of checks, by workspace
+        self._by_workspace: Counter[str] = Counter()
 
     def stop_run(self, run_id: str) -> None:
         """Stop the check of a run that was cancelled."""
@@ -120,19 +124,23 @@ class Verifier(Loop):
 
     async def step(self) -> int | None:
         """Take as many due verifications as there are free places, and start their checks."""
-        free = MAX_CONCURRENT - len(self._checks)
+        counts = self._by_workspace
+        full = [workspace for workspace, count in counts.items() if count >= MAX_PER_WORKSPACE]
+        # All that are taken may be of one workspace.
+        most = max((count for count in counts.values() if count < MAX_PER_WORKSPACE), default=0)
+        free = min(MAX_CONCURRENT - len(self._checks), MAX_PER_WORKSPACE - most)
         if free <= 0:
             return None  # the first that ends wakes the loop
         now_ms = self.clock.now_ms()
         due_ms = await self._store.next_verification_ms(0)
         if due_ms is None or due_ms > now_ms:
             return due_ms
-        self._taking = asyncio.create_task(self._take(now_ms, free), name="wakeful-verifications")
+        self._taking = asyncio.create_task(self._take(now_ms, free, full), name="wakeful-verifications")
         taken = await asyncio.shield(self._taking)
-        return None if taken == free else await self._store.next_verification_ms(now_ms)
+        return now_ms if taken == free else await self._store.next_verification_ms(now_ms)
 
-    async def _take(self, now_ms: int, free: int) -> int:
-        """Start up to so many checks. Returns how many."""
+    async def _take(self, now_ms: int, free: int, full: Sequence[str]) -> int:
+        """Start up to so many checks, none of the workspaces that are `full`. Returns how many."""
         taken = await self._store.take_verifications(
             now_ms,
             self._worker_name,
@@ -140,14 +148,19 @@ class Verifier(Loop):
             now_ms - WAIT_MS,
             free,
             lambda verify: now_ms + _limit_ms(verify) + self._lease_ms,
+            full,
         )
         for due in taken:
             check = asyncio.create_task(self._verify(due), name="wakeful-verification")
             self._checks[due.run.id] = check
-            check.add_done_callback(partial(self._ended, due.run.id))
+            self._by_workspace[due.run.workspace] += 1
+            check.add_done_callback(partial(self._ended, due.run.id, due.run.workspace))
         return len(taken)
 
-    def _ended(self, run_id: str, check: asyncio.Task[None]) -> None:
+    def _ended(self, run_id: str, workspace: str, check: asyncio.Task[None]) -> None:
+        self._by_workspace[workspace] -= 1
+        if not self._by_workspace[workspace]:
+            del self._by_workspace[workspace]
         if self._checks.get(run_id) is check:  # not a later check of the run
             del self._checks[run_id]
         self.wake()

@@ -84,12 +84,12 @@ class DeliveryStore(Protocol):
     """The part of a store that holds deliveries."""
 
     async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int
+        self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
     ) -> tuple[list[Delivery], int]:
         """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
 
-        Deliveries whose worker did not report in time become *unknown*. Returns those that were taken, and
-        how many timed out.
+        None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did
+        not report in time become *unknown*. Returns those that were taken, and how many timed out.
         """
         ...
 
@@ -99,8 +99,8 @@ class DeliveryStore(Protocol):
         """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
         ...
 
-    async def next_delivery_ms(self) -> int | None:
-        """Return when the next delivery is due or times out; None: there is none."""
+    async def next_delivery_ms(self, after_ms: int) -> int | None:
+        """Return when the next delivery is due or times out after that instant; None: there is none."""
         ...
 
     async def recent_deliveries(

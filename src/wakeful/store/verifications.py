@@ -61,8 +61,9 @@ class VerificationStore(Protocol):
         waiting_since_ms: int,
         limit: int,
         lease_until_ms: Callable[[str], int],
+        without: Sequence[str] = (),
     ) -> list[DueVerification]:
-        """Take due verifications for this worker, longest due first.
+        """Take due verifications for this worker, longest due first, none of the workspaces `without`.
 
         Those that require something else than the capabilities are taken only if they were reported before
         `waiting_since_ms`. `lease_until_ms` returns when the lease ends, by the stored `verify`.

@@ -24,7 +24,7 @@ from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
-from wakeful.deliver.deliverer import ATTEMPTS, MAX_CONCURRENT
+from wakeful.deliver.deliverer import ATTEMPTS, MAX_PER_CHANNEL
 from wakeful.model import Run
 from wakeful.policy import Backoff
 from wakeful.service.auth.access import LOCAL
@@ -297,7 +297,7 @@ async def test_services_that_never_respond_do_not_stop_other_deliveries(
         async with app:
             fields: dict[str, Any] = {"deliver": True, "channel": "hangs", "overlap_policy": "allow"}
             await app.jobs.create("hanging", schedule=SELDOM, target=Function("say"), **fields)
-            stuck = [await app.jobs.run("hanging") for _ in range(MAX_CONCURRENT)]
+            stuck = [await app.jobs.run("hanging") for _ in range(MAX_PER_CHANNEL)]
             for run in stuck:
                 await over(app, run.id)
             assert (await say(app, channel="team")).delivery == "delivered"

@@ -26,6 +26,7 @@ from wakeful import (
 )
 from wakeful.engine import verifier
 from wakeful.outcome import Succeeded
+from wakeful.service.auth.access import LOCAL
 from wakeful.store.sql.store import SqlStore
 from wakeful.verification import conclude_verified
 
@@ -179,8 +180,8 @@ async def test_a_stored_check_that_cannot_be_read_fails_its_run_and_others_are_v
     take: Any = SqlStore.take_verifications
 
     async def damage(self: Any, *args: Any) -> Any:
-        *before, limit_ms = args
-        taken = await take(self, *before, lambda verify: limit_ms("{"))
+        *before, limit_ms, without = args
+        taken = await take(self, *before, lambda verify: limit_ms("{"), without)
         return [due._replace(verify="{") if due.view.job_name == "bad" else due for due in taken]
 
     monkeypatch.setattr(SqlStore, "take_verifications", damage)
@@ -205,6 +206,29 @@ async def test_a_check_that_takes_too_long_is_stopped(new_app: NewApp):
     async with app:
         run = await work.run(verify={"kind": "function", "name": "hang", "timeout": "1ms"})
     assert (run.reason, run.error) == ("unverified", "verify: no answer within 0.001 s")
+
+
+async def test_checks_of_one_workspace_that_hang_hold_up_no_other(new_app: NewApp):
+    app = new_app()
+    Work(app)
+    release = asyncio.Event()
+    app.function("hang")(release.wait)
+    async with app:
+        await app.services.workspaces.put(LOCAL, "calm", {})
+        jobs: Any = {"schedule": SELDOM, "target": Function("work"), "overlap_policy": "allow"}
+        await app.jobs.create("hanging", **jobs, verify={"kind": "function", "name": "hang"})
+        calm = app.jobs.of("default", "calm")
+        await calm.create("checked", **jobs, verify=CHECK)
+        hanging = [await app.jobs.run("hanging") for _ in range(40)]
+        for run in hanging:
+            await verifying(app, run.id)
+        for _ in range(3):
+            run = await calm.run("checked")
+            async with asyncio.timeout(20):  # the checks that hang end after 30 s
+                assert (await app.runs.of("default", "calm").wait(run.id, poll=0.03)).state == "succeeded"
+        release.set()
+        for run in hanging:
+            assert (await over(app, run.id)).state == "succeeded"
 
 
 async def test_what_follows_from_a_success_follows_from_the_verification(new_app: NewApp):

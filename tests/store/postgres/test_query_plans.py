@@ -394,7 +394,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "DUE_REQUIREMENTS": [NOW],
         "LIVE": [jobs.partition(",")[0]],
         "NEXT_TURN": [NOW],
-        "NEXT_DELIVERY": [],
+        "NEXT_DELIVERY": [NOW],
         "PRUNE_TURNS": [FIRST_ID],
         "PRUNE_SESSIONS": [NOW],
         "TIMINGS": ["ws-5"],
@@ -453,7 +453,7 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
         "ADD_EMITTED": [new, NOW],
         "TIME_OUT": [NOW],
-        "TAKE": [NOW, "w1", NOW + 60_000, BATCH],
+        "TAKE": [NOW, "w1", NOW + 60_000, BATCH, []],
         "FINISH": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
     }
     for name, values in given.items():

@@ -36,7 +36,8 @@ TIME_OUT: Final = f"""
 #: deliveries_due, in its order; the primary keys of deliveries and runs, once for each
 TAKE: Final = """
     WITH due AS (
-        SELECT run_id FROM deliveries WHERE due_at <= $1 AND state = 'pending'
+        SELECT run_id FROM deliveries
+        WHERE due_at <= $1 AND state = 'pending' AND coalesce(channel, '') <> ALL($5::text[])
         ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED),
     taken AS (
         UPDATE deliveries d SET state = 'sending', worker = $2, due_at = $3, at = $1, attempt = d.attempt + 1
@@ -71,11 +72,18 @@ async def add_emitted(db: Db, events: TransactionEvents, now_ms: int, runs: Sequ
 
 
 async def take_deliveries(
-    db: Db, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+    db: Db,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    until_ms: int,
+    limit: int,
+    without: Sequence[str],
 ) -> tuple[list[Delivery], int]:
     """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     timed_out = int(await db.fetchval(TIME_OUT, now_ms))
-    return [Delivery(*row) for row in await db.fetch(TAKE, now_ms, worker, until_ms, limit)], timed_out
+    taken = await db.fetch(TAKE, now_ms, worker, until_ms, limit, list(without))
+    return [Delivery(*row) for row in taken], timed_out
 
 
 async def finish_deliveries(

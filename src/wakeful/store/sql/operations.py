@@ -435,7 +435,14 @@ class Deliveries(Protocol[C]):
     """Deliveries of output."""
 
     async def take_deliveries(
-        self, db: C, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+        self,
+        db: C,
+        events: TransactionEvents,
+        now_ms: int,
+        worker: str,
+        until_ms: int,
+        limit: int,
+        without: Sequence[str],
     ) -> tuple[list[Delivery], int]: ...
 
     async def finish_deliveries(

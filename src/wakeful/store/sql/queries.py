@@ -22,8 +22,8 @@ PRUNE_SESSIONS: Final = """
     DELETE FROM sessions WHERE updated_at < $1 AND due_at IS NULL AND NOT EXISTS (
         SELECT 1 FROM turns t WHERE t.live AND t.workspace = sessions.workspace
         AND t.agent = sessions.agent AND t.session = sessions.name)"""
-#: deliveries_due: its first entry
-NEXT_DELIVERY: Final = "SELECT min(due_at) FROM deliveries WHERE due_at IS NOT NULL"
+#: deliveries_due: the first entry after that instant
+NEXT_DELIVERY: Final = "SELECT min(due_at) FROM deliveries WHERE due_at > $1"
 #: changes_seq (PostgreSQL) or the primary key (SQLite), in its order
 CHANGES: Final = """
     SELECT seq - count + 1, kind, at, items FROM changes
@@ -93,9 +93,9 @@ async def prune_sessions(session: Session, before_ms: int) -> None:
     await session.execute(PRUNE_SESSIONS, before_ms)
 
 
-async def next_delivery_ms(session: Session) -> int | None:
-    """Return when the next delivery is due or times out."""
-    row = await session.row(NEXT_DELIVERY)
+async def next_delivery_ms(session: Session, after_ms: int) -> int | None:
+    """Return when the next delivery is due or times out, after that instant."""
+    row = await session.row(NEXT_DELIVERY, after_ms)
     return None if row is None else row[0]
 
 

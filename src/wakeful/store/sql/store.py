@@ -340,10 +340,10 @@ class SqlStore(
     # --- deliveries -------------------------------------------------------------------------------
 
     async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int
+        self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
     ) -> tuple[list[Delivery], int]:
         take = self._operations.deliveries.take_deliveries
-        return await self._driver.write(take, now_ms, worker, until_ms, limit)
+        return await self._driver.write(take, now_ms, worker, until_ms, limit, without)
 
     async def finish_deliveries(
         self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
@@ -356,8 +356,8 @@ class SqlStore(
             self._operations.deliveries.finish_deliveries, now_ms, worker, storable
         )
 
-    async def next_delivery_ms(self) -> int | None:
-        return await self._read(queries.next_delivery_ms)
+    async def next_delivery_ms(self, after_ms: int) -> int | None:
+        return await self._read(queries.next_delivery_ms, after_ms)
 
     # --- budgets and alerts -----------------------------------------------------------------------
 

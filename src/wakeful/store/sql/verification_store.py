@@ -29,11 +29,12 @@ class SqlVerifications(SqlBase[D]):
         waiting_since_ms: int,
         limit: int,
         lease_until_ms: Callable[[str], int],
+        without: Sequence[str] = (),
     ) -> list[DueVerification]:
         async def run(db: D, _: TransactionEvents) -> list[DueVerification]:
             taken = await verifications.take(
                 self._driver.session(db), now_ms, worker, capabilities, waiting_since_ms, limit,
-                lease_until_ms,
+                lease_until_ms, without,
             )  # fmt: skip
             if not taken:
                 return []

@@ -21,10 +21,11 @@ ADD: Final = """
 MARK: Final = f"UPDATE runs SET worker = '{VERIFYING}' WHERE id = $1"
 #: the primary key
 SET_EVIDENCE: Final = "UPDATE runs SET evidence = $2 WHERE id = $1"
-#: verifications_due: a range of it, in its order
+#: verifications_due: a range of it, in its order; the primary key of runs for each
 DUE: Final = """
     SELECT v.run_id::text, v.attempt, v.verify, v.tries + 1, v.requires, v.at FROM verifications v
     WHERE v.due_at <= $1 AND (v.requires = ANY($2::text[]) OR v.at <= $3)
+        AND NOT coalesce((SELECT r.workspace FROM runs r WHERE r.id = v.run_id), '') = ANY($5::text[])
     ORDER BY v.due_at LIMIT $4 FOR UPDATE SKIP LOCKED"""
 #: the primary key
 TAKE: Final = "UPDATE verifications SET worker = $2, due_at = $3, tries = tries + 1 WHERE run_id = $1"
@@ -89,9 +90,10 @@ async def take(
     waiting_since_ms: int,
     limit: int,
     lease_until_ms: Callable[[str], int],
+    without: Sequence[str],
 ) -> dict[str, Row]:
     """Take due verifications. Returns their rows by run, without those of runs that are not verified now."""
-    rows = await session.rows(DUE, now_ms, list(capabilities), waiting_since_ms, limit)
+    rows = await session.rows(DUE, now_ms, list(capabilities), waiting_since_ms, limit, list(without))
     if not rows:
         return {}
     verified = {(row[0], row[1]) for row in await session.rows(VERIFIED, [row[0] for row in rows])}

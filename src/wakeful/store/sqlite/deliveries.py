@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Final
@@ -34,7 +35,9 @@ DUE: Final = """
     SELECT r.id, r.workspace, r.agent, r.job_name, d.channel, d.send_to, r.output, d.attempt + 1,
         r.job_id, r.idempotency_key, r.attempt, r.emitted
     FROM deliveries d INDEXED BY deliveries_due CROSS JOIN runs r ON r.id = d.run_id
-    WHERE d.due_at <= ? AND d.state = 'pending' ORDER BY d.due_at LIMIT ?"""
+    WHERE d.due_at <= ? AND d.state = 'pending'
+        AND coalesce(d.channel, '') NOT IN (SELECT value FROM json_each(?))
+    ORDER BY d.due_at LIMIT ?"""
 #: the primary key
 TAKE: Final = """
     UPDATE deliveries SET state = 'sending', worker = ?, due_at = ?, at = ?, attempt = attempt + 1
@@ -65,11 +68,17 @@ def add_emitted(
 
 
 async def take_deliveries(
-    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    until_ms: int,
+    limit: int,
+    without: Sequence[str],
 ) -> tuple[list[Delivery], int]:
     """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     timed_out = db.execute(TIME_OUT, (now_ms,)).rowcount
-    taken = [Delivery(*row) for row in db.execute(DUE, (now_ms, limit))]
+    taken = [Delivery(*row) for row in db.execute(DUE, (now_ms, json.dumps(list(without)), limit))]
     db.executemany(TAKE, [(worker, until_ms, now_ms, each.run_id) for each in taken])
     return taken, timed_out
 
