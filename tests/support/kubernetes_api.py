@@ -77,6 +77,8 @@ class KubernetesApi(JobController):
         self.token = f"token-{uuid4().hex}"
         #: the rules of the token's Role, as they are written in a manifest; None: everything is permitted
         self.permitted = None if permitted is None else list(permitted)
+        #: how many Jobs a quota permits, finished ones included; None: there is no quota
+        self.quota: int | None = None
         #: all requests for resources, also refused ones
         self.requests: list[Request] = []
         #: a compacted version ends a watch with an event (as a cluster does), or refuses it with a status
@@ -269,6 +271,8 @@ class KubernetesApi(JobController):
         uid = str(uuid4())
         metadata.update(namespace=self.namespace, uid=uid, creationTimestamp=now(), generation=1)
         job = {**rules.new_job(job, uid), "status": {}}
+        if self.quota is not None and len(self.jobs()) >= self.quota:
+            raise status.exceeded_quota("jobs", key[2], self.quota)
         present = self.objects.get(key)
         if present is not None:
             raise status.already_exists("jobs", key[2], "deletionTimestamp" in present["metadata"])

@@ -114,6 +114,16 @@ def forbidden(user: str, verb: str, resource: str, namespace: str, name: str = "
     return ApiError(403, "Forbidden", message, details_of(plain, name))
 
 
+def exceeded_quota(resource: str, name: str, limit: int) -> ApiError:
+    """Return the error for an object that a quota of the namespace does not permit."""
+    counted = f"count/{qualified(resource)}"
+    message = (
+        f'{qualified(resource)} "{name}" is forbidden: exceeded quota: objects, requested: {counted}=1, '
+        f"used: {counted}={limit}, limited: {counted}={limit}"
+    )
+    return ApiError(403, "Forbidden", message, details_of(resource, name))
+
+
 def gone(asked: int, oldest: int) -> ApiError:
     """Return the error for a version that was compacted."""
     return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")

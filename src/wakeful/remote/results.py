@@ -35,6 +35,8 @@ class Result:
     error: str | None = None
     #: of a failure: a retry cannot succeed
     permanent: bool = False
+    #: of a failure: whether it counts as an attempt; False: the work was not started, and is tried again
+    counted: bool = True
 
 
 def result_of_value(value: object) -> Result:
@@ -51,8 +53,9 @@ def result_of_error(error: BaseException) -> Result:
 
     >>> result_of_error(ValueError("no such customer")).error
     'ValueError: no such customer'
-    >>> result_of_error(Permanent("the customer has left"))
-    Result(output=None, usage=None, evidence=None, error='the customer has left', permanent=True)
+    >>> left = result_of_error(Permanent("the customer has left"))
+    >>> left.error, left.permanent
+    ('the customer has left', True)
     """
     if not isinstance(error, Permanent):
         return Result(error=error_text(error))
@@ -75,6 +78,8 @@ def report_of(run_id: str, attempt: int, result: Result) -> dict[str, Json]:
         report |= {"status": "failed", "error": truncate(result.error)}
         if result.permanent:
             report["permanent"] = True
+        elif not result.counted:
+            report["counted"] = False
     try:
         for name, value in (("usage", result.usage), ("evidence", result.evidence)):
             if value is not None:

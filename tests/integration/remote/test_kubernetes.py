@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -89,6 +90,14 @@ async def the_job(cluster: ApiServer, run_id: str, attempt: int = 1) -> str:
         return None
 
     return str(await eventually(look))
+
+
+async def is_waiting(ask: ApiClient, run_id: str, pattern: str) -> bool:
+    return bool(re.search(pattern, (await ask.app.runs.get(run_id)).waiting_for or ""))
+
+
+def names(cluster: ApiServer) -> list[str]:
+    return [str(job["metadata"]["name"]) for job in cluster.jobs()]
 
 
 def count(cluster: ApiServer, verb: str) -> int:
@@ -311,6 +320,69 @@ async def test_a_job_that_the_api_server_refuses_fails_without_a_retry(ask: ApiC
         run = await over(ask.app, run_id)
     assert (run.state, run.attempt) == ("failed", 1)
     assert "the Job was refused: Kubernetes responded 422 Invalid" in (run.error or "")
+
+
+async def test_a_run_waits_for_a_quota_and_no_attempt_counts(ask: ApiClient, cluster: ApiServer):
+    executor = await new_executor(ask, cluster)
+    cluster.quota = 1
+    async with serving(executor):
+        first = await start(ask, "first", maxAttempts=1)
+        busy = await the_job(cluster, first)
+        second = await start(ask, "second", maxAttempts=1)
+        await eventually(lambda: count(cluster, "create jobs") >= 3)
+        shown = await in_state(ask.app, second, "retrying")
+        assert (shown.reason, shown.failed_attempts) == ("not_started", 0)
+        used = "requested: count/jobs.batch=1, used: count/jobs.batch=1, limited: count/jobs.batch=1"
+        assert shown.error == f"the cluster has no room: exceeded quota: objects, {used}"
+        await eventually(lambda: is_waiting(ask, second, f"attempt 1 of 1 at .*last error: {shown.error}"))
+        cluster.finish_pod(busy, 0)
+        assert (await over(ask.app, first)).state == "succeeded"
+        cluster.quota = 2
+        name = str(await eventually(lambda: next((each for each in names(cluster) if each != busy), None)))
+        cluster.finish_pod(name, 0, log="at last")
+        run = await over(ask.app, second)
+    assert (run.state, run.output, run.failed_attempts) == ("succeeded", "at last", 0)
+
+
+async def test_a_job_that_used_up_the_quota_itself_is_adopted(ask: ApiClient, cluster: ApiServer):
+    cluster.quota = 1
+    cluster.lose_next_answer("create")
+    executor = await new_executor(ask, cluster)
+    run_id = await start(ask, "digest", maxAttempts=1)
+    async with serving(executor):
+        name = await the_job(cluster, run_id)
+        await eventually(lambda: count(cluster, "create jobs") == 2)  # the second one is over the quota
+        cluster.finish_pod(name, 0, log="once")
+        run = await over(ask.app, run_id)
+    assert (run.state, run.attempt, run.output, len(cluster.jobs())) == ("succeeded", 1, "once", 1)
+
+
+async def test_requests_that_the_api_server_cannot_serve_now_are_repeated(ask: ApiClient, cluster: ApiServer):
+    message = 'Operation cannot be fulfilled on resourcequotas "objects": the object has been modified'
+    cluster.refuse_next("create", 409, "Conflict", message)
+    cluster.refuse_next("create", 429, "TooManyRequests", retry_after=1)
+    executor = await new_executor(ask, cluster)
+    run_id = await start(ask, "digest", maxAttempts=1)
+    loop = asyncio.get_running_loop()
+    async with serving(executor):
+        await eventually(lambda: count(cluster, "create jobs") == 2)
+        refused = loop.time()
+        cluster.finish_pod(await the_job(cluster, run_id), 0)
+        assert loop.time() - refused > 0.9  # as the server asked for
+        run = await over(ask.app, run_id)
+    assert (run.state, run.attempt) == ("succeeded", 1)
+
+
+async def test_a_missing_right_is_explained(ask: ApiClient, cluster: ApiServer):
+    cluster.permitted = [{**ROLE[0], "verbs": ["get", "list", "watch", "delete"]}, *ROLE[1:]]
+    executor = await new_executor(ask, cluster)
+    run_id = await start(ask, "digest", maxAttempts=1)
+    async with serving(executor):
+        run = await over(ask.app, run_id)
+    assert (run.state, run.failed_attempts) == ("failed", 1)
+    assert (run.error or "").startswith("the executor may not create this Job in namespace 'default'")
+    assert 'cannot create resource "jobs"' in (run.error or "")
+    assert "check its Role" in (run.error or "")
 
 
 async def test_a_job_that_an_operator_deletes_has_failed(ask: ApiClient, cluster: ApiServer):

@@ -44,7 +44,7 @@ _MANY_NAMES: Final = 1_000
 #: How many rounds of the event loop it takes until it notices that a client has disconnected.
 _UNTIL_NOTICED: Final = 4
 _MAX_USAGE: Final = 65_536
-_OF_REPORT: Final = ("attempt", "status", "output", "error", "usage", "evidence", "permanent")
+_OF_REPORT: Final = ("attempt", "status", "output", "error", "usage", "evidence", "permanent", "counted")
 
 
 @router.post(
@@ -223,7 +223,8 @@ async def complete_run(
         error=_as_text(body, "error"),
         usage=_usage(body),
         evidence=_evidence(body),
-        permanent=_permanent(body),
+        permanent=_flag(body, "permanent", False),
+        counted=_flag(body, "counted", True),
     )
     return await once.respond(complete, lambda run: JsonResponse(serialize_run(run)))
 
@@ -409,7 +410,8 @@ def _report(run_id: str, run: dict[str, object]) -> Completion:
     refuse_unknown(run, ("id", *_OF_REPORT), "field")
     return Completion(
         run_id, _text(run, "status"), _whole(run, "attempt", None), _as_text(run, "output"),
-        _as_text(run, "error"), _usage(run), _evidence(run), _permanent(run),
+        _as_text(run, "error"), _usage(run), _evidence(run),
+        _flag(run, "permanent", False), _flag(run, "counted", True),
     )  # fmt: skip
 
 
@@ -419,11 +421,11 @@ def _result(run_id: str, result: ReportResult) -> Json:
     return {"id": run_id, "state": result, "code": None, "message": None}
 
 
-def _permanent(body: dict[str, object]) -> bool:
-    value = body.get("permanent")
+def _flag(body: dict[str, object], field: str, default: bool) -> bool:
+    value = body.get(field)
     if value is None or isinstance(value, bool):
-        return bool(value)
-    raise InvalidArgument("permanent: write true or false")
+        return default if value is None else value
+    raise InvalidArgument(f"{field}: write true or false")
 
 
 def _as_text(body: dict[str, object], field: str) -> str | None:

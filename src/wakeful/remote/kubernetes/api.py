@@ -20,22 +20,36 @@ if TYPE_CHECKING:
 #: Seconds until a request fails; seconds after which the API server ends a watch, and it is renewed.
 _TIMEOUT_S: Final = 20
 _WATCH_S: Final = 60
+#: The longest delay that a server may ask for, in seconds.
+_MAX_DELAY_S: Final = 60
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class KubernetesError(Unavailable):
     """A request to the API server failed. `status` is that of HTTP; 0: it did not respond."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, retry_after_s: int = 0) -> None:
         answer = f"Kubernetes responded {status} {reason}".rstrip() if status else "Kubernetes is unreachable"
         super().__init__(f"{answer}: {message}" if message else answer)
         self.status = status
         self.reason = reason
+        #: the delay that the server asks for
+        self.retry_after_s = retry_after_s
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later: no response, an overload or a fault of the server."""
-        return self.status == 0 or self.status in (408, 429) or self.status >= 500
+        """Whether the same request may succeed later: no response, an overload or a fault of the server.
+
+        Or a conflict with another request: requests for Jobs that count towards one quota.
+        """
+        conflict = self.status == 409 and self.reason == "Conflict"
+        return self.status == 0 or self.status in (408, 429) or self.status >= 500 or conflict
+
+    @property
+    def exceeded_quota(self) -> str | None:
+        """Which quota is used up, so that there is room when other work has ended; None: it is not that."""
+        _, found, quota = self.message.partition("exceeded quota: ")
+        return quota if found and self.status == 403 else None
 
 
 class Access(NamedTuple):
@@ -162,7 +176,8 @@ class KubernetesApi:
             response: aiohttp.ClientResponse = await call(*args, _preload_content=False, **given)
             async with response:
                 if response.status >= 300:
-                    raise _refusal(response.status, _status(await response.read()))
+                    delay_s = _seconds(response.headers.get("Retry-After"))
+                    raise _refusal(response.status, _status(await response.read()), delay_s)
                 yield response
         except (aiohttp.ClientError, OSError) as error:
             raise KubernetesError(0, "", str(error) or type(error).__name__) from error
@@ -175,8 +190,14 @@ def _namespace_of_pod() -> str:
         return "default"
 
 
-def _refusal(status: int, content: Manifest) -> KubernetesError:
-    return KubernetesError(status, str(content.get("reason") or ""), str(content.get("message") or ""))
+def _refusal(status: int, content: Manifest, retry_after_s: int = 0) -> KubernetesError:
+    reason, message = str(content.get("reason") or ""), str(content.get("message") or "")
+    return KubernetesError(status, reason, message, retry_after_s)
+
+
+def _seconds(text: str | None) -> int:
+    """Return the delay of a `Retry-After` header, at most a minute; 0 if it has none in seconds."""
+    return min(int(text[:9]), _MAX_DELAY_S) if text and text.isascii() and text.isdigit() else 0
 
 
 def _parsed(content: bytes) -> Manifest:

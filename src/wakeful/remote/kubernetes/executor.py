@@ -120,9 +120,8 @@ class KubernetesExecutor:
         name = job_name(run)
         self._followed.add(attempt)
         try:
-            if attempt not in self._adopted:
-                await self._create(run)
-            result = await self._follow(name)
+            refused = None if attempt in self._adopted else await self._create(run)
+            result = refused or await self._follow(name)
             self._settled.add(name)
             return result
         except asyncio.CancelledError:
@@ -133,7 +132,8 @@ class KubernetesExecutor:
             self._followed.discard(attempt)
             self._adopted.discard(attempt)
 
-    async def _create(self, run: Run) -> None:
+    async def _create(self, run: Run) -> Result | None:
+        """Create the Job of a run. Return why it cannot be created now; None: it exists."""
         manifest = job_manifest(choose_template(self._templates, run), run, self._name)
         name = str(manifest["metadata"]["name"])
         try:
@@ -142,14 +142,32 @@ class KubernetesExecutor:
         except KubernetesError as error:
             if error.status in (400, 413, 422):
                 raise Permanent(f"the Job was refused: {error.message}") from error
-            if error.status != 409:
+            quota = error.exceeded_quota
+            if error.status == 403 and quota is None:
+                return Result(error=self._forbidden(error))
+            if error.status not in (403, 409):
                 raise
-            created = await self._persist(lambda: self._api.job(name))
-            view = job_view(created)
+            # Also of a quota: this Job itself may have used it up, if the answer to its creation was lost.
+            found = await self._existing(name)
+            if found is None and quota is not None:
+                log.warning("kubernetes.over_quota", run_id=run.id, attempt=run.attempt, quota=quota)
+                return Result(error=f"the cluster has no room: exceeded quota: {quota}", counted=False)
+            if found is None:  # it was deleted meanwhile, which `_follow` reports
+                return None
+            view = job_view(found)
             if view is None or (view.run_id, view.attempt) != (run.id, run.attempt):
                 raise Permanent(f"there is another Job of the name '{name}'; delete it") from error
             log.info("kubernetes.adopted", run_id=run.id, attempt=run.attempt, name=name)
+            created = found
         self.watcher.learn(created)
+        return None
+
+    def _forbidden(self, error: KubernetesError) -> str:
+        """Return the error for a Job that a Role or an admission rule forbids."""
+        return (
+            f"the executor may not create this Job in namespace '{self._api.namespace}': {error.message}; "
+            "check its Role (deploy/kubernetes/executor.yaml) and the admission rules of the cluster"
+        )
 
     async def _follow(self, name: str) -> Result:
         """Wait for the end of a Job, and return it as the result of its run."""
@@ -178,14 +196,19 @@ class KubernetesExecutor:
 
     async def _read(self, name: str) -> JobView | None:
         """Return a Job that the watch does not know; None: it does not exist."""
+        manifest = await self._existing(name)
+        if manifest is None:
+            return None
+        self.watcher.learn(manifest)
+        return job_view(manifest)
+
+    async def _existing(self, name: str) -> Mapping[str, Any] | None:
         try:
-            manifest = await self._persist(lambda: self._api.job(name))
+            return await self._persist(lambda: self._api.job(name))
         except KubernetesError as error:
             if error.status == 404:
                 return None
             raise
-        self.watcher.learn(manifest)
-        return job_view(manifest)
 
     async def _result(self, name: str, end: JobEnd) -> Result:
         pods = await self._persist(lambda: self._api.pods(name))
@@ -214,7 +237,8 @@ class KubernetesExecutor:
                 if not error.is_transient:
                     raise
                 failures += 1
-            await asyncio.sleep(self._backoff.delay(failures))
+                delay_s = max(self._backoff.delay(failures), error.retry_after_s)
+            await asyncio.sleep(delay_s)
 
     # --- Jobs that no handler follows -------------------------------------------------------------
 

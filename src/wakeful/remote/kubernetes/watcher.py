@@ -75,13 +75,14 @@ class JobWatcher:
         """List and watch until cancelled."""
         version: str | None = None
         while True:
+            asked_s = 0
             try:
                 if version is None:
                     version = await self._list()
                 version, useful = await self._watch(version)
                 self.failures = 0 if useful else self.failures + 1
             except KubernetesError as error:
-                version = None
+                version, asked_s = None, error.retry_after_s
                 self.failures += 1
                 if error.status == _GONE:
                     log.info("kubernetes.relisted", error=error.message)
@@ -92,7 +93,7 @@ class JobWatcher:
                 self.failures += 1
                 self._note_failure(f"the response cannot be read: {type(error).__name__}: {error}")
             if self.failures > (1 if self.reachable else 0):
-                await asyncio.sleep(self._backoff.delay(self.failures))
+                await asyncio.sleep(max(self._backoff.delay(self.failures), asked_s))
 
     async def _list(self) -> str:
         found, version = await self._api.jobs(self._selector)

@@ -31,6 +31,8 @@ class Completion(NamedTuple):
     evidence: str | None = None
     #: of a failure: a retry cannot succeed
     permanent: bool = False
+    #: of a failure: whether it counts towards `max_attempts`; False: the work was not started
+    counted: bool = True
 
 
 def check_status(report: Completion) -> None:
@@ -39,6 +41,8 @@ def check_status(report: Completion) -> None:
         raise InvalidArgument(f"status: '{report.status[:64]}' is not 'succeeded' or 'failed'")
     if report.permanent and report.status != "failed":
         raise InvalidArgument("permanent: only a failure is permanent")
+    if not report.counted and (report.permanent or report.status != "failed"):
+        raise InvalidArgument("counted: write false only for a failure that is not permanent")
 
 
 def not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
@@ -61,7 +65,8 @@ def reported_outcome(report: Completion) -> Succeeded | Failed:
     return Failed(
         truncate(report.error or "failed"),
         permanent=report.permanent,
-        reason="permanent" if report.permanent else None,
+        reason="permanent" if report.permanent else None if report.counted else "not_started",
+        counted=report.counted,
         usage=report.usage,
         evidence=report.evidence,
         output=None if output is None else truncate(output, MAX_FAILED_OUTPUT),

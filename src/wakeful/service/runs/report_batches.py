@@ -122,11 +122,11 @@ class ReportBatches:
         return results
 
     async def _complete_one(self, principal: Principal, workspace: str, report: Completion) -> ReportResult:
-        run_id, status, attempt, output, error, usage, evidence, permanent = report
+        run_id, status, attempt, output, error, usage, evidence, permanent, counted = report
         try:
             run = await self._runs.complete(
                 principal, workspace, run_id, status, attempt=attempt, output=output, error=error,
-                usage=usage, evidence=evidence, permanent=permanent,
+                usage=usage, evidence=evidence, permanent=permanent, counted=counted,
             )  # fmt: skip
         except WakefulError as refused:
             return refused

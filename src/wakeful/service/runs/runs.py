@@ -231,6 +231,7 @@ class RunService:
         usage: str | None = None,
         evidence: str | None = None,
         permanent: bool = False,
+        counted: bool = True,
     ) -> RunView:
         """Complete a run that is executed outside: a claimed run, or one with a callback.
 
@@ -238,9 +239,9 @@ class RunService:
         responded. The first report of an attempt counts. `attempt` is required for a claimed run: an executor
         that lost its lease must not complete the attempt of another. A success without the evidence that the
         job requires is a failed attempt. With `verify`, the run stays running until it is verified. A failure
-        that is `permanent` is not retried.
+        that is `permanent` is not retried; one that is not `counted` is retried without limit.
         """
-        report = Completion(run_id, status, attempt, output, error, usage, evidence, permanent)
+        report = Completion(run_id, status, attempt, output, error, usage, evidence, permanent, counted)
         check_status(report)
         run = await self._one(principal, "work", workspace, run_id)
         job = await job_of_run(self._store, run)

@@ -57,6 +57,23 @@ async def test_each_outcome_of_a_report_is_judged_by_its_own_fence(ask: ApiClien
     assert (again["state"], again["code"]) == (None, "failed-precondition")
 
 
+async def test_work_that_was_not_started_is_tried_again_and_does_not_count(ask: ApiClient):
+    run_id = await waiting(ask, "full", maxAttempts=1)
+    full = {"id": run_id, "status": "failed", "error": "no room", "counted": False}
+    for attempt in (1, 2):
+        await eventually(lambda: claim(ask))
+        for wrong in ({"status": "succeeded"}, {"permanent": True}, {"counted": "no"}):
+            (refused,) = await report(ask, {**full, "attempt": attempt, **wrong})
+            assert refused["code"] == "invalid-argument"
+        (result,) = await report(ask, {**full, "attempt": attempt})
+        assert result["state"] == "retrying"
+    run = (await ask("GET", f"/runs/{run_id}")).body
+    assert (run["reason"], run["failedAttempts"], run["error"]) == ("not_started", 0, "no room")
+    await eventually(lambda: claim(ask))
+    one = await ask("POST", f"/runs/{run_id}/complete", {"attempt": 3, "status": "failed", "counted": False})
+    assert one.body["state"] == "retrying"
+
+
 async def test_runs_of_several_executors_can_be_reported_together(ask: ApiClient):
     first, second = await waiting(ask, "a"), await waiting(ask, "b")
     await claim(ask, worker="laptop-1", limit=1)

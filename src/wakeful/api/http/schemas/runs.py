@@ -137,6 +137,11 @@ _COMPLETION: Final[dict[str, Schema]] = {
         **or_null(BOOLEAN),
         "description": "With `failed`: a retry cannot succeed, so the run fails at once.",
     },
+    "counted": {
+        **or_null(BOOLEAN),
+        "description": "With `failed`: false if the work could not be started, as in a full cluster. It is "
+        "tried again, after up to a minute, and does not count as an attempt.",
+    },
 }
 SCHEMAS: Final[dict[str, Schema]] = {
     "Run": response(RUN, about="A run."),
