@@ -290,6 +290,7 @@ class RunsApi(Protocol):
         trigger: Trigger | TriggerName | None = None,
         instance: str | None = None,
         dead: bool = False,
+        to_confirm: bool = False,
         limit: int = 50,
         before: str | None = None,
         cursor: str | None = None,
@@ -298,7 +299,7 @@ class RunsApi(Protocol):
         """Return runs, newest first; with `all_agents`, those of the whole workspace.
 
         `cursor` is that of the previous page. `before` is the id of a run: only older ones. `instance` is
-        an instance of the agent.
+        an instance of the agent. `to_confirm`: only runs that wait for a person to confirm their work.
         """
         ...
 

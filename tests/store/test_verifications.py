@@ -14,7 +14,7 @@ from tests.support.pull_runs import ME, claim, new_job, pulled, refuse
 from wakeful.capabilities import NO_CAPABILITIES
 from wakeful.outcome import Finished, Verification
 from wakeful.store.port import Store
-from wakeful.store.rows import ManualRunPlan, RunView
+from wakeful.store.rows import ManualRunPlan, RunFilter, RunView
 from wakeful.store.verifications import DueVerification, VerificationView
 
 CHECK = '{"kind":"http","url":"https://a.example"}'
@@ -22,17 +22,21 @@ LEASE = 30 * SECOND
 NEVER = 0
 
 
-def report(run: RunView, requires: str = "", delay_ms: int = 0, **fields: object) -> Finished:
+def report(
+    run: RunView, requires: str = "", delay_ms: int = 0, check: str = CHECK, **fields: object
+) -> Finished:
     """Return the report of a run that is done and awaits its verification."""
-    verification = Verification(CHECK, requires, delay_ms)
+    verification = Verification(check, requires, delay_ms)
     found = ended(run, "running", output="done", usage='{"tokens":7}', evidence='{"id":1}', **fields)
     return found._replace(verification=verification, due_ms=None)
 
 
-async def given_reported(store: Store, requires: str = "", delay_ms: int = 0) -> RunView:
+async def given_reported(
+    store: Store, requires: str = "", delay_ms: int = 0, check: str = CHECK, name: str = "digest"
+) -> RunView:
     """Return a run that a worker reported as done."""
-    _, run = await given_held(store)
-    assert await store.finish("w1", [report(run, requires, delay_ms)], alone) == {run.id}
+    _, run = await given_held(store, name=name)
+    assert await store.finish("w1", [report(run, requires, delay_ms, check)], alone) == {run.id}
     return await look(store, run)
 
 
@@ -60,6 +64,26 @@ async def test_a_report_leaves_the_run_running_until_it_is_verified(
     assert (over.state, over.verifying, over.worker, over.evidence) == ("succeeded", False, "w1", '{"id":1}')
     assert await store.verification(run.id) is None
     assert await actions(store) == ["run.verify"]
+
+
+async def test_runs_that_a_person_confirms_are_listed(store: Store):
+    runs = [await given_reported(store, check='{"kind":"manual"}', name=name) for name in "abc"]
+    await given_reported(store)
+    await given_held(store, name="other")
+    newest = [run.id for run in runs[::-1]]
+
+    async def listed(**only: object) -> list[str]:
+        return [run.id for run in await store.runs(RunFilter("default", to_confirm=True, **only))]  # type: ignore[arg-type]
+
+    assert await listed() == newest
+    assert await listed(limit=2) == newest[:2]
+    assert await listed(before=newest[0], states=("running",), agent="default") == newest[1:]
+    assert await listed(job_id=runs[0].job_id) == newest[2:]
+    assert await listed(dead=True) == await listed(states=("failed",)) == await listed(agent="nobody") == []
+    assert await store.runs(RunFilter("other", to_confirm=True)) == []
+    assert await store.finish_verification(ended(runs[0]), alone)
+    assert await store.cancel_run(runs[1].id, NOW, "stopped", running=True)
+    assert await listed() == newest[:1]
 
 
 async def test_nothing_else_ends_or_renews_a_run_that_is_verified(store: Store):

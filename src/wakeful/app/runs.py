@@ -45,6 +45,7 @@ class Runs(RunsApi):
         trigger: Trigger | TriggerName | None = None,
         instance: str | None = None,
         dead: bool = False,
+        to_confirm: bool = False,
         limit: int = 50,
         before: str | None = None,
         cursor: str | None = None,
@@ -59,6 +60,7 @@ class Runs(RunsApi):
             trigger=trigger,
             instance=instance,
             dead=dead,
+            to_confirm=to_confirm,
             before=cursor or before,
             limit=limit + 1,
         )

@@ -17,6 +17,7 @@ STATES: Final[Mapping[str, str]] = {
     "pending": "Pending",
     "running": "Running",
     "verifying": "Verifying",
+    "to-confirm": "Waits for confirmation",
     "retrying": "Retrying",
     "succeeded": "Succeeded",
     "failed": "Failed",

@@ -464,6 +464,8 @@ class RunFilter(NamedTuple):
     since: str | None = None
     #: how many of the first ones are left out; not of dead letters
     offset: int = 0
+    #: only runs that wait for a person to confirm their work (`verify`: `manual`)
+    to_confirm: bool = False
 
 
 #: Labels that a job must have: each a name and its value, or None for any.

@@ -24,12 +24,16 @@ def test_a_run_is_confirmed_or_rejected(tmp_path: Path):
         assert f"wakeful verify {good}" in " ".join(page.split())
         assert "not verified yet" in machine.wakeful("runs").out
 
+        listed = machine.wakeful("runs", "--to-confirm", "--json").json["runs"]
+        assert [run["id"] for run in listed] == [bad, good]
+
         assert machine.wakeful("verify", good, "--reason", "x").code == 2
         done = machine.wakeful("verify", good)
         assert (done.code, f"{good} is succeeded" in done.out) == (0, True)
         rejected = machine.wakeful("verify", bad, "--reject", "--reason", "the date is wrong", "--json")
         assert (rejected.json["state"], rejected.json["reason"]) == ("failed", "unverified")
         assert rejected.json["error"] == "not verified: the date is wrong"
+        assert machine.wakeful("runs", "--to-confirm", "--json").json["runs"] == []
         again = machine.wakeful("verify", bad)
         assert again.code != 0
         assert "does not wait to be verified" in again.err

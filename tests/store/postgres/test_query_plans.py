@@ -91,7 +91,7 @@ ALL_LIVE_RUNS = (
     "live.LIVE_COUNTS",
 )
 #: small tables
-SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks", "reservations")
+SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks", "reservations", "verifications")
 
 _NOW = f"to_timestamp({NOW // 1000})"
 _LOAD = f"""
@@ -279,6 +279,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         RunFilter("ws-1", agent="agent-1", instance_id=jobs[7], states=("pending",)),
         RunFilter("ws-1", states=("pending", "running")),
         RunFilter("ws-1", dead=True),
+        RunFilter("ws-1", to_confirm=True),
+        RunFilter("ws-1", agent="agent-1", states=("running",), to_confirm=True),
         RunFilter("ws-0", states=("failed",)),
         RunFilter("ws-1", states=("failed", "missed")),
         RunFilter("ws-1", agent="nobody", states=("cancelled",)),

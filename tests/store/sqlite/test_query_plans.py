@@ -167,8 +167,9 @@ def _all_statements() -> dict[str, str]:
         for states in ((), ("running",), ("failed",), ("skipped", "missed"), ("succeeded", "failed")):
             for dead in (False, True):
                 for agent, job_id in ((None, None), ("a", None), (None, "j"), ("a", "j")):
-                    runs = RunFilter("w", agent, job_id, states, None, dead, before)
-                    named[str(runs)] = sqlite_list_statements.list_runs(runs)[0]
+                    listed = RunFilter("w", agent, job_id, states, None, dead, before)
+                    for each in (listed, listed._replace(to_confirm=True)):
+                        named[str(each)] = sqlite_list_statements.list_runs(each)[0]
                 of_instance = RunFilter("w", "a", None, states, None, dead, before, instance_id="i")
                 named[str(of_instance)] = sqlite_list_statements.list_runs(of_instance)[0]
     for agent in (None, "a"):

@@ -40,6 +40,9 @@ States = Annotated[
 ]
 OfTrigger = Annotated[TriggerName | None, Query(description="Only runs with this trigger.")]
 OfInstance = Annotated[str | None, Query(description="Only of this instance of the agent; it needs `agent`.")]
+ToConfirm = Annotated[
+    bool, Query(description="Only runs that wait for a person to confirm their work (`verify`: `manual`).")
+]
 Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
 
 
@@ -58,6 +61,7 @@ async def list_all_runs(
     trigger: OfTrigger = None,
     instance: OfInstance = None,
     dead: Annotated[bool, Query(description="Only dead letters.")] = False,
+    to_confirm: ToConfirm = False,
     before: Before = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -75,6 +79,7 @@ async def list_all_runs(
         trigger=trigger,
         instance=instance,
         dead=dead,
+        to_confirm=to_confirm,
         before=before,
         limit=limit,
         cursor=cursor,
@@ -90,6 +95,7 @@ async def list_runs(
     state: States = None,
     trigger: OfTrigger = None,
     instance: OfInstance = None,
+    to_confirm: ToConfirm = False,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
@@ -102,6 +108,7 @@ async def list_runs(
         states=_states(state),
         trigger=trigger,
         instance=instance,
+        to_confirm=to_confirm,
         limit=limit,
         cursor=cursor,
     )
@@ -233,13 +240,14 @@ async def runs_page(
     trigger: str | None = None,
     instance: str | None = None,
     dead: bool = False,
+    to_confirm: bool = False,
     before: str | None = None,
     limit: int,
     cursor: str | None,
     name: Literal["runs", "deadLetters"] = "runs",
 ) -> Response:
     """Return a page of runs, in the field `name`."""
-    scope = (name, workspace, agent, job_id, states, trigger, instance, dead)
+    scope = (name, workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
     if cursor is not None:
         before = str(read_cursor(cursor, scope, str)[0])
     found = await services.runs.list(
@@ -253,6 +261,7 @@ async def runs_page(
         dead=dead,
         before=before,
         limit=limit + 1,
+        to_confirm=to_confirm,
     )
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
     return await list_response({name: (serialize_run(run) for run in shown), "cursor": next_cursor})

@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
             "wakeful runs",
             "wakeful runs digest --state failed --limit 5",
             "wakeful runs --agent daily-report --instance eu",
+            "wakeful runs --to-confirm",
             "wakeful runs 01980000-0000-7000-8000-000000000000",
         ),
         panel=_PANEL,
@@ -47,6 +48,10 @@ def register(app: typer.Typer) -> None:
         instance: Annotated[
             str | None, typer.Option("--instance", help="only of this instance of --agent (default: default)")
         ] = None,
+        to_confirm: Annotated[
+            bool,
+            typer.Option("--to-confirm", help="only runs that wait for a person to confirm their work"),
+        ] = False,
         limit: Limit = 20,
         cursor: Annotated[
             str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
@@ -72,6 +77,7 @@ def register(app: typer.Typer) -> None:
                 job_id=job_id,
                 states=state or (),
                 instance=instance,
+                to_confirm=to_confirm,
                 limit=limit,
                 cursor=cursor,
                 all_agents=(s.all_agents and instance is None) or job_id is not None,

@@ -21,6 +21,8 @@ router = page_router()
 #: How many runs a page shows.
 SHOWN: Final = 50
 _STATES: Final = tuple(state.value for state in RunState)
+#: A choice beside the states: runs that wait for a person to confirm their work.
+_TO_CONFIRM: Final = "to-confirm"
 #: The periods that can be chosen, in hours.
 PERIODS: Final = (("", "Any time"), ("1", "Last hour"), ("24", "Last 24 hours"), ("168", "Last 7 days"))
 _HOUR_MS: Final = 3_600_000
@@ -53,7 +55,7 @@ async def runs(page: PageDep) -> Response:
         complete=found.complete,
         considered=CONSIDERED,
         filtered=any(name in page.query for name in _FILTERS),
-        states=[("", "All states"), *((state, STATES[state]) for state in _STATES)],
+        states=[("", "All states"), *((state, STATES[state]) for state in (*_STATES, _TO_CONFIRM))],
         triggers=[("", "All triggers"), *TRIGGERS.items()],
         periods=PERIODS,
     )
@@ -65,6 +67,9 @@ _FILTERS: Final = ("state", "trigger", "agent", "job", "period", "since", "until
 async def _search(page: Page) -> RunSearch:
     query = page.query
     states = tuple(state for state in query.get("state", "").split(",") if state)
+    to_confirm = states == (_TO_CONFIRM,)
+    if to_confirm:
+        states = ()
     for state in states:
         if state not in _STATES:
             raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
@@ -84,7 +89,7 @@ async def _search(page: Page) -> RunSearch:
         if hours not in dict(PERIODS):
             raise InvalidArgument("period: choose one of the list")
         since_ms = page.now_ms - int(hours) * _HOUR_MS
-    return RunSearch(agent, job_id, states, trigger, since_ms, until_ms)
+    return RunSearch(agent, job_id, states, trigger, since_ms, until_ms, to_confirm)
 
 
 def _instant(name: str, text: str | None) -> int | None:

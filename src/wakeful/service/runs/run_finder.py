@@ -30,6 +30,8 @@ class RunSearch(NamedTuple):
     #: when they were recorded
     since_ms: int | None = None
     until_ms: int | None = None
+    #: only those that wait for a person to confirm their work
+    to_confirm: bool = False
 
 
 class RunsFound(NamedTuple):
@@ -63,7 +65,7 @@ class RunFinder:
             raise InvalidArgument("cursor: it is not from a list of runs; open the list again")
         end, since = before or _id_of(only.until_ms), _id_of(only.since_ms)
         horizon: str | None = None
-        if only.trigger is not None and only.job_id is None:
+        if only.trigger is not None and only.job_id is None and not only.to_confirm:
             horizon = await self._store.run_horizon(workspace, end or first_id(LATEST_MS), CONSIDERED)
             if horizon is not None and (since is None or horizon > since):
                 since = horizon
@@ -79,6 +81,7 @@ class RunFinder:
             before=end,
             since=since,
             limit=limit + 1,
+            to_confirm=only.to_confirm,
         )
         if len(found) > limit:
             return RunsFound(found[:limit], found[limit - 1].id, complete=True)

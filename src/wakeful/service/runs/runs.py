@@ -102,11 +102,12 @@ class RunService:
         since: str | None = None,
         limit: int = 50,
         offset: int = 0,
+        to_confirm: bool = False,
     ) -> list[RunView]:
         """List runs, newest first; `before` is the id of the last run of the previous page.
 
         `since` is the lowest id. `instance` is an instance of the agent. `offset` is how many of the first
-        ones are left out.
+        ones are left out. `to_confirm`: only those that wait for a person to confirm their work.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
         visible = visible_agent(principal, agent)
@@ -117,7 +118,18 @@ class RunService:
             own = instance_id(workspace, visible, check_slug(instance, "instance"))
         runs = await self._store.runs(
             RunFilter(
-                workspace, visible, job_id, tuple(states), trigger, dead, before, limit, own, since, offset
+                workspace,
+                visible,
+                job_id,
+                tuple(states),
+                trigger,
+                dead,
+                before,
+                limit,
+                own,
+                since,
+                offset,
+                to_confirm,
             )
         )
         if not runs and agent not in (None, principal.agent) and principal is not LOCAL:

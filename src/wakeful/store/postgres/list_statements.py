@@ -9,13 +9,17 @@ from typing import Final
 
 from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.postgres.statements import jobs_of, runs_where
-from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.rows import VERIFYING, JobFilter, RunFilter
 from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: before and after every id
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+#: Every verification, and the primary key of runs once for each.
+_TO_CONFIRM: Final = f"""
+    r.id = ANY(ARRAY(SELECT v.run_id FROM verifications v WHERE v.verify::jsonb ->> 'kind' = 'manual'))
+    AND r.state = 'running' AND r.worker = '{VERIFYING}'"""
 _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
 
@@ -74,9 +78,10 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
 
     Newest first from the narrowest index there is: runs_of_job, runs_of_instance, runs_dead,
     runs_dead_of_agent, runs_unsuccessful_of_job, runs_unsuccessful, or runs_of_workspace. The last two know
-    the agent too. Live runs are few among all that were, and are picked from their own table.
+    the agent too. Live runs are few among all that were, and are picked from their own table;
+    those to confirm, from verifications.
     """
-    if only.dead and only.job_id is None and only.instance_id is None:
+    if only.dead and only.job_id is None and only.instance_id is None and not only.to_confirm:
         return _list_dead_runs(only)
     where = ["r.workspace = $1"]
     args: list[str | int | list[str]] = [only.workspace]
@@ -92,12 +97,15 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
         if value is not None:
             args.append(value)
             where.append(f"{condition}(${len(args)})")
+    if only.to_confirm:
+        where.append(_TO_CONFIRM)
     if only.dead:
         where.append("r.dead")
     elif only.states and _UNSUCCESSFUL.issuperset(only.states):
         # The condition of the index: each of these runs has an error or a reason.
         where.append("(r.error IS NOT NULL OR r.reason IS NOT NULL)")
     live = only.states and _LIVE.issuperset(only.states) and only.job_id is None and only.instance_id is None
+    live = live and not only.to_confirm
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
     args.append(only.limit)
     if only.offset:

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
-from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.rows import VERIFYING, JobFilter, RunFilter
 from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
 from wakeful.store.sqlite.statements import (
     JOB_COLUMNS,
@@ -29,6 +29,10 @@ _DIALECT: Final = Dialect(
     f"coalesce(j.schedule_kind, {SCHEDULE_KIND.format(**_OF_J)})",
     f"coalesce(j.target_kind, {TARGET_KIND.format(**_OF_J)})",
 )
+#: Every verification, and the primary key of runs once for each.
+_TO_CONFIRM: Final = f"""
+    SELECT w.rowid FROM verifications v CROSS JOIN runs w ON w.id = v.run_id
+    WHERE json_extract(v.verify, '$.kind') = 'manual' AND w.state = 'running' AND w.worker = '{VERIFYING}'"""
 _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
 
@@ -87,7 +91,7 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
 
     Newest first from the index of the narrowest owner that is named: runs_of_job, runs_of_instance,
     runs_dead, runs_dead_of_agent, runs_of_agent or runs_of_workspace. Live runs and runs without success are
-    few among all that were, and are picked from their own indexes.
+    few among all that were, and are picked from their own indexes; those to confirm, from verifications.
     """
     where, args = ["workspace = ?"], [only.workspace]
     for column, value in (
@@ -114,7 +118,10 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     if unsuccessful:
         # The condition of the indexes.
         where.append("state IN ('failed', 'cancelled', 'skipped', 'missed')")
-    if unsuccessful and only.instance_id is None and not only.dead:
+    if only.to_confirm:
+        source = "NOT INDEXED"
+        where.append(f"rowid IN ({_TO_CONFIRM})")
+    elif unsuccessful and only.instance_id is None and not only.dead:
         source = f"INDEXED BY runs_unsuccessful{'' if only.job_id is None else '_of_job'}"
     elif only.job_id is not None:
         source = "INDEXED BY runs_of_job"

@@ -71,6 +71,22 @@ async def test_a_person_confirms_a_run_and_nothing_else_touches_it_before(ask: A
     assert about == [("run.verify", {"verified": True}), ("run.complete", {"status": "succeeded"})]
 
 
+async def test_runs_to_confirm_are_listed(ask: ApiClient):
+    first, second = [await reported(ask, name, verify=MANUAL) for name in ("a", "b")]
+    await waiting(ask, "c", verify=MANUAL)
+    for path in ("/runs", "/agents/default/runs"):
+        page = (await ask("GET", f"{path}?to_confirm=true&limit=1")).body
+        assert [run["id"] for run in page["runs"]] == [second]
+        rest = (await ask("GET", f"{path}?to_confirm=true&limit=1&cursor={page['cursor']}")).body
+        assert ([run["id"] for run in rest["runs"]], rest["cursor"]) == ([first], None)
+        assert (await ask("GET", f"{path}?cursor={page['cursor']}")).status == 422, "of another list"
+    async with AsyncClient(ask.url, ask.key) as client:
+        for runs in (client.runs, ask.app.runs):
+            assert [run.id for run in await runs.list(to_confirm=True)] == [second, first]
+    await ask("POST", f"/runs/{first}/verify", {"verified": True})
+    assert [run["id"] for run in (await ask("GET", "/runs?to_confirm=true")).body["runs"]] == [second]
+
+
 @on_one_store
 async def test_a_rejected_run_is_retried_and_then_a_dead_letter(ask: ApiClient):
     run_id = await reported(ask, verify="manual", maxAttempts=2, backoff={"base": "1ms", "max": "1ms"})
