@@ -441,6 +441,15 @@ class AgentsApi(InstancesApi, Protocol):
         """Create an agent, or change it to match these fields. A `secret` in the result is shown once."""
         ...
 
+    async def update(
+        self, name: str, fields: Mapping[str, object], *, if_version: int | None = None
+    ) -> AgentInfo:
+        """Change these fields of an agent and no others; None resets a field to its default.
+
+        With `if_version`, only an agent that is still at that version is changed: FailedPrecondition.
+        """
+        ...
+
     async def rotate_secret(self, name: str) -> AgentInfo:
         """Create a new webhook secret, which is shown once."""
         ...

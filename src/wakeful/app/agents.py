@@ -70,6 +70,14 @@ class Agents(AgentsApi):
         saved = await self._services.agents.put(LOCAL, self._workspace, name, plain_fields(fields))
         return await self._with_usage(name, serialize_saved_agent(LOCAL, saved))
 
+    async def update(
+        self, name: str, fields: Mapping[str, object], *, if_version: int | None = None
+    ) -> AgentInfo:
+        saved = await self._services.agents.update(
+            LOCAL, self._workspace, name, plain_fields(fields), version=if_version
+        )
+        return await self._with_usage(name, serialize_saved_agent(LOCAL, saved))
+
     async def rotate_secret(self, name: str) -> AgentInfo:
         saved = await self._services.agents.rotate_secret(LOCAL, self._workspace, name)
         return await self._with_usage(name, serialize_saved_agent(LOCAL, saved))

@@ -68,12 +68,12 @@ async def read_document(options: Mapping[str, object]) -> dict[str, Json]:
         "webhookUrl": text["url"],
         "target": _target(text["function"], text["program"], await json_argument("--target", text["target"])),
         "payload": await json_argument("--payload", text["payload"]),
-        "labels": dict(_pair("--label", each) for each in labels) if labels else None,
+        "labels": dict(split_pair("--label", each) for each in labels) if labels else None,
         **job_fields(options),
     }
     document = {key: value for key, value in document.items() if value is not None}
     for each in cast(list[str], options.get("field") or []):
-        key, value = _pair("--set", each)
+        key, value = split_pair("--set", each)
         document[key] = await json_argument(f"--set {key}", value)
     return document
 
@@ -109,7 +109,8 @@ def _split(program: str) -> list[str]:
     return words
 
 
-def _pair(option: str, text: str) -> tuple[str, str]:
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    """Return the key and the value of `KEY=VALUE`."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise InvalidArgument(f"{option}: {json.dumps(text)} is not a pair; write KEY=VALUE")

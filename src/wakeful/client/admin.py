@@ -57,6 +57,11 @@ class Agents(Instances, AgentsApi):
     async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
         return agent_from_json(await self._rest.put(name, document(fields)))
 
+    async def update(
+        self, name: str, fields: Mapping[str, object], *, if_version: int | None = None
+    ) -> AgentInfo:
+        return agent_from_json(await self._rest.update(name, document(fields), if_version=if_version))
+
     async def rotate_secret(self, name: str) -> AgentInfo:
         return agent_from_json(await self._rest.rotate_secret(name))
 

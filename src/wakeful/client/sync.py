@@ -138,6 +138,7 @@ class Agents(_Part[admin.Agents]):
 
     get = blocking(admin.Agents.get)
     put = blocking(admin.Agents.put)
+    update = blocking(admin.Agents.update)
     rotate_secret = blocking(admin.Agents.rotate_secret)
     delete = blocking(admin.Agents.delete)
     say = blocking(admin.Agents.say)

@@ -9,13 +9,12 @@ from zoneinfo import ZoneInfo
 
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document import json_from_text, payload_from_text, write_definition
-from wakeful.document.evolution import OFF
 from wakeful.incident_rules import Incident
 from wakeful.job import Definition, JobRecord, Json
 from wakeful.peaks import MINUTE_MS, WEEK_MINUTES
 from wakeful.schedule import Schedule, explain_schedule
 from wakeful.service.admin.peaks import ComputedWeek
-from wakeful.service.agents.agents import SavedAgent
+from wakeful.service.agents.agents import SavedAgent, write_agent
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
@@ -352,26 +351,13 @@ def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
 
 def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
     """Return an agent."""
-    target, alerts = payload_from_text(row.target), payload_from_text(row.alerts)
+    document = write_agent(row)
     if not sees_credentials(principal):
-        target, alerts = masked(target), masked_alerts(alerts)
+        document |= {"target": masked(document["target"]), "alerts": masked_alerts(document["alerts"])}
     return {
         "name": row.name,
         "workspace": row.workspace,
-        "target": target,
-        "tz": row.tz,
-        "active": row.active,
-        "channel": row.channel,
-        "to": row.to,
-        "description": row.description,
-        "budget": payload_from_text(row.budget),
-        "alerts": alerts,
-        "queue": payload_from_text(row.queue),
-        "heartbeat": payload_from_text(row.heartbeat),
-        "deliverTo": payload_from_text(row.deliver_to) or [],
-        "approval": row.approval,
-        "selfScheduling": payload_from_text(row.self_scheduling),
-        "evolution": row.evolution or OFF,
+        **document,
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),

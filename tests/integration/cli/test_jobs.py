@@ -112,6 +112,19 @@ def test_a_job_without_a_target_is_saved_with_a_warning(machine: Machine, receiv
     assert removed.err == f"warning: {jobs_wait(['idle'], 'idler')}\n"
 
 
+def test_fields_of_an_agent_are_set_and_the_others_stay(machine: Machine):
+    machine.wakeful("agents", "put", "clerk", "--tz", "Asia/Tokyo", "--target", '{"kind": "pull"}')
+    fields = ("to=42", "channel=ops", "active=false", 'deliver_to=[{"channel": "other"}]')
+    done = machine.wakeful("agents", "set", "clerk", *fields, "--unset", "tz", "--json")
+    names = ("to", "channel", "active", "deliverTo", "tz", "target")
+    assert [done.json[name] for name in names] == [
+        "42", "ops", False, [{"channel": "other"}], None, {"kind": "pull"}
+    ]  # fmt: skip
+    for wrong in ((), ("active=no",), ("active",), ("colour=1",)):
+        assert machine.wakeful("agents", "set", "clerk", *wrong).code == 2, wrong
+    assert machine.wakeful("agents", "set", "nobody", "tz=UTC").code == 3
+
+
 def test_every_error_has_its_exit_code_and_one_sentence(machine: Machine):
     machine.wakeful("add", "taken", "-s", "@daily")
 

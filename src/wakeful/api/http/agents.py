@@ -154,6 +154,34 @@ async def put_agent(
     return _put(content, saved.created, location_of(workspace, "agents", agent), headers)
 
 
+@router.patch(
+    "/{workspace}/agents/{agent}",
+    tags=["agents"],
+    summary="Change fields of an agent",
+    responses=responses({200: "SavedAgent"}, *BODY, 409, 412, headers=("ETag",)),
+    openapi_extra=request_body("AgentPatch", {"active": False, "description": "on leave"}),
+)
+async def update_agent(
+    workspace: str,
+    agent: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    patch: ServiceDocument,
+    if_match: IfAgentMatches = None,
+) -> Response:
+    """Change the fields that are given and no others; null resets a field to its default."""
+    version = await _expected(services, principal, workspace, agent, if_match, None)
+    try:
+        saved = await services.agents.update(principal, workspace, agent, patch, version=version)
+    except StaleAgent as error:
+        raise Stale(error.message) from error
+    content = {
+        **serialize_saved_agent(principal, saved),
+        "spent": await services.budgets.spent(workspace, agent),
+    }
+    return JsonResponse(content, headers={"ETag": etag(saved.row.version)})
+
+
 @router.post(
     "/{workspace}/agents/{agent}/rotate-secret",
     tags=["agents"],

@@ -1,23 +1,29 @@
-"""`wakeful agents`: list, show, put, rotate-secret, delete."""
+"""`wakeful agents`: list, show, put, set, rotate-secret, delete."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import AgentName, CreateAgent, json_argument, now_ms
+from wakeful.cli.document_options import split_pair
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
+from wakeful.document.values import camel
+from wakeful.errors import InvalidArgument
 from wakeful.json_value import Json
+
+#: The fields of an agent that are text; the others are JSON.
+_TEXT_FIELDS: Final = frozenset({"tz", "channel", "to", "description", "approval", "evolution"})
 
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
     group = command_group(
-        app, "agents", "Agents: list, show, put, rotate-secret, delete.", panel="Administration"
+        app, "agents", "Agents: list, show, put, set, rotate-secret, delete.", panel="Administration"
     )
 
     @command(group, "list", examples=("wakeful agents list",))
@@ -113,6 +119,41 @@ def register(app: typer.Typer) -> None:
         agent = await s.out.wait_for(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
         )
+        s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
+        s.out.warn_of(agent.get("warnings", ()))
+
+    @command(
+        group,
+        "set",
+        examples=(
+            "wakeful agents set writer active=false",
+            "wakeful agents set writer tz=Europe/Berlin budget='{\"tokensPerDay\": 200000}'",
+            "wakeful agents set writer --unset heartbeat",
+        ),
+    )
+    async def set_fields(
+        s: Session,
+        name: AgentName,
+        fields: Annotated[
+            list[str] | None,
+            typer.Argument(metavar="[FIELD=VALUE]...", help="text, or the JSON of a field that is not text"),
+        ] = None,
+        unset: Annotated[
+            list[str] | None,
+            typer.Option("--unset", metavar="FIELD", help="reset a field to its default; may be repeated"),
+        ] = None,
+    ) -> None:
+        """Change fields of an agent. All its other fields stay."""
+        patch: dict[str, Json] = {}
+        for key, text in (split_pair("agents set", each) for each in fields or ()):
+            field = camel(key)
+            patch[field] = text if field in _TEXT_FIELDS else await json_argument(field, text)
+        patch |= dict.fromkeys((camel(field) for field in unset or ()), None)
+        if not patch:
+            raise InvalidArgument(
+                "nothing to change; write FIELD=VALUE, as in active=false, or --unset FIELD"
+            )
+        agent = await s.out.wait_for(s.client.agents.update(s.named_agent(name), patch))
         s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
         s.out.warn_of(agent.get("warnings", ()))
 

@@ -130,7 +130,7 @@ COMMANDS: Final = (
         "Jobs",
         "Show the suggestions for jobs, show one, or apply, dismiss or roll back one.",
     ),
-    Entry("agents", "agents", "Administration", "Agents: list, show, put, rotate-secret, delete."),
+    Entry("agents", "agents", "Administration", "Agents: list, show, put, set, rotate-secret, delete."),
     Entry(
         "instances",
         "instances",

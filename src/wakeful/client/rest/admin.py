@@ -40,6 +40,15 @@ class RestAgents(RestPart):
         """Create an agent, or change it to match the document."""
         return cast(AgentShape, await self._request("PUT", "agents", name, body=dict(document)))
 
+    async def update(
+        self, name: str, patch: Mapping[str, Json], *, if_version: int | None = None
+    ) -> AgentShape:
+        """Change the fields of a patch; with `if_version`, only at that version."""
+        where = path(self._workspace, "agents", name)
+        headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
+        reply = await self._connection.request("PATCH", where, body=dict(patch), headers=headers)
+        return cast(AgentShape, reply)
+
     async def rotate_secret(self, name: str) -> AgentShape:
         """Create a new webhook secret."""
         return cast(AgentShape, await self._request("POST", "agents", name, "rotate-secret"))

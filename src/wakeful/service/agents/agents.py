@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from wakeful.capabilities import requirement_of
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.deliveries import deliver_to, written
-from wakeful.document.evolution import EVOLUTION_FIELDS, evolution
+from wakeful.document.evolution import EVOLUTION_FIELDS, OFF, evolution
 from wakeful.document.self_scheduling import approval as read_approval
 from wakeful.document.self_scheduling import self_scheduling as read_self_scheduling
 from wakeful.document.sessions import queue as read_queue
@@ -53,6 +53,8 @@ _OWN: Final = frozenset(
 DEFAULT: Final = "default"
 #: The target of an agent that has a class and no other target, as it is stored.
 _CLASS_TARGET: Final = compact({"kind": AGENT_KIND})
+#: How often a patch is applied again because another change was first.
+_TRIES: Final = 20
 T = TypeVar("T")
 
 _REQUIRED_OF_JOB: Final = {"name": "agent", "schedule": "@daily"}
@@ -133,6 +135,47 @@ class AgentService:
         """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
+        return await self._save(principal, workspace, name, document, version, document)
+
+    async def update(
+        self,
+        principal: Principal,
+        workspace: str,
+        name: str,
+        patch: Mapping[str, object],
+        *,
+        version: int | None = None,
+    ) -> SavedAgent:
+        """Change the fields of a patch and no others; null resets a field to its default.
+
+        The result is validated as a whole, and takes effect as by `put`. With a `version`, an agent that has
+        another one is refused (`StaleAgent`); without it, the patch applies to the newest one.
+        """
+        await self._accounts.authorize(principal, "agent.write", workspace, name)
+        tries = 0
+        while True:
+            tries += 1
+            row = await self._store.agent(workspace, name)
+            if row is None:
+                raise no_agent(name)
+            if version not in (None, row.version):
+                raise stale_agent(name, row.version)
+            try:
+                return await self._save(principal, workspace, name, _merge(row, patch), row.version, patch)
+            except StaleAgent:
+                if version is not None or tries == _TRIES:
+                    raise
+
+    async def _save(
+        self,
+        principal: Principal,
+        workspace: str,
+        name: str,
+        document: Mapping[str, object],
+        version: int | None,
+        given: Mapping[str, object],
+    ) -> SavedAgent:
+        """Make the agent match the document. `given` are the fields of the request, for the audit log."""
         shared = _read(document, self._accounts.defaults)
         self._launchers.check(shared.work.target)
         target = payload_to_text(dict(shared.work.target)) if shared.work.target else None
@@ -190,7 +233,7 @@ class AgentService:
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
-        details = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
+        details = compact({"fields": [*sorted(str(key)[:64] for key in given)[:64]]})
         row, untargeted = await self._write(
             workspace,
             name,
@@ -335,6 +378,35 @@ class AgentService:
             **self._heartbeats.rules(principal, context, beat),
             **self._evolution_jobs.rules(row),
         }
+
+
+def write_agent(row: AgentRow) -> dict[str, Json]:
+    """Return the document of an agent with all its fields, as `AgentService.put` reads it."""
+    return {
+        "target": payload_from_text(row.target),
+        "tz": row.tz,
+        "active": row.active,
+        "channel": row.channel,
+        "to": row.to,
+        "description": row.description,
+        "budget": payload_from_text(row.budget),
+        "alerts": payload_from_text(row.alerts),
+        "queue": payload_from_text(row.queue),
+        "heartbeat": payload_from_text(row.heartbeat),
+        "deliverTo": payload_from_text(row.deliver_to) or [],
+        "approval": row.approval,
+        "selfScheduling": payload_from_text(row.self_scheduling),
+        "evolution": row.evolution or OFF,
+    }
+
+
+def _merge(row: AgentRow, patch: Mapping[str, object]) -> dict[str, object]:
+    """Return the document of an agent with the fields of a patch. A null is left out: the default."""
+    document: dict[str, object] = {**write_agent(row)}
+    if any(name in patch for name in EVOLUTION_FIELDS):
+        del document["evolution"]
+    document |= patch
+    return {name: value for name, value in document.items() if value is not None}
 
 
 def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:

@@ -1,11 +1,14 @@
-"""A PUT of an agent replaces all fields, so its ETag guards against changes since it was read."""
+"""A PUT of an agent replaces all fields, a PATCH some; its ETag guards against changes since it was read."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.integration.conftest import on_one_store
 from tests.support.api_client import ApiClient
+from wakeful import AsyncClient, FailedPrecondition
 
 AGENT = "/agents/writer"
 
@@ -41,3 +44,22 @@ async def test_create_only_and_any_version(ask: ApiClient):
     assert (await ask("PUT", AGENT, {"description": "x"}, headers={"If-Match": "*"})).status == 200
     assert (await ask("PUT", AGENT, {}, headers={"If-None-Match": '"1"'})).status == 400
     assert (await ask("PUT", AGENT, {}, headers={"If-Match": "1"})).status == 400
+
+
+async def test_a_patch_keeps_the_other_fields_and_obeys_the_etag(ask: ApiClient):
+    assert (await ask("PATCH", AGENT, {"tz": "Asia/Tokyo"})).status == 404
+    await ask("PUT", AGENT, {"description": "one", "target": {"kind": "pull"}})
+    changed = await ask(
+        "PATCH", AGENT, {"tz": "Asia/Tokyo", "description": None}, headers={"If-Match": '"1"'}
+    )
+    assert (changed.status, changed.headers["etag"]) == (200, '"2"')
+    shown = {field: changed.body[field] for field in ("target", "tz", "description")}
+    assert shown == {"target": {"kind": "pull"}, "tz": "Asia/Tokyo", "description": ""}
+    assert (await ask("PATCH", AGENT, {"tz": None}, headers={"If-Match": '"1"'})).status == 412
+    assert (await ask("PATCH", AGENT, {"active": None})).body["tz"] == "Asia/Tokyo"
+    async with AsyncClient(ask.url, ask.key) as client:
+        for agents in (client.agents, ask.app.agents):
+            assert (await agents.update("writer", {"description": "two"})).description == "two"
+            with pytest.raises(FailedPrecondition):
+                await agents.update("writer", {"description": "three"}, if_version=1)
+            assert (await agents.update("writer", {"description": None})).tz == "Asia/Tokyo"

@@ -35,6 +35,7 @@ BODIES = [
     Body("NamedJobDocument", "PUT", f"{JOBS}/a?dry_run=true", {"schedule": SELDOM}),
     Body("JobPatch", "PATCH", f"{JOBS}/there", {}),
     Body("AgentDocument", "PUT", f"{HOME}/agents/writer", {}),
+    Body("AgentPatch", "PATCH", f"{HOME}/agents/default", {}),
     Body("WorkspaceDocument", "PUT", HOME, {}),
     Body("Claim", "POST", f"{HOME}/runs/claim", {"worker": "w"}),
     Body("Completion", "POST", f"{_RUN}/complete", {"status": "failed"}),

@@ -14,6 +14,8 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from wakeful.job import Json
+from wakeful.service.agents.agents import FIELDS, StaleAgent, write_agent
 from wakeful.service.auth.access import LOCAL, Principal
 
 ADMIN = Principal("key:admin", "admin", "default")
@@ -116,6 +118,76 @@ async def test_an_invalid_agent_document_is_refused_and_changes_nothing(app: Wak
     with pytest.raises(InvalidArgument, match=says):
         await app.services.agents.put(ADMIN, "default", "ada", document)
     assert (await app.services.agents.get(ADMIN, "default", "ada")).description == "as she was"
+
+
+FULL: dict[str, object] = {
+    "target": {"kind": "webhook", "url": "https://a.example/wake"},
+    "tz": "Asia/Tokyo",
+    "active": True,
+    "channel": "telegram",
+    "to": "7",
+    "description": "writes",
+    "budget": {"tokensPerDay": 9},
+    "alerts": {"url": "https://a.example/alerts"},
+    "queue": {"cap": 3},
+    "heartbeat": {"every": "30m"},
+    "deliverTo": [{"channel": "ops"}],
+    "approval": "required",
+    "selfScheduling": {"perRun": 2},
+    "evolution": "suggest",
+}
+
+
+async def test_a_patch_changes_the_given_fields_of_an_agent_and_no_others(app: Wakeful):
+    agents = app.services.agents
+    assert {*FULL} == {*FIELDS}
+    first = (await agents.put(ADMIN, "default", "ada", FULL)).row
+    assert (await agents.update(ADMIN, "default", "ada", {})).row == first, "nothing changes"
+    assert (await app.services.jobs.get(ADMIN, "default", "ada", "heartbeat")).enabled
+    blank = write_agent((await agents.put(ADMIN, "default", "blank", {})).row)
+    expected = write_agent(first)
+    changes: list[dict[str, Json]] = [{"description": "reads"}, {"active": False}, {"evolution": "off"}]
+    for patch in [*changes, *({name: blank[name]} for name in FIELDS)]:
+        reset = patch not in changes
+        saved = await agents.update(ADMIN, "default", "ada", dict.fromkeys(patch) if reset else patch)
+        expected |= patch
+        assert write_agent(saved.row) == expected, patch
+        assert saved.secret is None
+    assert expected == blank
+    metrics = {"evolution_metrics": True}
+    assert (await agents.update(ADMIN, "default", "ada", metrics)).row.evolution == "suggest"
+    with pytest.raises(NotFound):
+        await app.services.jobs.get(ADMIN, "default", "ada", "heartbeat")
+
+
+async def test_a_refused_patch_of_an_agent_changes_nothing(app: Wakeful):
+    agents = app.services.agents
+    first = (await agents.put(ADMIN, "default", "ada", FULL)).row
+    for patch in ({"active": "no"}, {"tz": "Mars/Base"}, {"colour": "red"}, {"heartbeat": 7, "to": "8"}):
+        with pytest.raises(InvalidArgument):
+            await agents.update(ADMIN, "default", "ada", patch)
+    with pytest.raises(StaleAgent):
+        await agents.update(ADMIN, "default", "ada", {"to": "8"}, version=first.version + 1)
+    with pytest.raises(NotFound):
+        await agents.update(ADMIN, "default", "nobody", {"to": "8"})
+    for principal in (MEMBER, ADA):
+        with pytest.raises(PermissionDenied):
+            await agents.update(principal, "default", "ada", {"to": "8"})
+    assert await agents.get(ADMIN, "default", "ada") == first
+
+
+async def test_patches_of_one_agent_at_once_are_all_kept(app: Wakeful):
+    agents = app.services.agents
+    first = (await agents.put(ADMIN, "default", "ada", {})).row
+    patches: list[dict[str, object]] = [
+        {"to": "8", "channel": "ops"},
+        {"tz": "Asia/Tokyo"},
+        {"description": "x"},
+    ]
+    await asyncio.gather(*(agents.update(ADMIN, "default", "ada", patch) for patch in patches))
+    row = await agents.get(ADMIN, "default", "ada")
+    assert (row.to, row.tz, row.description) == ("8", "Asia/Tokyo", "x")
+    assert row.version == first.version + 3
 
 
 async def test_an_agent_with_jobs_cannot_be_deleted(app: Wakeful):

@@ -176,6 +176,33 @@ _AGENT: Final[dict[str, Schema]] = {
     "spent": SPENT,
 }
 
+_AGENT_DOCUMENT: Final[dict[str, Schema]] = {
+    "target": {**or_null(OBJECT), "description": "The target of its jobs that have none."},
+    "tz": _TZ,
+    "active": BOOLEAN,
+    "channel": or_null(_OF_WORK["channel"]),
+    "to": or_null(_OF_WORK["to"]),
+    "description": or_null(text(MAX_DESCRIPTION)),
+    "budget": or_null(BUDGET),
+    "alerts": or_null(_ALERTS),
+    "queue": or_null(_QUEUE),
+    "heartbeat": _HEARTBEAT,
+    "deliverTo": {
+        **or_null({**list_of(_ADDRESS), "maxItems": MAX_ADDRESSES}),
+        "description": "Where its keys may have output delivered, besides its own channel.",
+    },
+    "approval": {
+        **or_null(ref("Approval")),
+        "description": "`required`: the jobs that it makes wait until a person enables them.",
+    },
+    "selfScheduling": or_null(_SELF_SCHEDULING),
+    "evolution": {
+        "anyOf": [ref("EvolutionMode"), {"type": ["boolean", "null"]}],
+        "description": "`suggest` or true: analyze its jobs for better settings.",
+    },
+    **{name: {**or_null(BOOLEAN), "description": "As `evolution`."} for name in OTHER_NAMES},
+    **_RESPONSE_ONLY,
+}
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": response(
         {
@@ -221,34 +248,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         about="A saved agent.",
     ),
     "Agents": response({"agents": list_of(ref("Agent"))}),
-    "AgentDocument": request(
-        {
-            "target": {**or_null(OBJECT), "description": "The target of its jobs that have none."},
-            "tz": _TZ,
-            "active": BOOLEAN,
-            "channel": or_null(_OF_WORK["channel"]),
-            "to": or_null(_OF_WORK["to"]),
-            "description": or_null(text(MAX_DESCRIPTION)),
-            "budget": or_null(BUDGET),
-            "alerts": or_null(_ALERTS),
-            "queue": or_null(_QUEUE),
-            "heartbeat": _HEARTBEAT,
-            "deliverTo": {
-                **or_null({**list_of(_ADDRESS), "maxItems": MAX_ADDRESSES}),
-                "description": "Where its keys may have output delivered, besides its own channel.",
-            },
-            "approval": {
-                **or_null(ref("Approval")),
-                "description": "`required`: the jobs that it makes wait until a person enables them.",
-            },
-            "selfScheduling": or_null(_SELF_SCHEDULING),
-            "evolution": {
-                "anyOf": [ref("EvolutionMode"), {"type": ["boolean", "null"]}],
-                "description": "`suggest` or true: analyze its jobs for better settings.",
-            },
-            **{name: {**or_null(BOOLEAN), "description": "As `evolution`."} for name in OTHER_NAMES},
-            **_RESPONSE_ONLY,
-        }
+    "AgentDocument": request(_AGENT_DOCUMENT),
+    "AgentPatch": request(
+        {**_AGENT_DOCUMENT, "active": or_null(BOOLEAN)},
+        about="The fields to change; null resets a field to its default.",
     ),
     "Key": response(_KEY),
     "Keys": response({"keys": list_of(ref("Key"))}),
