@@ -151,7 +151,10 @@ _LISTS: Final[dict[Any, tuple[Callable[[list[Any]], Any], tuple[type, ...]]]] = 
 def _plain(kind: type, form: Form) -> Converter:
     def check(value: Any, at: str) -> Any:
         if kind is float and type(value) is int:
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                refuse(f"{at}: {_given(value)} is too large for a float")
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             refuse(f"{at}: {_given(value)} is not {_name(kind)}")
         return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from wakeful.document.kinds import Kind, flag, milliseconds, text, whole
@@ -88,7 +87,7 @@ def budget(value: object) -> dict[str, Json]:
         if cap not in values:
             continue
         cost = values[cap]
-        if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost):
+        if isinstance(cost, bool) or not isinstance(cost, int | float):
             refuse(f"{cap}: {shown(cost)} is not a number; give one such as 5 or 0.5")
         if not 0 < cost <= MOST_COST:
             refuse(f"{cap}: {shown(cost)} is out of range; give a number above 0")

@@ -210,6 +210,8 @@ def test_a_flag_is_not_a_number_and_a_whole_number_is_a_float():
     with pytest.raises(InvalidArgument, match="whole: true is not int"):
         kind.merge(kind.initial(), {"whole": True})
     assert kind.load(kind.merge(kind.initial(), {"ratio": 1})) == Numbers(ratio=1.0)
+    with pytest.raises(InvalidArgument, match=r"ratio: 1000.* is too large for a float"):
+        kind.merge(kind.initial(), {"ratio": 10**400})
 
 
 def test_a_field_that_was_added_gets_its_default_and_one_that_was_removed_is_refused():

@@ -260,6 +260,9 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"budget": {"tokensPerDay": 0}}, "budget: tokensPerDay: 0 is out of range"),
         ({"budget": {"costPerDay": -1}}, "budget: costPerDay: -1 is out of range; give a number above 0"),
         ({"budget": {"costPerDay": "5"}}, "budget: costPerDay: '5' is not a number"),
+        ({"budget": {"costPerDay": float("nan")}}, "budget: costPerDay: nan is out of range"),
+        ({"budget": {"costPerRun": 10**400}}, "budget: costPerRun: 1000"),
+        ({"budget": {"tokensPerDay": 10**5000}}, "budget: tokensPerDay: a number too long to print"),
         ({"description": 5}, "description: 5 is not text"),
         (
             {"labels": ["a"]},
