@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
+from tests.support.interruptions import cancel_at_each_await, fail_at_each_call
 from tests.support.waiting import PATIENCE
 from wakeful.deliver.channels import ACCEPTED, ChannelMessage, Channels, SendResult
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.store.accounts import AgentRow
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
+from wakeful.store.rows import RunFilter, RunView
 
 UNTIL = NOW + 5 * MINUTE
 NOWHERE = (None, None)
@@ -253,3 +256,111 @@ async def test_a_service_that_does_not_respond_holds_up_no_other(store: Store) -
         deliverer.cancel()
         await asyncio.gather(deliverer, return_exceptions=True)
     assert len(channels.sent) == len(stuck) + len(others)
+
+
+class _Faulty(_Accepting):
+    """Channels that do something else with the first message than they should."""
+
+    def __init__(self, fault: Callable[[], Any]) -> None:
+        super().__init__()
+        self._fault: Callable[[], Any] | None = fault
+
+    def send(self, name: str, to: str | None, message: ChannelMessage) -> SendResult:
+        fault, self._fault = self._fault, None
+        accepted = super().send(name, to, message)
+        return accepted if fault is None else fault()
+
+
+def _raise(error: BaseException) -> Callable[[], Any]:
+    def fault() -> Any:
+        raise error
+
+    return fault
+
+
+def _accept_late() -> SendResult:
+    time.sleep(0.5)
+    return ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("fault", "becomes"),
+    [
+        (lambda: None, "unknown"),
+        (lambda: "ok", "unknown"),
+        (_raise(RuntimeError("a bug")), "unknown"),
+        (_raise(SystemExit(1)), "unknown"),
+        (_accept_late, "unknown"),
+        (lambda: SendResult("not_sent", "refused"), "pending"),
+    ],
+    ids=["nothing", "text", "error", "exit", "late", "refused"],
+)
+async def test_a_fault_of_a_channel_costs_one_delivery_and_sends_none_twice(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fault: Callable[[], Any], becomes: str
+) -> None:
+    monkeypatch.setattr("wakeful.deliver.deliverer._LEASE_MS", 200)
+    channels = _Faulty(fault)
+    deliverer = Deliverer(store, store.clock, channels, lambda became: None)
+    running = asyncio.create_task(deliverer.run())
+    first = await _said(store, "first", output="first")
+    async with asyncio.timeout(PATIENCE):
+        while not deliverer._by_channel and not channels.sent:
+            await asyncio.sleep(0.01)
+        second = await _said(store, "second", output="second")
+        while (await look(store, second)).delivery == "pending" or deliverer._by_channel:
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    assert (await look(store, second)).delivery == "delivered"
+    assert (await look(store, first)).delivery == becomes
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert sorted(channels.sent) == ["first", "second"]
+
+
+@pytest.mark.parametrize("fault", ["cancelled", "failed"])
+async def test_a_step_that_is_interrupted_sends_each_message_once(
+    store: Store, clock: FalseClock, fault: str
+) -> None:
+    channels = _Accepting()
+    deliverer = Deliverer(store, store.clock, channels, lambda became: None)
+    texts: list[str] = []
+    ends: set[tuple[str, int]] = set()
+
+    async def settled() -> None:
+        tasks = {*deliverer._sending, *([deliverer._taking] if deliverer._taking else [])}
+        while tasks := {task for task in tasks | deliverer._sending if not task.done()}:
+            await asyncio.wait(tasks)
+
+    async def prepare() -> None:
+        texts.append(f"text {len(texts)}")
+        await _said(store, f"job-{len(texts)}", output=texts[-1])
+        await deliverer.step()
+        await settled()  # so that the step that is interrupted writes a result, and takes the next
+        texts.append(f"text {len(texts)}")
+        await _said(store, f"job-{len(texts)}", output=texts[-1])
+
+    async def check() -> None:
+        await settled()
+        await deliverer.step()
+        await settled()
+        await deliverer.step()
+        clock.ms += 5 * MINUTE  # what was taken and is not known here is not sent
+        await deliverer.step()
+        assert await store.next_delivery_ms(0) is None
+        assert not deliverer._by_channel
+        for text in texts[-2:]:
+            (run,) = await store.runs(RunFilter("default", job_id=await _job_of(store, text, texts)))
+            ends.add((run.delivery, channels.sent.count(text)))
+
+    if fault == "cancelled":
+        assert await cancel_at_each_await(deliverer.step, check, prepare=prepare) >= 2
+        assert ends == {("delivered", 1)}
+    else:
+        assert await fail_at_each_call(store, deliverer.step, check, prepare=prepare) >= 4
+        assert ends == {("delivered", 1), ("unknown", 0)}
+
+
+async def _job_of(store: Store, text: str, texts: list[str]) -> str:
+    row = await store.job("default", "default", f"job-{texts.index(text) + 1}")
+    assert row is not None
+    return row.id

@@ -164,15 +164,29 @@ class Deliverer(Loop):
             self._channels.check(channel, delivery.to)
         except InvalidArgument as error:
             return self._refused(delivery, error.message)
-        send = partial(self._channels.send, channel, delivery.to, _message(delivery, text))
+        message = _message(delivery, text)
+        began = False
+
+        def send() -> SendResult:
+            nonlocal began
+            began = True
+            return self._channels.send(channel, delivery.to, message)
+
         try:
             async with asyncio.timeout(_LEASE_MS / 1000):
                 result = await self._threads.run(send, lambda: None)
+            assert isinstance(result, SendResult)
         except ResourceExhausted:
             return self._not_sent(delivery, "too many messages wait for services that do not respond")
         except TimeoutError:  # the slot is needed for other deliveries
             return self._unknown(delivery, f"no response within {_LEASE_MS // 1000} s; it may have arrived")
-        assert isinstance(result, SendResult)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # of a plugin
+            if not began:
+                raise
+            log.exception("delivery.error", **delivery.log_fields)
+            return self._unknown(delivery, "an unexpected error, see the log; it may have arrived")
         if result.outcome == "unknown":
             return self._unknown(delivery, result.error)
         if result.outcome == "not_sent":

@@ -90,11 +90,18 @@ class ChannelLauncher:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 result = await self._threads.run(begin, abandoned)
+            assert isinstance(result, SendResult)
         except (ResourceExhausted, TimeoutError):
             if began:
                 return SendResult("unknown", f"no response within {_TIMEOUT_S:.0f} s; it may have arrived")
             return SendResult("not_sent", "too many messages wait for services that do not respond")
-        assert isinstance(result, SendResult)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:  # of a plugin
+            if not began:
+                raise
+            log.exception("channel.error")
+            return SendResult("unknown", "an unexpected error, see the log; it may have arrived")
         return result
 
 

@@ -24,6 +24,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import NoAnswer, isolate
+from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Skipped
 from wakeful.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, merged_context, read_answer
 
@@ -37,6 +38,8 @@ _FORCED: Final = "user"
 #: The longest answer of a precheck that is read, in bytes. Escapes make a context and a state three times as
 #: long as they are stored.
 MAX_ANSWER: Final = 8 * MAX_BYTES
+
+log = get_logger("wakeful.launch.precheck")
 
 PrecheckResult = Answer | Failed
 #: Stores the context of a run and what its precheck decided, if this attempt is still running here. Returns
@@ -153,6 +156,9 @@ async def _ask(run: Launch, checker: object, precheck: Mapping[str, Json]) -> Pr
         return await isolate(lambda: checker.precheck(run, precheck), timeout_ms / 1000)
     except NoAnswer:
         return Failed(f"no answer within {timeout_ms / 1000:g} s")
+    except Exception as error:  # the reason of the failure lets the next attempt ask again
+        log.exception("launcher.error", **run.log_fields, kind=precheck.get("kind"))
+        return Failed(truncate(f"{type(error).__name__}: {error}"))
 
 
 def timeout_of(precheck: Mapping[str, Json]) -> int:
@@ -187,7 +193,7 @@ def result_of_value(value: object) -> PrecheckResult:
     if value is False:
         return _SKIP
     if isinstance(value, Skip):
-        return Answer(False, value.reason)
+        return Answer(False, str(value.reason))
     if isinstance(value, str):
         return Answer(False, value)
     if not isinstance(value, Mapping):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import pytest
 
+from tests.simulation.virtual_loop import run_virtually
 from tests.unit.launch.launches import launch
 from wakeful import Permanent, Skip
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -17,7 +19,9 @@ from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import (
     MAX_ANSWER,
+    PRECHECK_FAILED,
     PrecheckedLauncher,
+    PrecheckResult,
     needs_precheck,
     result_of_output,
     result_of_response,
@@ -335,3 +339,43 @@ def test_only_a_success_and_a_precheck_that_skips_change_the_job():
     assert finished(Skipped(reason="budget")) == ("skipped", None, None)
     assert finished(Failed("no")) == ("failed", None, None)
     assert conclude("r", "j", 1, Policy(), Succeeded(), 5, 9, checked=Checked(3)).checked is None
+
+
+class _Faulty(FunctionLauncher):
+    """A launcher whose precheck does something else than it should."""
+
+    def __init__(self, fault: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__()
+        self._fault = fault
+
+    async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
+        found: PrecheckResult = await self._fault()
+        return found
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda: _raise(RuntimeError("a bug")),
+        lambda: _raise(OSError("reset")),
+        lambda: _raise(asyncio.CancelledError()),
+        lambda: asyncio.sleep(31),
+        lambda: asyncio.Event().wait(),
+    ],
+    ids=["error", "reset", "cancelled", "late", "hangs"],
+)
+def test_a_fault_of_a_precheck_is_its_failure_and_launches_nothing(fault: Callable[[], Awaitable[Any]]):
+    async def story() -> tuple[Outcome, int]:
+        agent = Agent(lambda: True)
+        checked = PrecheckedLauncher(agent.launcher, _Faulty(fault), PRECHECK, lambda: True, agent._record)
+        outcome = await checked.start(launch(TARGET))
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return outcome, agent.launches
+
+    outcome, launches = run_virtually(story())
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.counted, launches) == (PRECHECK_FAILED, True, 0)

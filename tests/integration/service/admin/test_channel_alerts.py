@@ -366,6 +366,21 @@ async def test_a_service_that_does_not_respond_does_not_block_other_sends(servic
     await launcher.close()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), SystemExit(1)])
+async def test_an_alert_whose_sending_fails_unexpectedly_is_not_sent_again(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+):
+    def send(*args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Channels, "send", send)
+    launcher = ChannelLauncher(Channels({}))
+    outcome = await launcher.start(launch({"kind": "channel", "channel": "ops"}))
+    await launcher.close()
+    assert isinstance(outcome, Failed)
+    assert (outcome.permanent, outcome.reason) == (True, "unknown")
+
+
 async def test_the_error_of_an_unreachable_service_does_not_contain_its_url(service: Receiver):
     launcher = ChannelLauncher(Channels({"ops": f"json://ada:{SECRET}@127.0.0.1:1/{SECRET}"}))
     outcome = await launcher.start(launch({"kind": "channel", "channel": "ops"}))
