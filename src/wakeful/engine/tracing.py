@@ -94,13 +94,17 @@ class Tracing:
         finally:
             self._context.detach(token)
 
-    def claimed(self, run: TakenRun, worker: str) -> str:
-        """Record that an executor has claimed a run. Returns the trace context that it continues."""
+    def claimed(self, run: TakenRun, worker: str) -> str | None:
+        """Record that an executor has claimed a run. Returns the trace context that it continues, if any."""
         replayed = run.trigger == "replay" and not run.failed_attempts
         about = _about(run.id, run.job_id, run.job_name, run.agent, run.workspace)
-        span = self._start_launch(run, about, run.lane, "pull", worker, replayed)
-        span.set_attribute("wakeful.outcome", "claimed")
-        span.end()
+        try:
+            span = self._start_launch(run, about, run.lane, "pull", worker, replayed)
+            span.set_attribute("wakeful.outcome", "claimed")
+            span.end()
+        except Exception:
+            log.exception("tracing.error")
+            return None
         return _traceparent(span)
 
     def _start_launch(
@@ -194,10 +198,23 @@ class Tracing:
         self._root("finish", attributes, links=links, began_ns=began_ns).end()
 
     @contextmanager
-    def delivery(self, delivery: Delivery) -> Iterator[Span]:
-        """Open a span for one attempt at a delivery, in the trace of its run."""
+    def delivery(self, delivery: Delivery) -> Iterator[Span | None]:
+        """Open a span for one attempt at a delivery, in the trace of its run; None: it cannot be opened."""
+        try:
+            span = self._start_delivery(delivery)
+        except Exception:
+            log.exception("tracing.error")
+            yield None
+            return
+        try:
+            with self._trace.use_span(span):
+                yield span
+        finally:
+            self._end(span)
+
+    def _start_delivery(self, delivery: Delivery) -> Span:
         launch = launch_ids(delivery.idempotency_key, delivery.run_attempt)
-        span = self._root(
+        return self._root(
             "delivery",
             {
                 **_about(
@@ -210,15 +227,16 @@ class Tracing:
             links=[self._link(launch)],
             trace_id=launch.trace_id,
         )
-        try:
-            with self._trace.use_span(span):
-                yield span
-        finally:
-            span.end()
 
     @_harmless
-    def delivered(self, span: Span, became: str, error: str | None) -> None:
+    def _end(self, span: Span) -> None:
+        span.end()
+
+    @_harmless
+    def delivered(self, span: Span | None, became: str, error: str | None) -> None:
         """Set what became of a delivery."""
+        if span is None:
+            return
         span.set_attribute("wakeful.outcome", became)
         if became in ("failed", "unknown", "pending"):
             self._fail(span, error or became)

@@ -83,11 +83,11 @@ class Broken(SpanProcessor):
 
 
 @pytest.mark.parametrize("at", ["start", "end"])
-async def test_an_error_of_a_span_processor_takes_neither_runs_nor_slots(
-    new_app: NewApp, traces: Traces, at: str
+async def test_an_error_of_a_span_processor_takes_neither_runs_nor_slots_nor_deliveries(
+    new_app: NewApp, traces: Traces, receiver: Receiver, at: str
 ):
     traces.on(processor=Broken(at))
-    app = new_app(config=EngineConfig(lanes={"cron": 1}))
+    app = new_app(config=EngineConfig(lanes={"cron": 1}), settings=to_channels(team=posts(receiver)))
     calls: list[Launch] = []
 
     @app.function()
@@ -100,6 +100,16 @@ async def test_an_error_of_a_span_processor_takes_neither_runs_nor_slots(
         await app.jobs.create("later", schedule=SELDOM, target=Function("work"))
         for _ in range(2):
             assert (await over(app, (await app.jobs.run("later")).id)).state == "succeeded"
+        await app.jobs.create("claimed", schedule=SELDOM, target={"kind": "pull"})
+        waits = await app.jobs.run("claimed")
+        assert [run.id for run in await app.runs.claim("executor")] == [waits.id]
+        await app.jobs.create("sent", schedule=SELDOM, target={"kind": "echo"}, deliver=True, channel="team")
+        sent = await app.jobs.run("sent", payload="hello")
+
+        async def is_delivered() -> bool:
+            return (await app.runs.get(sent.id)).delivery == "delivered"
+
+        await eventually(is_delivered)
 
 
 async def test_a_webhook_run_is_a_trace_that_its_receiver_continues(

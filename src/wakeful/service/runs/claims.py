@@ -76,8 +76,9 @@ class Claims:
         ended: list[Finished] = []
         for (run, _), (launch, result) in zip(claimed, results, strict=True):
             if isinstance(result, dict):
-                if self.tracing is not None:
-                    result["traceparent"] = self.tracing.claimed(run, worker)
+                traceparent = None if self.tracing is None else self.tracing.claimed(run, worker)
+                if traceparent is not None:
+                    result["traceparent"] = traceparent
                 prepared.append(result)
             else:
                 ended.append(self._finished(run, result, launch))
