@@ -9,6 +9,7 @@ from functools import cache
 from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 
@@ -223,6 +224,22 @@ def json_line(value: object) -> str:
     return "–" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def json_start(value: object, length: int = 1_000) -> str:
+    """Return the beginning of a value as JSON on one line; the rest, which may be large, is not written.
+
+    >>> json_start({"a": [1, 2, 3]}, 9), json_start({"a": 1}), json_start(None)
+    ('{"a": [1…', '{"a": 1}', '–')
+    """
+    if value is None:
+        return "–"
+    text = ""
+    for part in _ENCODER.iterencode(value):
+        text += part
+        if len(text) > length:
+            break
+    return cut(text, length)
+
+
 def cut(text: str, length: int = 1_000) -> str:
     """Return the beginning of a text.
 
@@ -270,7 +287,7 @@ FILTERS: Final[Mapping[str, Callable[..., object]]] = {
     "trigger_word": trigger_word,
     "pretty": pretty,
     "json_line": json_line,
-    "cut": cut,
+    "json_start": json_start,
     "shorten": shorten,
     "short_id": short_id,
     "safe_link": safe_link,

@@ -23,7 +23,7 @@ from wakeful.api.http.dependencies import (
     open_use,
 )
 from wakeful.api.http.idempotency import Once
-from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
+from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.evidence import write_evidence
@@ -34,7 +34,7 @@ from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
 from wakeful.service.runs.report_batches import ReportResult
 from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
-from wakeful.stored_text import is_storable
+from wakeful.stored_text import cleaned, is_storable
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
 
@@ -85,10 +85,10 @@ async def claim_runs(
         return JsonResponse({"runs": []})
     try:
         await current_principal(request)  # its key may have ended while it waited
+        return ClaimResponse(await compact_in_turns({"runs": [*runs]}), abandon)
     except BaseException:
         abandon()
         raise
-    return ClaimResponse({"runs": list(runs)}, abandon)
 
 
 @router.post(
@@ -264,11 +264,11 @@ async def verify_run(
     return await once.respond(verify, lambda run: JsonResponse(serialize_run(run)))
 
 
-class ClaimResponse(JsonResponse):
-    """The response to a claim. `abandon` is called if the client did not get it."""
+class ClaimResponse(Response):
+    """The response to a claim, as JSON. `abandon` is called if the client did not get it."""
 
-    def __init__(self, content: Json, abandon: Callable[[], None]) -> None:
-        super().__init__(content)
+    def __init__(self, text: str, abandon: Callable[[], None]) -> None:
+        super().__init__(cleaned(text).encode(), media_type=JsonResponse.media_type)
         self._abandon = abandon
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

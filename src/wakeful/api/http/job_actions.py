@@ -12,7 +12,7 @@ from wakeful.api.http.dependencies import SECURED, Document, OptionalDocument
 from wakeful.api.http.etags import JobRequest, JobRequestDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.jobs import TICKS
-from wakeful.api.http.responses import BODY, JsonResponse, no_content, request_body, responses
+from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_content, request_body, responses
 from wakeful.api.http.runs import created_run
 from wakeful.job import JobRecord
 from wakeful.service.jobs.job_factory import SaveResult
@@ -157,7 +157,7 @@ async def list_revisions(about: JobRequestDep) -> Response:
     credentials are not kept.
     """
     found = await about.services.jobs.revisions.list(*about.job)
-    return JsonResponse({"revisions": [serialize_revision(each) for each in found]})
+    return await list_response({"revisions": (serialize_revision(each) for each in found)})
 
 
 @router.post(

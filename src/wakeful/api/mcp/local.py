@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -120,7 +121,11 @@ class LocalScheduler:
         found = await self._services.runs.list(
             self._principal, self._workspace, agent, job_id=job_id, limit=limit
         )
-        return [serialize_run(run) for run in found]
+        shown: list[JsonObject] = []
+        for run in found:
+            shown.append(serialize_run(run))
+            await asyncio.sleep(0)  # a payload may be large
+        return shown
 
     async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
         """List the instances of an agent, by id."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.job import StaleJob
 from wakeful.service.auth.access import Principal
@@ -27,7 +29,8 @@ class JobRevisions:
     async def list(self, principal: Principal, workspace: str, agent: str, name: str) -> list[Revision]:
         """Return the revisions of a job, the current one first, with who made each and what it changed."""
         row = await self._editor.find(principal, "read", workspace, agent, name)
-        return revisions_of(job_of(row), await self._store.revisions(row.id))
+        # In a thread: there are up to 50 documents, each with a payload.
+        return await asyncio.to_thread(revisions_of, job_of(row), await self._store.revisions(row.id))
 
     async def restore(
         self,

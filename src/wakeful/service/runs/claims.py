@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence, Set
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
@@ -42,6 +42,9 @@ from wakeful.start_rules import BudgetOwner, may_start
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView, TakenRun
 from wakeful.store.workflows import WorkflowRow
+
+#: Before a payload of so many characters is read, the event loop has its turn.
+_LARGE: Final = 16_384
 
 log = get_logger("wakeful.service")
 
@@ -161,6 +164,8 @@ class Claims:
             refused = await check_run(launch, checker, precheck, claim.record)
             if refused is not None:
                 return _Prepared(launch, refused)
+        if len(launch.payload_text or "") > _LARGE:
+            await asyncio.sleep(0)  # a claim may have a hundred of them
         payload = payload_from_text(launch.payload_text)
         if launch.target.get("kind") == "workflow":
             try:

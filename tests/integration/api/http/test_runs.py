@@ -15,6 +15,8 @@ from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.factories import jobless, over
 from tests.support.rpc_client import calling
 from tests.support.waiting import PATIENCE, eventually
+from wakeful.api.mcp.local import LocalScheduler
+from wakeful.service.auth.access import LOCAL
 
 _FAILING = {"kind": "function", "name": "failing"}
 _NOTHING = {"kind": "function", "name": "nothing"}
@@ -271,7 +273,12 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
     for number in range(12):
         assert (await ask("PUT", f"{JOBS}/job-{number}", large)).status == 201
         assert (await ask("POST", f"{JOBS}/job-0/run", {"payload": [1] * 30_000})).status == 201
+    for number in range(12):
+        assert (await ask("PATCH", f"{JOBS}/job-1", {"payload": [number] * 15_000})).status == 200
     for place in (
+        "wakeful.api.http.job_actions.serialize_revision",
+        "wakeful.api.mcp.local.serialize_run",
+        "wakeful.service.runs.claims.payload_from_text",
         "wakeful.api.http.runs.serialize_run",
         "wakeful.api.rpc.cron.serialize_run",
         "wakeful.api.http.job_lists.serialize_job",
@@ -282,6 +289,11 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
     runs, jobs = await ask("GET", "/runs"), await ask("GET", "/jobs")
     async with calling(ask) as call:
         told = await call("cron.runs", jobId="job-0", limit=12)
+    revisions = await ask("GET", f"{JOBS}/job-1/revisions")
+    assert len(revisions.body["revisions"]) == 13
+    assert len(await LocalScheduler(ask.app.services, LOCAL).runs("default", None, 12)) == 12
+    claimed = await ask("POST", "/runs/claim", {"worker": "w", "limit": 100})
+    assert [run["payload"] for run in claimed.body["runs"]] == [[1] * 30_000] * 12
     taking.cancel()
     assert [len(each) for each in (runs.body["runs"], jobs.body["jobs"], told["runs"])] == [12, 12, 12]
     assert (runs.body["runs"][0]["payload"], runs.body["cursor"]) == ([1] * 30_000, None)
