@@ -78,6 +78,13 @@ class JobsApi(Protocol):
         """
         ...
 
+    async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
+        """Create many jobs in one transaction, all or none: each is a mapping of a `name` and its fields.
+
+        A request to a server has at most 1,000 of them and 256 KB.
+        """
+        ...
+
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
         """Create the job, or change it to match these fields. The same fields again change nothing.
 

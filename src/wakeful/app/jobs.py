@@ -53,7 +53,6 @@ class Jobs(JobsApi):
         return log_warnings(job_from_saved(saved))
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
-        """Create many jobs in one transaction: each document is a mapping of a `name` and its fields."""
         plain = [plain_fields(each) for each in documents]
         created = _CreatedJobs(await self._service.create_many(LOCAL, *self._where, plain))
         if created:

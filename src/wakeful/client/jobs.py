@@ -38,6 +38,13 @@ class Jobs(JobsApi):
     async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
         return log_warnings(job_from_json(await self._rest.create(_document(name, fields)), created=True))
 
+    async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
+        created = await self._rest.create_many([document(each) for each in documents])
+        jobs = [job_from_json(job, created=True) for job in created]
+        if jobs:
+            log_warnings(jobs[0])
+        return jobs
+
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
         job, created = await self._rest.create_or_change(_document(name, fields))
         return log_warnings(job_from_json(job, created=created))

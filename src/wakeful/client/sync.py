@@ -30,6 +30,7 @@ class Jobs(_Part[jobs.Jobs]):
     """The jobs of one agent: `client.jobs`."""
 
     create = blocking(jobs.Jobs.create)
+    create_many = blocking(jobs.Jobs.create_many)
     upsert = blocking(jobs.Jobs.upsert)
     dry_run = blocking(jobs.Jobs.dry_run)
     update = blocking(jobs.Jobs.update)

@@ -200,8 +200,7 @@ class IdempotencyService:
     def _sealed(self, principal: Principal, reply: Reply) -> str:
         """Return the reply as stored text. A reply with a secret is encrypted."""
         text = compact({"headers": dict(reply.headers), "body": reply.body, "rights": _rights(principal)})
-        body = json.loads(reply.body) if reply.body else None
-        if not isinstance(body, dict) or _SECRETS.isdisjoint(body):
+        if not reply.body or not _has_secret(json.loads(reply.body)):
             return text
         return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
 
@@ -219,6 +218,18 @@ class IdempotencyService:
                 "now; use a new key"
             )
         return Reply(stored.status, kept["headers"], kept["body"], replayed=True)
+
+
+def _has_secret(body: object) -> bool:
+    """Return whether a response has a secret, itself or in a list of objects.
+
+    >>> _has_secret({"jobs": [{"name": "a"}, {"name": "b", "secret": "x"}]}), _has_secret({"jobs": [{}]})
+    (True, False)
+    """
+    if not isinstance(body, dict):
+        return False
+    lists = (value for value in body.values() if isinstance(value, list))
+    return not _SECRETS.isdisjoint(body) or any(_has_secret(item) for items in lists for item in items)
 
 
 def _rights(principal: Principal) -> str:

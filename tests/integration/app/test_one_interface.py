@@ -15,9 +15,12 @@ from tests.support.api_client import served
 from tests.support.waiting import over
 from wakeful import (
     AgentsApi,
+    AlreadyExists,
     AsyncClient,
     FailedPrecondition,
     Function,
+    InvalidArgument,
+    InvalidSchedule,
     JobsApi,
     NotFound,
     RunsApi,
@@ -214,7 +217,7 @@ def test_every_method_has_the_parameters_of_the_protocol(protocol: type, impleme
         for name in vars(base)
         if not name.startswith("_")
     }
-    assert own - {"create_many"} == names
+    assert own == names
     for name in names:
         assert _parameters(getattr(implementation, name)) == _parameters(getattr(protocol, name)), name
         assert inspect.getdoc(getattr(implementation, name)), name
@@ -223,6 +226,24 @@ def test_every_method_has_the_parameters_of_the_protocol(protocol: type, impleme
 def _parameters(method: Callable[..., object]) -> list[tuple[str, object, object]]:
     found = inspect.signature(method).parameters.values()
     return [(each.name, each.kind, each.default) for each in found]
+
+
+async def test_many_jobs_are_created_together_or_not_at_all(pair: Pair):
+    documents = [{"name": name, "schedule": SELDOM, "target": Webhook("https://a.example")} for name in "abc"]
+    for number, each in enumerate(pair):
+        jobs = each.jobs.of(f"team-{number}")
+        with pytest.raises(InvalidArgument, match=r"^jobs\[1\]: name"):
+            await jobs.create_many([documents[0], {"name": "Not A Slug", "schedule": SELDOM}])
+        with pytest.raises(InvalidSchedule if number == 0 else InvalidArgument, match=r"^jobs\[0\]: .*never"):
+            await jobs.create_many([{"name": "x", "schedule": "0 0 31 2 *"}])
+        await jobs.create("c", schedule=SELDOM)
+        with pytest.raises(AlreadyExists, match="'c'"):
+            await jobs.create_many(documents)
+        assert [job.name for job in await jobs.list()] == ["c"]
+        await jobs.delete("c")
+        made = await jobs.create_many(documents)
+        assert [job.name for job in made] == ["a", "b", "c"]
+        assert len({job.secret for job in made} - {None}) == 3
 
 
 async def test_previews_and_tests_of_targets_are_the_same(pair: Pair):

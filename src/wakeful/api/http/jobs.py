@@ -1,19 +1,21 @@
-"""Jobs over HTTP: list, create, read, upsert, change, delete."""
+"""Jobs over HTTP: list, create one or several, read, upsert, change, delete."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServiceDocument, ServicesDep
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.job_lists import JobListDep, list_page
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
+from wakeful.api.http.schemas.jobs import MAX_BATCH
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
 from wakeful.ids import is_id
 from wakeful.job import JobRecord
@@ -96,6 +98,42 @@ async def create_job(
     return await respond_once(
         request, principal, workspace, create, lambda saved: _saved(services, principal, saved, created=True)
     )
+
+
+@router.post(
+    "/agents/{agent}/jobs/batch",
+    summary="Create several jobs",
+    status_code=201,
+    responses=responses({201: "SavedJobs"}, *BODY, 409, 429, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body("JobBatch", {"jobs": [_EXAMPLE]}),  # type: ignore[list-item]
+)
+async def create_jobs(
+    workspace: str,
+    agent: str,
+    request: Request,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    body: Document,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """All jobs are created in one transaction, or none. An error names the first that is refused.
+
+    The jobs of the response are in the order of the request. Their secrets are returned only once.
+    """
+    documents = body.get("jobs")
+    if not isinstance(documents, list) or not 1 <= len(documents) <= MAX_BATCH:
+        raise InvalidArgument(f"jobs: write a list of 1 to {MAX_BATCH} jobs")
+    for number, document in enumerate(documents):
+        if not isinstance(document, dict):
+            raise InvalidArgument(f"jobs[{number}]: write an object with a name and a schedule")
+        _check_agent(document, agent)
+    create = partial(services.jobs.create_many, principal, workspace, agent, documents)
+
+    def created(saved: Sequence[SaveResult]) -> Response:
+        now_ms = services.now_ms()
+        return JsonResponse({"jobs": [serialize_saved_job(principal, each, now_ms) for each in saved]}, 201)
+
+    return await respond_once(request, principal, workspace, create, created)
 
 
 @router.get(

@@ -52,6 +52,14 @@ class RestJobs:
         """Create the job of a document."""
         return await self._job("POST", body=dict(document))
 
+    async def create_many(self, documents: Sequence[Mapping[str, Json]]) -> builtins.list[JobShape]:
+        """Create the jobs of these documents, all or none."""
+        body: Json = {"jobs": [dict(each) for each in documents]}
+        reply = await self._connection.request(
+            "POST", self._path("batch"), body=body, extra_timeout=_MANY_TIMEOUT
+        )
+        return cast(builtins.list[JobShape], read_list(reply, "jobs", dict))
+
     async def upsert(self, document: Mapping[str, Json]) -> JobShape:
         """Create the job of a document, or change it to match."""
         return await self._job("PUT", str(document.get("name")), body=dict(document))

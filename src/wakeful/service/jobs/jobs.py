@@ -48,6 +48,9 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobOrder, LabelFilter
 
+#: How many documents are read before other requests have a turn.
+_AT_ONCE: Final = 50
+
 #: Before a payload of so many characters is read, the event loop has its turn.
 _LARGE: Final = 16_384
 #: Counts of jobs end here.
@@ -133,9 +136,15 @@ class JobService:
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
 
     async def create_many(
-        self, principal: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        documents: Sequence[Mapping[str, object]],
+        *,
+        keyed: Keyed[Sequence[SaveResult]] | None = None,
     ) -> Sequence[SaveResult]:
-        """Create many jobs in one transaction, with one audit entry."""
+        """Create many jobs in one transaction, all or none, with one audit entry."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
@@ -143,7 +152,14 @@ class JobService:
         async def create(context: JobContext) -> Sequence[SaveResult]:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
-            made = [self._new_job(principal, context, document, now_ms, call) for document in documents]
+            made = []
+            for number, document in enumerate(documents):
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)  # other requests have a turn
+                try:
+                    made.append(self._new_job(principal, context, document, now_ms, call))
+                except InvalidArgument as error:
+                    raise type(error)(f"jobs[{number}]: {error.message}") from error
             saved = await self._with_warnings(context, made)
             if saved:
                 about: dict[str, Json] = {
@@ -153,7 +169,8 @@ class JobService:
                 }
                 entry = principal.entry(workspace, "job.create-many", agent, compact(about))
                 rows, agents = [each.row for each in saved], {(workspace, agent): context.inherited}
-                await self._store.create_jobs(rows, [entry], self._allowance, agents=agents, charge=charge)
+                response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None
+                await self._store.create_jobs(rows, [entry], self._allowance, response, agents, charge)
             return saved
 
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)

@@ -87,10 +87,16 @@ async def test_keys_are_scoped_to_the_principal(ask: ApiClient):
 @on_one_store
 async def test_a_stored_secret_is_encrypted(ask: ApiClient, database: str):
     reply = await ask("POST", JOBS, _JOB, headers=_KEY)
+    many = await ask(
+        "POST", f"{JOBS}/batch", {"jobs": [{**_JOB, "name": "b"}]}, headers={"Idempotency-Key": "2"}
+    )
     with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as db:
-        ((status, body),) = db.execute("SELECT status, body FROM idempotency_keys").fetchall()
-    assert status == 201
-    assert reply.body["secret"] not in body
+        stored = db.execute("SELECT status, body FROM idempotency_keys").fetchall()
+    assert [status for status, _ in stored] == [201, 201]
+    for _, body in stored:
+        assert "whsec_" not in body
+    assert reply.body["secret"].startswith("whsec_")
+    assert many.body["jobs"][0]["secret"].startswith("whsec_")
 
 
 @on_one_store
@@ -203,6 +209,7 @@ _CALLS: dict[str, object] = {
     f"{JOBS}/hook/hook": None,
     f"{JOBS}/restore/revisions/1/restore": None,
     "/agents/hooked/rotate-secret": None,
+    f"{JOBS}/batch": {"jobs": [{**_JOB, "name": "batch-1"}, {**_JOB, "name": "batch-2"}]},
     "/keys": {"role": "member"},
     "/jobs/pause": {"jobs": ["pause-1", "pause-2"]},
     "/jobs/resume": {"jobs": ["resume-1"]},

@@ -48,6 +48,8 @@ from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.jobs.label_filter import MAX_LABEL_FILTERS
 from wakeful.service.jobs.pauses import MAX_NOTE
 
+#: How many jobs one request creates.
+MAX_BATCH: Final = 1_000
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
 _TARGET: Final[Schema] = {
     "type": "object",
@@ -346,6 +348,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
         about="A page of a list.",
     ),
     "JobDocument": request(_OPTIONAL, "name", about="A job; a null is the same as a missing field."),
+    "JobBatch": request(
+        {"jobs": {**list_of(ref("JobDocument")), "minItems": 1, "maxItems": MAX_BATCH}},
+        "jobs",
+        about="Jobs to create, all or none.",
+    ),
+    "SavedJobs": response({"jobs": list_of(ref("SavedJob"))}, about="Jobs that were created."),
     "NamedJobDocument": request(_OPTIONAL, about="A job; its name is in the path."),
     "JobPatch": request(_OPTIONAL, about="The fields to change; null resets a field to its default."),
     "RunRequest": request(_RUN),
