@@ -145,6 +145,8 @@ async def test_postgres_visits_few_rows() -> None:
     cases: dict[str, list[object]] = {
         "TOUCH": ["default", "agent-0", "s0", NOW],
         "DUE": [NOW, 50],
+        "HOLD_WAKE_JOB": ["default", "agent-0"],
+        "CHANGING": keys,
         "STATES": keys,
         "MESSAGES": keys,
         "TURNS": keys,

@@ -28,11 +28,14 @@ from tests.support.factories import (
     start,
 )
 from tests.support.notifications import NotificationRecorder
+from wakeful.agents.sessions import receive, start_turns
 from wakeful.capabilities import NO_CAPABILITIES
 from wakeful.consequences import consequences
 from wakeful.errors import Unavailable
+from wakeful.ids import id_at
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
+from wakeful.store.postgres import jobs as postgres_jobs
 from wakeful.store.postgres import leases as postgres_running
 from wakeful.store.postgres import planning as postgres_planning
 from wakeful.store.postgres import runs as postgres_runs
@@ -43,7 +46,7 @@ from wakeful.store.rows import (
     Move,
     RunFilter,
 )
-from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS, WAKE_JOB, SessionKey, SessionMessage
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -296,3 +299,38 @@ async def test_the_engine_waits_for_no_requests(store: PostgresStore) -> None:
     finally:
         go_on.set()
         await asyncio.gather(*requests)
+
+
+@pytest.mark.parametrize("debounce_ms", [0, 800])
+async def test_a_turn_has_the_target_that_is_being_changed(
+    store: PostgresStore, other: PostgresStore, url: str, debounce_ms: int
+) -> None:
+    """Else it would wait where the target was before: the transaction that changes it does not see it."""
+    wake = asleep(name=WAKE_JOB, policy="{}", work="{}")
+    await store.create_jobs([wake])
+    await say(url, "UPDATE wakeful.agents SET queue = $1", f'{{"debounceMs":{debounce_ms}}}')
+    move = Move("night", None, "", None, serial=False)
+    later = NOW + SECOND
+    message = SessionMessage(id_at(NOW), "hello", "ada", "user", NOW)
+
+    async def send() -> None:
+        key = SessionKey(wake.workspace, wake.agent, "main")
+        await other.update_session(key, NOW, lambda session: receive(session, message, NOW, None))
+
+    async def take() -> None:
+        await other.take_turns(later, 9, lambda session: start_turns(session, later))
+
+    async def change(db: Db, events: TransactionEvents) -> None:
+        new = JobChange(wake._replace(work='{"lane":"night"}'), move=move)
+        await postgres_jobs.change_job(db, events, store.clock, wake.id, lambda row: new)
+
+    if debounce_ms:
+        await send()
+    async with _in_the_middle(store, change):
+        starting = asyncio.create_task(take() if debounce_ms else send())
+        await asyncio.wait({starting}, timeout=0.5)
+        assert await other.runs(RunFilter("default")) == []
+    await starting
+    await take()
+    (run,) = await store.runs(RunFilter("default"))
+    assert run.lane == "night"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from wakeful.agents.sessions import LANE
 from wakeful.capabilities import requirement_of
+from wakeful.document import work_from_text
 from wakeful.errors import AlreadyExists
 from wakeful.instances import WAKE_SIGNAL
 from wakeful.job import Definition, Work, inherit
@@ -16,6 +17,7 @@ from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.jobs.job_editor import run_as_it_is
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.runs.manual_runs import read_payload
@@ -38,15 +40,15 @@ class WakeJobs:
     async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow]:
         """Return the work of a wake and the wake job. Its runs move with the job if the target changes.
 
-        The work has the target of the agent, in the lane of conversations.
+        The work is that of the job: it has the target of the agent, in the lane of conversations.
         """
         return await self._accounts.with_context(workspace, agent, self._job)
 
     async def _job(self, context: JobContext) -> tuple[Work, JobRow]:
-        work = inherit(Work(lane=LANE), context.target)
         row = await self._store.job(context.workspace, context.agent, WAKE_JOB)
         if row is not None:
-            return work, row
+            return work_from_text(row.work), row
+        work = inherit(Work(lane=LANE), context.target)
         now_ms = self._store.clock.now_ms()
         definition = Definition(
             WAKE_JOB, None, work=work, description="Made when the agent was woken by hand."
@@ -95,6 +97,18 @@ class WakeService:
     ) -> RunView:
         """Create a pending run of the agent with this payload."""
         await self._accounts.authorize(principal, "wake", workspace, agent)
+        view = await run_as_it_is(None, lambda: self._wake(principal, workspace, agent, payload, keyed))
+        self.on_triggered(view)
+        return view
+
+    async def _wake(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        payload: object,
+        keyed: Keyed[RunView] | None,
+    ) -> RunView:
         await self._accounts.agent(workspace, agent)
         call = await self._origins.call(principal, workspace, agent)
         own = read_payload(payload, self._accounts.defaults.max_payload_bytes)
@@ -119,6 +133,6 @@ class WakeService:
             (run,) = call.triggered([run])
         entry = principal.entry(workspace, "agent.wake", agent)
         response: Keyed[list[RunView]] | None = keyed.of(lambda runs: runs[0]) if keyed else None
-        (view,) = await self._store.add_runs([run], [entry], response, call.charge if call else None)
-        self.on_triggered(view)
+        charge = call.charge if call else None
+        (view,) = await self._store.add_runs([run], [entry], response, charge, job.version)
         return view

@@ -46,13 +46,25 @@ DUE: Final = f"""
     SELECT s.workspace, s.agent, s.name FROM sessions s
     WHERE s.due_at <= $1 AND s.places > (SELECT count(*) {_LIVE})
     ORDER BY s.due_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED"""
+_WAKE_JOB: Final = f"j.name = '{WAKE_JOB}' AND j.deleted_at IS NULL"
+#: jobs_name. A turn that begins has the target of the job: a transaction that changes it waits, and moves
+#: the turn; or this one waits for it
+HOLD_WAKE_JOB: Final = f"""
+    SELECT FROM jobs j WHERE j.workspace = $1 AND j.agent = $2 AND {_WAKE_JOB} FOR SHARE"""
+#: jobs_name, twice for each. The same for several tenants, none of which waits: those that would have to
+CHANGING: Final = f"""
+    SELECT k.workspace, k.agent, k.name FROM {_GIVEN}
+    JOIN jobs j ON j.workspace = k.workspace AND j.agent = k.agent AND {_WAKE_JOB}
+    LEFT JOIN LATERAL (
+        SELECT true AS held FROM jobs j WHERE j.workspace = k.workspace AND j.agent = k.agent AND {_WAKE_JOB}
+        FOR SHARE SKIP LOCKED) h ON true
+    WHERE h.held IS NULL"""
 #: the primary keys of sessions and agents, and jobs_name, once for each
 STATES: Final = f"""
     SELECT s.workspace, s.agent, s.name, s.context, a.queue, j.id::text, j.work, j.policy FROM {_GIVEN}
     JOIN sessions s ON s.workspace = k.workspace AND s.agent = k.agent AND s.name = k.name
     LEFT JOIN agents a ON a.workspace = s.workspace AND a.name = s.agent
-    LEFT JOIN jobs j ON j.workspace = s.workspace AND j.agent = s.agent AND j.name = '{WAKE_JOB}'
-        AND j.deleted_at IS NULL"""
+    LEFT JOIN jobs j ON j.workspace = s.workspace AND j.agent = s.agent AND {_WAKE_JOB}"""
 #: messages_of_session: a range of it for each
 MESSAGES: Final = f"""
     SELECT m.workspace, m.agent, m.session, m.id::text, m.body, m.sent_by, m.trigger, m.at, m.depth
@@ -102,6 +114,7 @@ async def update_session(
     """Update a session, which is added if there is none. See `Store.update_session`."""
     if await PostgresSession(db).execute(TOUCH, *key, now_ms) == 0:
         raise no_agent(key.agent)
+    await db.execute(HOLD_WAKE_JOB, key.workspace, key.agent)
     (update,) = await _update(db, events, [key], now_ms, judge)
     if update.due_ms is not None:
         events.publish("sessions")
@@ -122,6 +135,9 @@ async def delete_session(
 async def take_turns(db: Db, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule) -> int:
     """Update sessions that are due. See `Store.take_turns`."""
     due = [SessionKey(*row) for row in await db.fetch(DUE, now_ms, limit)]
+    if due:
+        changing = {SessionKey(*row) for row in await db.fetch(CHANGING, *_columns(due))}
+        due = [key for key in due if key not in changing]
     if due:
         await _update(db, events, due, now_ms, judge)
     return len(due)

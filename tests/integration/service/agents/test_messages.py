@@ -18,6 +18,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful import AsyncClient, Client, Launch
 from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.rows import RunView
 
 SAY = "/agents/default/messages"
 
@@ -279,3 +280,22 @@ async def test_what_waits_for_an_agent_without_target_goes_to_its_first_target(n
             return [run.state for run in runs] == ["succeeded"] * 4
 
         await eventually(all_answered)
+
+
+async def test_a_wake_follows_a_target_that_is_set_while_it_is_written(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    async with new_app() as app:
+        await app.agents.put("late", {})
+        await app.runs.of("late").wake({"message": "look"})
+        add_runs = app.store.add_runs
+
+        async def change_first(*args: Any) -> list[RunView]:
+            monkeypatch.setattr(app.store, "add_runs", add_runs)
+            await app.agents.put("late", {"target": {"kind": "echo"}})
+            return await add_runs(*args)
+
+        monkeypatch.setattr(app.store, "add_runs", change_first)
+        woken = await app.runs.of("late").wake({"message": "look"})
+        async with asyncio.timeout(PATIENCE):
+            assert (await app.runs.wait(woken.id)).state == "succeeded"
