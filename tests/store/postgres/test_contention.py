@@ -301,6 +301,22 @@ async def test_the_engine_waits_for_no_requests(store: PostgresStore) -> None:
         await asyncio.gather(*requests)
 
 
+async def test_a_call_that_waits_when_the_store_is_closed_is_refused(store: PostgresStore) -> None:
+    go_on = asyncio.Event()
+
+    async def read(_: Db) -> None:
+        await go_on.wait()
+
+    requests = [asyncio.create_task(store._pool.read(read)) for _ in range(30)]
+    await asyncio.sleep(0.5)
+    closing = asyncio.create_task(store._pool.close())
+    await asyncio.sleep(0)
+    go_on.set()
+    results = await asyncio.gather(*requests, return_exceptions=True)
+    await closing
+    assert {type(each) for each in results} == {type(None), Unavailable}
+
+
 @pytest.mark.parametrize("debounce_ms", [0, 800])
 async def test_a_turn_has_the_target_that_is_being_changed(
     store: PostgresStore, other: PostgresStore, url: str, debounce_ms: int

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from wakeful.consequences import consequences
 from wakeful.document import policy_from_text
@@ -39,6 +40,9 @@ MAX_CLAIM: Final = 100
 MAX_WAIT_MS: Final = 60_000
 #: The most runs of one heartbeat or release.
 MAX_HEARTBEATS: Final = 1_000
+#: The claims of a workspace that ask the database at once: a thousand that wait for runs of different agents
+#: hold up the claims and writes of no other tenant.
+_AT_ONCE: Final = 4
 #: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
 _POLL_S: Final = 1.0
 #: Seconds after which a claim that waits for nothing ends, although other runs may pass their prechecks.
@@ -140,6 +144,8 @@ class PullService:
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._turns = _Turns()
+        #: by workspace
+        self._asking: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: the claims that are over, by their topics, oldest first, with the time until which this matters
         self._over: dict[str, float] = {}
         self._returning: set[asyncio.Task[None]] = set()
@@ -213,26 +219,30 @@ class PullService:
         deadline = loop.time() + wait_ms / 1000
         checks_until = max(deadline, loop.time() + _CHECKS_S)
         stopping = self._stopping
+        asking = self._asking.setdefault(workspace, asyncio.Semaphore(_AT_ONCE))
         turn: asyncio.Future[None] | None = None
         try:
             while True:
-                runs_changed = self._runs_changed
-                now_ms = self._store.clock.now_ms()
-                if topic in self._over:
-                    return []
-                self._executors.asked(workspace, agents, lanes)
-                claiming = asyncio.create_task(
-                    self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
-                )
+                claiming: asyncio.Task[list[tuple[TakenRun, RunView]]] | None = None
                 try:
-                    # Not cancelled: the statement may be committed, and then its runs are known here.
-                    taken = await asyncio.shield(claiming)
+                    async with asking:
+                        runs_changed = self._runs_changed
+                        now_ms = self._store.clock.now_ms()
+                        if topic in self._over or stopping.is_set():
+                            return []
+                        self._executors.asked(workspace, agents, lanes)
+                        claiming = asyncio.create_task(
+                            self._store.claim(now_ms, worker, workspace, agents, lanes, limit, claim_id)
+                        )
+                        # Not cancelled: the statement may be committed, and then its runs are known here.
+                        taken = await asyncio.shield(claiming)
                     if taken and turn is not None:  # there may be more, and prechecks take a while
                         self._turns.leave(scope, turn)
                         turn = None
                     runs = await self.claims.prepare(workspace, worker, taken) if taken else []
                 except BaseException:
-                    self.abandon(workspace, worker, claim_id, claiming)
+                    if claiming is not None:
+                        self.abandon(workspace, worker, claim_id, claiming)
                     raise
                 if runs and topic in self._over:  # it was released before its runs were claimed
                     self.abandon(workspace, worker, claim_id)
@@ -248,7 +258,8 @@ class PullService:
                     if stopping.is_set() or not turn.done():
                         return []
                     continue
-                due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
+                async with asking:
+                    due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
                 if due_ms is not None:  # no notification is sent when a retry becomes due
                     remaining_s = min(remaining_s, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
                 with contextlib.suppress(TimeoutError):

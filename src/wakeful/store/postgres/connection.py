@@ -208,12 +208,13 @@ class Pool:
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Db]:
-        if self._pool is None:
-            raise Unavailable("the store is not open")
         async with self.translated():
             try:
-                async with self._turn(), self._pool.acquire(timeout=CONNECT_S) as db:
-                    yield db
+                async with self._turn():
+                    if self._pool is None:  # maybe closed while the call waited
+                        raise Unavailable("the store is not open")
+                    async with self._pool.acquire(timeout=CONNECT_S) as db:
+                        yield db
             except asyncpg.UndefinedTableError as error:
                 # The session is not the one that `_prepare` has set up, or the table is gone.
                 await self.expire()

@@ -69,6 +69,38 @@ async def end(waiting: list[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
+async def test_claims_for_different_agents_ask_one_after_the_other(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    """Otherwise the writes of other tenants would wait for those of a thousand claims."""
+    claim, asking, most, by = app.store.claim, 0, 0, set[str]()
+
+    async def counted(now_ms: int, worker: str, *given: Any) -> Any:
+        nonlocal asking, most
+        asking += 1
+        most = max(most, asking)
+        by.add(worker)
+        try:
+            await asyncio.sleep(0)
+            return await claim(now_ms, worker, *given)
+        finally:
+            asking -= 1
+
+    monkeypatch.setattr(app.store, "claim", counted)
+    waiting = [
+        asyncio.create_task(
+            app.services.pull.claim(LOCAL, "default", f"w{number}", agents=[f"a{number}"], wait_ms=60_000)
+        )
+        for number in range(MANY)
+    ]
+    await eventually(lambda: len(by) == MANY)
+    assert most <= 4
+    waiting.pop().cancel()
+    app.services.pull.shut_down()
+    async with asyncio.timeout(PATIENCE):
+        assert await asyncio.gather(*waiting) == [[]] * (MANY - 1)
+
+
 async def test_runs_of_others_let_one_of_many_waiting_claims_ask(app: Wakeful, asked: Asked):
     await app.services.agents.put(LOCAL, "default", "other", {"target": {"kind": "echo"}})
     await app.jobs.of("other").create("echo", schedule=SELDOM)
