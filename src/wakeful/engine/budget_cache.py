@@ -1,17 +1,24 @@
 """Who has a budget, and which budgets are used up today: kept in memory, so that most runs need no query.
 
 The cache is read again when a change is announced, when the day (UTC) changes, and otherwise after
-`max_age_ms`. Every replica knows of a new budget, and of a used-up one, within that time. The planner skips
-ticks by it; an attempt under a budget also needs a reservation, which the database decides.
+`max_age_ms`. Every replica knows of a new budget, and of a used-up one, within that time. Many budgets take
+long to read, so they are read less often. The planner skips ticks by the cache; an attempt under a budget
+also needs a reservation, which the database decides.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block
 from wakeful.store.port import Store
 from wakeful.usage import day_of
+
+#: From so many budgets on, they are read at most every ms for ten of them, and at least every minute: reading
+#: 100,000 takes up to a second.
+_MANY: Final = 5_000
+_LONGEST_REST_MS: Final = 60_000
 
 
 class BudgetCache:
@@ -50,10 +57,13 @@ class BudgetCache:
             self._day, self._read_ms, self._read_changes = day, now_ms, changes
 
     def _fresh(self, now_ms: int) -> bool:
+        age_ms, many = now_ms - self._read_ms, len(self._owners) + len(self._blocks)
+        if many >= _MANY and 0 <= age_ms < min(many // 10, _LONGEST_REST_MS):
+            return True
         return (
             self._read_changes == self._changes
             and self._day == day_of(now_ms)
-            and 0 <= now_ms - self._read_ms < self._max_age_ms
+            and 0 <= age_ms < self._max_age_ms
         )
 
     def apply_to(self, workspace: str, agent: str) -> bool:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from wakeful.start_rules import BudgetBlock, BudgetOwner
@@ -27,8 +28,12 @@ class BudgetStore(Protocol):
         """Return the caps that are reached on that day; of one workspace, or of all."""
         ...
 
-    async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:
-        """Return the agents and workspaces that have a budget; of one workspace, or of all."""
+    async def budget_owners(self) -> set[BudgetOwner]:
+        """Return all agents and workspaces that have a budget."""
+        ...
+
+    async def budget_owners_of(self, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
+        """Return those of a workspace and these agents of it that have a budget."""
         ...
 
     async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:

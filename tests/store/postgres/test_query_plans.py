@@ -429,7 +429,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "DROP_EVENTS": [[1, 2, 3]],
         "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW],
         "BUDGET_OWNERS": [],
-        "BUDGET_OWNERS_OF": ["ws-1"],
+        "BUDGET_OWNERS_OF": ["ws-1", ["agent-1"]],
         "LOCK_BUDGETS": ["ws-1"],
         "RUNNING": [runs[0], 1],
         "BUDGETS": ["ws-1", "agent-1", jobs[0]],

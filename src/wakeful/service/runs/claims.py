@@ -69,7 +69,8 @@ class Claims:
         Runs that cannot be executed, or may not start now, are ended and left out.
         """
         workflows = await self._workflows(workspace, [run for run, _ in claimed])
-        owners = await self._store.budget_owners(workspace) if claimed else set()
+        agents = sorted({run.agent for run, _ in claimed})
+        owners = await self._store.budget_owners_of(workspace, agents) if claimed else set()
         claim = _Claim(workflows, owners, recorder(self._store, worker))
         if any('"precheck"' in run.work for run, _ in claimed):
             results = await self._prepare_checked(workspace, worker, claimed, claim)

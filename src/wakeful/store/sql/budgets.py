@@ -36,10 +36,11 @@ BLOCKS_OF: Final = f"{BLOCKS} AND workspace = $2"
 BUDGET_OWNERS: Final = """
     SELECT name, '' FROM workspaces /*+ INDEXED BY workspaces_budget */ WHERE budget IS NOT NULL
     UNION ALL SELECT workspace, name FROM agents /*+ INDEXED BY agents_budget */ WHERE budget IS NOT NULL"""
-#: the primary key of workspaces; agents_budget
+#: the primary key of workspaces; agents_budget or the primary key, once for each
 BUDGET_OWNERS_OF: Final = """
     SELECT name, '' FROM workspaces WHERE name = $1 AND budget IS NOT NULL
-    UNION ALL SELECT workspace, name FROM agents WHERE workspace = $1 AND budget IS NOT NULL"""
+    UNION ALL SELECT workspace, name FROM agents
+    WHERE workspace = $1 AND name = ANY($2::text[]) AND budget IS NOT NULL"""
 #: the primary key
 RUNNING: Final = """
     SELECT coalesce(job_id::text, ''), state FROM runs
@@ -115,12 +116,14 @@ async def budget_blocks(session: Session, day: int, workspace: str | None) -> li
     return [BudgetBlock(*row) for row in rows]
 
 
-async def budget_owners(session: Session, workspace: str | None) -> set[BudgetOwner]:
-    """Return the agents and workspaces that have a budget."""
-    rows = await (
-        session.rows(BUDGET_OWNERS) if workspace is None else session.rows(BUDGET_OWNERS_OF, workspace)
-    )
-    return {BudgetOwner(*row) for row in rows}
+async def budget_owners(session: Session) -> set[BudgetOwner]:
+    """Return all agents and workspaces that have a budget."""
+    return {BudgetOwner(*row) for row in await session.rows(BUDGET_OWNERS)}
+
+
+async def budget_owners_of(session: Session, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
+    """Return those of a workspace and these agents of it that have a budget."""
+    return {BudgetOwner(*row) for row in await session.rows(BUDGET_OWNERS_OF, workspace, list(agents))}
 
 
 async def running_owner(session: Session, request: ReservationRequest) -> tuple[BudgetOwner, bool] | None:

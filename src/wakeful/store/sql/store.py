@@ -369,8 +369,11 @@ class SqlStore(
         return await self._read(budgets.budget_blocks, day, workspace)
 
     @urgent
-    async def budget_owners(self, workspace: str | None = None) -> set[BudgetOwner]:
-        return await self._read(budgets.budget_owners, workspace)
+    async def budget_owners(self) -> set[BudgetOwner]:
+        return await self._read(budgets.budget_owners)
+
+    async def budget_owners_of(self, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
+        return await self._read(budgets.budget_owners_of, workspace, agents)
 
     async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
         return await self._driver.write(self._operations.usage.reserve, now_ms, request)

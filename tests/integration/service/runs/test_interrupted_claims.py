@@ -91,7 +91,7 @@ async def test_a_claim_that_waits_and_is_cancelled_takes_nothing_afterwards(app:
     await complete_all(app)
 
 
-@pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_owners", True)])
+@pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_owners_of", True)])
 async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str, after: bool):
     await start_runs(app)
     pull = app.services.pull
@@ -127,7 +127,7 @@ async def _send_claim(ask: ApiClient) -> tuple[asyncio.StreamReader, asyncio.Str
     return reader, writer
 
 
-@pytest.mark.parametrize("method", ["claim", "budget_owners", "record_check", "prepared"])
+@pytest.mark.parametrize("method", ["claim", "budget_owners_of", "record_check", "prepared"])
 async def test_a_client_that_disconnects_during_its_claim_gives_its_runs_back(ask: ApiClient, method: str):
     await add_jobs(ask.app)
     await start_runs(ask.app)
