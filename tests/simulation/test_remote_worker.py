@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.virtual_loop import run_virtually
+from tests.support.interruptions import cancel_at_each_await
 from wakeful.client.rest.client import RestClient
 from wakeful.errors import Unavailable
 from wakeful.remote import Result, Worker, WorkerConfig
@@ -95,7 +96,7 @@ class ModelServer:
         now = asyncio.get_running_loop().time()
         for run in self.runs.values():
             if run.state == "running" and run.lease_until <= now:
-                run.state = "failed"
+                run.state = "expired"
 
     async def claim(self, body: Any) -> Any:
         loop = asyncio.get_running_loop()
@@ -258,6 +259,47 @@ def test_workers_that_are_restarted_under_load_execute_every_run_once(way: float
         return executed
 
     _check(server, run_virtually(story()))
+
+
+def test_a_worker_that_is_cancelled_at_any_await_keeps_no_run_and_leaves_no_task():
+    worlds: list[tuple[ModelServer, dict[str, int]]] = []
+
+    async def serve(stop_after: float) -> None:
+        server, executed = worlds[-1]
+        worker = Worker(client=server.client(), name="model", concurrency=2, config=CONFIG)
+
+        @worker.handler
+        async def handle(run: Any) -> str:
+            executed[run.id] = executed.get(run.id, 0) + 1
+            await asyncio.sleep(int(run.id) % 3 * 4.0)
+            return "done"
+
+        asyncio.get_running_loop().call_later(stop_after, worker.stop)
+        await worker.serve()
+
+    began = 0.0
+
+    async def prepare() -> None:
+        nonlocal began
+        began = asyncio.get_running_loop().time()
+        worlds.append((_new_server(6), {}))
+
+    async def check() -> None:
+        left = [task.get_name() for task in asyncio.all_tasks() if "wakeful-remote" in task.get_name()]
+        assert not left, left
+        over = {"succeeded", "failed"}
+        if asyncio.get_running_loop().time() >= began + 30:  # cancelled while it stops: leases end
+            over.add("expired")
+        await serve(60.0)
+        server, executed = worlds[-1]
+        server._expire()
+        assert {run.state for run in server.runs.values()} <= over
+        assert set(executed.values()) == {1}
+
+    async def story() -> None:
+        assert await cancel_at_each_await(lambda: serve(30.0), check, prepare=prepare) > 20
+
+    run_virtually(story())
 
 
 class Unprintable:

@@ -48,6 +48,7 @@ class _Replica:
         self._worker = self._engine._worker
         self._made = 0
         self._starts = 0
+        self._lost: set[str] = set()
 
     async def open(self) -> None:
         await self._launchers.open()
@@ -113,6 +114,33 @@ class _Replica:
         assert not worker.taking.locked()
         assert await self.store.runs(RunFilter("default", states=("failed",))) == []
 
+    async def prepare_lost(self) -> None:
+        """Add runs of two workers that have died, one of them with two runs, and one that no one claimed."""
+        self._made += 1
+        fields = {"policy": "{}", "timing": _DAILY}
+        lost = asleep(f"lost-{self._made}", **fields, work=_CHECKED.partition(',"verify"')[0] + "}")
+        await self.store.create_jobs([lost])
+        runs = [asked(lost, serial=False) for _ in range(3)]
+        self._lost = {run.id for run in runs}
+        await self.store.add_runs(runs)
+        capabilities = self._launchers.capabilities()
+        now_ms, dead = self._database.clock.ms, f"dead-{self._made}"
+        await self.store.take(now_ms, f"{dead}-alone", {"cron": 1}, capabilities)
+        assert len(await self.store.take(now_ms, dead, {"cron": 5}, capabilities)) == 2
+        for _ in range(4):  # others are not spared, because this replica has no outage
+            self._database.clock.ms += 10 * SECOND
+            await self._engine._rescuer.heartbeat()
+
+    async def check_rescued(self) -> None:
+        """Check that each of these runs was rescued once, and then succeeded."""
+        self._database.clock.ms += 5 * SECOND
+        async with asyncio.timeout(PATIENCE):
+            await self.loop("rescuer").step()
+            await self.check()
+        runs = [await self.store.run(run_id) for run_id in self._lost]
+        assert [(run.state, run.attempt) for run in runs if run is not None] == [("succeeded", 2)] * 3
+        assert sorted(run.failed_attempts for run in runs if run is not None) == [0, 0, 1]
+
     async def check_after_leases(self) -> None:
         """Do the same when the leases of verifications have ended."""
         self._database.clock.ms += 120 * SECOND
@@ -137,6 +165,15 @@ async def test_a_step_that_is_interrupted_returns_what_it_took(replica: _Replica
     else:
         check = replica.check_after_leases
         assert await fail_at_each_call(replica.store, step, check, prepare=prepare) >= 2
+
+
+@pytest.mark.parametrize("fault", ["cancelled", "failed"])
+async def test_a_rescue_that_is_interrupted_counts_no_loss_twice(replica: _Replica, fault: str):
+    step, prepare, check = replica.loop("rescuer").step, replica.prepare_lost, replica.check_rescued
+    if fault == "cancelled":
+        assert await cancel_at_each_await(step, check, prepare=prepare) >= 2
+    else:
+        assert await fail_at_each_call(replica.store, step, check, prepare=prepare) >= 6
 
 
 async def test_a_claim_that_becomes_uncertain_during_a_release_stays_so(

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import HOME, ApiClient
-from tests.support.interruptions import FaultyPort, cancel_at_each_await
+from tests.support.interruptions import FaultyPort, cancel_at_each_await, fail_at_each_call
 from tests.support.pull_runs import pulled
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Unavailable, Wakeful
@@ -89,6 +89,41 @@ async def test_a_claim_that_waits_and_is_cancelled_takes_nothing_afterwards(app:
     task.cancel()
     await start_runs(app)
     await complete_all(app)
+
+
+@pytest.mark.parametrize("fault", ["cancelled", "failed"])
+async def test_a_heartbeat_that_is_interrupted_loses_no_run_and_ends_one_that_timed_out(
+    app: Wakeful, fault: str
+):
+    await app.jobs.upsert("brief", schedule=SELDOM, target={"kind": "pull"}, max_attempts=1, timeout="1s")
+    held: list[tuple[str, int]] = []
+
+    async def prepare() -> None:
+        await start_runs(app)
+        row = await app.store.job("default", "default", "brief")
+        assert row is not None
+        due_ms = app.store.clock.now_ms() - 100_000 + next(_numbers)
+        await app.store.add_runs([pulled(row, due_ms, trigger="schedule")])
+        claimed = await app.store.claim(due_ms, "me", "default", None, None, 10)
+        held[:] = sorted((run.id, run.attempt) for run, _ in claimed)
+        assert len(held) == 3
+        await app.store.renew(app.store.clock.now_ms(), "default", held, worker="me")
+
+    async def beat() -> None:
+        await app.services.pull.heartbeats(LOCAL, "default", held, "me")
+
+    async def check() -> None:
+        renewed, lost = await app.services.pull.heartbeats(LOCAL, "default", held, "me")
+        assert (len(renewed), len(lost)) == (2, 1)
+        brief = await app.runs.get(lost[0])
+        assert (brief.job, brief.state, brief.reason) == ("brief", "failed", "timeout")
+        for run_id in renewed:
+            assert (await app.runs.complete(run_id, "succeeded", attempt=1)).state == "succeeded"
+
+    if fault == "cancelled":
+        assert await cancel_at_each_await(beat, check, prepare=prepare) >= 2
+    else:
+        assert await fail_at_each_call(app.store, beat, check, prepare=prepare) >= 4
 
 
 @pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_owners_of", True)])

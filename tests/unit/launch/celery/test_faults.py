@@ -7,6 +7,7 @@ has failed, and results are still read.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
+from tests.support.interruptions import cancel_at_each_await
 from tests.unit.launch.launches import launch
 from wakeful.errors import Unavailable
 from wakeful.job import Json
@@ -257,6 +259,54 @@ async def test_the_task_of_a_cancelled_launch_is_not_sent_or_revoked(port: str):
             sent, revoked = (["k1-1"], []) if port == "before sending" else (["k0-1", "k1-1"], ["k0-1"])
             while (sorted(world.sent), world.revoked) != (sent, revoked):
                 await asyncio.sleep(0.01)
+
+
+async def test_a_launch_that_is_cancelled_at_any_await_is_awaited_or_revoked():
+    world = _World({})
+    numbers = itertools.count(1)
+
+    async def start() -> None:
+        number = next(numbers)
+        run = launch({"kind": "celery", "task": "a"}, run_id=f"r{number}", key=f"k{number}")
+        await world.launcher.start(run)
+
+    async def check() -> None:
+        async with asyncio.timeout(30):  # a task that the broker has is awaited, or revoked
+            while set(world.sent) != {*(f"k{each[1:]}-1" for each in world.reports), *world.revoked}:
+                await asyncio.sleep(0.01)
+
+    async with _open(world):
+        assert await cancel_at_each_await(start, check) >= 2
+
+
+async def test_results_whose_reading_is_cancelled_at_any_await_are_read_again():
+    world = _World({})
+    async with _open(world):
+        watching = world.launcher._watching
+        assert watching is not None
+        watching.cancel()  # only the calls of this test read
+        await asyncio.gather(watching, return_exceptions=True)
+        client: Any = world
+        numbers = itertools.count(1)
+
+        async def prepare() -> None:
+            number = next(numbers)
+            run = launch({"kind": "celery", "task": "a"}, run_id=f"r{number}", key=f"k{number}")
+            await world.launcher.start(run)
+            await asyncio.sleep(0.11)  # a new task is asked for after a moment
+
+        async def read() -> None:
+            await world.launcher._read_due(client)
+            await world.launcher._sweep(client)
+
+        async def check() -> None:
+            async with asyncio.timeout(30):
+                while len(world.reports) < len(world.sent):
+                    await read()
+                    await asyncio.sleep(0.01)
+            assert world.revoked == []
+
+        assert await cancel_at_each_await(read, check, prepare=prepare) >= 2
 
 
 @pytest.mark.parametrize("work", ['{"target":{"kind":"webhook","url":"https://a.example"}}', "{garbage"])
