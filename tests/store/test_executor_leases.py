@@ -51,6 +51,30 @@ async def test_a_heartbeat_returns_the_fields_that_decide_a_timeout(store: Store
     assert renewed == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, ME, is_pull=True)]
 
 
+async def test_the_work_of_a_run_that_waits_starts_when_the_wait_ends(store: Store) -> None:
+    digest = await new_job(store)
+    waiting, other = pulled(digest), pulled(digest)
+    await store.add_runs([waiting, other])
+    await claim(store)
+
+    async def beat(now: int, note: str | None) -> list[tuple[str | None, int | None]]:
+        notes = {} if note is None else {waiting.id: note}
+        held = [(waiting.id, 1), (other.id, 1)]
+        assert len(await store.renew(now, "default", held, waiting=notes)) == 2
+        views = [await look(store, run.id) for run in (waiting, other)]
+        return [(view.waiting, view.started_ms) for view in views]
+
+    assert await beat(NOW + 10, "a node") == [("a node", NOW + 10), (None, NOW)]
+    assert await beat(NOW + 20, "a quota, 'é'") == [("a quota, 'é'", NOW + 20), (None, NOW)]
+    assert await beat(NOW + 30, None) == [(None, NOW + 20), (None, NOW)]
+
+    await beat(NOW + 40, "a node")
+    late = NOW + HOUR
+    assert len(await store.rescue(late, late, 10, retry_later, alone)) == 2
+    await claim(store, now=late + HOUR)
+    assert (await look(store, waiting.id)).waiting is None
+
+
 async def test_a_heartbeat_for_one_run_does_not_renew_the_other_leases_of_its_executor(
     store: Store,
 ) -> None:

@@ -96,7 +96,7 @@ async def test_postgres_visits_few_rows() -> None:
         "CLAIMABLE": [NOW, "ws-0", None, 20],
         "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["cron"], 20, [MINE, "agent-7"]],
         "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
-        "RENEW": [NOW, [run_id], [1], "ws-1", None, None],
+        "RENEW": [NOW, [run_id], [1], "ws-1", None, None, ["a node"]],
         "RETURNABLE": ["w1", "ws-1", None, [run_id], [1]],
         "RETURNABLE_OF_CLAIM": ["w1", "ws-1", None, "a"],
         "TAKEN_RUNS": [[run_id]],

@@ -20,6 +20,8 @@ _MESSAGES = {
     "CompletionsReached": "Reached expected number of succeeded pods",
     "BackoffLimitExceeded": "Job has reached the specified backoff limit",
     "DeadlineExceeded": "Job was active longer than specified deadline",
+    "JobSuspended": "Job suspended",
+    "JobResumed": "Job resumed",
 }
 
 
@@ -50,8 +52,12 @@ class JobController:
         if job["spec"]["suspend"]:
             for pod in pods:
                 self._remove(pod)
-            self._set_status(job, active=0, ready=0)
+            suspended = _condition("Suspended", "JobSuspended")
+            self._set_status(job, active=0, ready=0, startTime=None, conditions=[suspended])
         elif not pods:
+            if job.get("status", {}).get("conditions"):
+                resumed = {**_condition("Suspended", "JobResumed"), "status": "False"}
+                job = self._set_status(job, startTime=now(), conditions=[resumed])
             self._create_pod(job)
 
     def job_deleted(self, name: str, uid: str, policy: str) -> None:
@@ -66,6 +72,13 @@ class JobController:
                 self._remove(pod)
 
     # --- what a test says -------------------------------------------------------------------------------
+
+    def resume(self, name: str) -> None:
+        """A queue of the cluster, or a person, resumes a suspended Job."""
+        job = self.job(name)
+        job["spec"]["suspend"] = False
+        self._store.put(("jobs", self._namespace, name), job)
+        self.job_changed(name)
 
     def job(self, name: str) -> Object:
         """Return a Job."""
@@ -275,8 +288,9 @@ class JobController:
             **job.get("status", {}),
         }
         status |= fields
-        if not status.get("active"):
-            status.pop("active", None)
+        for name in ("active", "startTime"):
+            if not status.get(name):
+                status.pop(name, None)
         return self._store.put(("jobs", self._namespace, job["metadata"]["name"]), {**job, "status": status})
 
     def _end(self, job: Object, interim: str, final: str, reason: str, **counts: int) -> None:

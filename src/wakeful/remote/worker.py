@@ -23,7 +23,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from wakeful.client.rest.client import RestClient
-from wakeful.client.types import RunShape
+from wakeful.client.types import HeartbeatsShape, RunShape
 from wakeful.errors import (
     InvalidArgument,
     NotFound,
@@ -34,6 +34,7 @@ from wakeful.errors import (
 )
 from wakeful.json_value import Json
 from wakeful.launch.function import Function, error_text
+from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.from_json import run_from_json
@@ -48,6 +49,8 @@ T = TypeVar("T")
 #: The most runs of one claim, and of one heartbeat.
 _MAX_CLAIM: Final = 100
 _MAX_HEARTBEATS: Final = 1_000
+#: The most characters of what a run waits for.
+_MAX_WAITING: Final = 1_000
 #: How many unreported outcomes a worker keeps before it claims no more runs.
 _MAX_UNREPORTED: Final = 1_000
 
@@ -115,6 +118,8 @@ class Worker:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._held: dict[str, int] = {}
         self._lost: set[str] = set()
+        #: what the work of runs waits for before it starts
+        self._waiting: dict[str, str] = {}
         self._adopted: list[Run] = []
         #: the claims whose responses were lost: the server may hold runs for them
         self._unanswered: list[str] = []
@@ -169,6 +174,16 @@ class Worker:
     def is_lost(self, run: Run) -> bool:
         """Return whether a run is no longer this worker's. A function in a thread checks it and returns."""
         return run.id in self._lost or self._held.get(run.id) != run.attempt
+
+    def show_waiting(self, run: Run, reason: str | None) -> None:
+        """Show what the work of a run waits for, from the next heartbeat on; None: it has started.
+
+        The timeout of the run counts from the end of the wait.
+        """
+        if reason and not self.is_lost(run):
+            self._waiting[run.id] = truncate(reason, _MAX_WAITING)
+        else:
+            self._waiting.pop(run.id, None)
 
     def run(self) -> None:
         """Execute runs until SIGTERM or SIGINT; then finish what is under way, and return."""
@@ -330,6 +345,7 @@ class Worker:
     def _begin(self, run: Run) -> None:
         earlier = self._tasks.get(run.id)
         self._lost.discard(run.id)
+        self._waiting.pop(run.id, None)
         self._held[run.id] = run.attempt
         if earlier is not None:  # its lease expired before a heartbeat reported it
             earlier.cancel()
@@ -359,6 +375,7 @@ class Worker:
         if self._held.get(run_id) == attempt:
             del self._held[run_id]
             self._lost.discard(run_id)
+            self._waiting.pop(run_id, None)
         self._slot_freed.set()
 
     # --- leases -----------------------------------------------------------------------------------
@@ -379,7 +396,7 @@ class Worker:
         held = iter([*self._held.items()])
         while part := [*islice(held, _MAX_HEARTBEATS)]:
             try:
-                beat = await self._rest.runs.heartbeat_many(part)
+                beat = await self._renew(part)
             except WakefulError as error:  # the next one may succeed; the server decides what is lost
                 self._note_request(error)
                 return False
@@ -389,6 +406,16 @@ class Worker:
                 if run_id in attempts and self._held.get(run_id) == attempts[run_id]:
                     self._lose(run_id)
         return True
+
+    async def _renew(self, held: Sequence[tuple[str, int]]) -> HeartbeatsShape:
+        waiting = {run_id: self._waiting[run_id] for run_id, _ in held if run_id in self._waiting}
+        try:
+            return await self._rest.runs.heartbeat_many(held, waiting=waiting)
+        except InvalidArgument:
+            if not waiting:
+                raise
+            self._waiting.clear()  # an older server does not know it
+            return await self._rest.runs.heartbeat_many(held)
 
     def _lose(self, run_id: str) -> None:
         assert self._reporter is not None

@@ -408,11 +408,13 @@ class Store(
         held: Sequence[tuple[str, int]],
         agent: str | None = None,
         worker: str | None = None,
+        waiting: Mapping[str, str] | None = None,
     ) -> list[UnfinishedRun]:
         """Renew the leases of these claimed runs (id, attempt).
 
         Returns those that are still claimed and running in that attempt, in any order; with `agent` only runs
-        of that agent, with `worker` only those of this executor. Others are not changed.
+        of that agent, with `worker` only those of this executor. Others are not changed. `waiting` says what
+        the work of some of them, by id, waits for; they start now.
         """
         ...
 

@@ -345,6 +345,8 @@ class RunView(NamedTuple):
     context: str | None = None
     precheck: str | None = None
     evidence: str | None = None
+    #: of a claimed run: what its work waits for, as its executor says
+    waiting: str | None = None
 
     @property
     def verifying(self) -> bool:

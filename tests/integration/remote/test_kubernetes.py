@@ -6,6 +6,8 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +40,8 @@ ROLE: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
     {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
 ]
+#: what a run shows while its pod has no node
+FULL = "its pod waits for a node: 0/3 nodes are available: 3 Insufficient cpu."
 
 
 def template(**pod: object) -> Manifest:
@@ -94,6 +98,13 @@ async def the_job(cluster: ApiServer, run_id: str, attempt: int = 1) -> str:
 
 async def is_waiting(ask: ApiClient, run_id: str, pattern: str) -> bool:
     return bool(re.search(pattern, (await ask.app.runs.get(run_id)).waiting_for or ""))
+
+
+async def has_started(ask: ApiClient, run_id: str, *, after: datetime | None, seconds: float) -> bool:
+    started = (await ask.app.runs.get(run_id)).started_at
+    assert started is not None
+    assert after is not None
+    return started >= after + timedelta(seconds=seconds)
 
 
 def names(cluster: ApiServer) -> list[str]:
@@ -383,6 +394,61 @@ async def test_a_missing_right_is_explained(ask: ApiClient, cluster: ApiServer):
     assert (run.error or "").startswith("the executor may not create this Job in namespace 'default'")
     assert 'cannot create resource "jobs"' in (run.error or "")
     assert "check its Role" in (run.error or "")
+
+
+async def test_a_suspended_job_waits_until_it_is_resumed_and_its_timeout_too(
+    ask: ApiClient, cluster: ApiServer
+):
+    queued = template()
+    queued["spec"]["suspend"] = True
+    executor = await new_executor(ask, cluster, default=queued)
+    run_id = await start(ask, "digest", maxAttempts=1, timeoutMs=1_000)
+    async with serving(executor):
+        name = await the_job(cluster, run_id)
+        assert not cluster.pods()
+        await eventually(lambda: is_waiting(ask, run_id, "on executor cluster-1: its Job is suspended"))
+        first = (await ask.app.runs.get(run_id)).started_at
+        await eventually(lambda: has_started(ask, run_id, after=first, seconds=1.2))  # past its timeout
+        cluster.resume(name)
+        cluster.start_pod(name)
+        await eventually(lambda: is_waiting(ask, run_id, "on executor cluster-1 since"))
+        cluster.finish_pod(name, 0, log="done")
+        run = await over(ask.app, run_id)
+    assert (run.state, run.attempt, run.output) == ("succeeded", 1, "done")
+
+
+async def test_a_resumed_job_has_the_timeout_of_its_run(ask: ApiClient, cluster: ApiServer):
+    queued = template()
+    queued["spec"]["suspend"] = True
+    executor = await new_executor(ask, cluster, default=queued)
+    run_id = await start(ask, "digest", maxAttempts=1, timeoutMs=500)
+    async with serving(executor):
+        name = await the_job(cluster, run_id)
+        await eventually(lambda: is_waiting(ask, run_id, "its Job is suspended"))
+        cluster.resume(name)
+        cluster.start_pod(name)
+        run = await over(ask.app, run_id)
+        await eventually(lambda: not cluster.jobs())
+    assert (run.state, run.error) == ("failed", "timed out after 0.5 s")
+
+
+async def test_a_run_shows_that_its_pod_waits_for_a_node(ask: ApiClient, cluster: ApiServer):
+    executor = await new_executor(ask, cluster)
+    ids = [await start(ask, name, maxAttempts=1, timeoutMs=600_000) for name in ("later", "never")]
+    async with serving(executor):
+        later, never = [await the_job(cluster, run_id) for run_id in ids]
+        for name in (later, never):
+            cluster.unschedulable(name)
+        for run_id in ids:
+            await eventually(partial(is_waiting, ask, run_id, f"cluster-1: {FULL}"))
+        cluster.start_pod(later)
+        await eventually(lambda: is_waiting(ask, ids[0], "on executor cluster-1 since"))
+        cluster.finish_pod(later, 0)
+        cluster.exceed_deadline(never)
+        runs = [await over(ask.app, run_id) for run_id in ids]
+    assert [run.state for run in runs] == ["succeeded", "failed"]
+    assert (runs[1].error or "").startswith("DeadlineExceeded")
+    assert (runs[1].error or "").endswith(f"it had not started: {FULL}")
 
 
 async def test_a_job_that_an_operator_deletes_has_failed(ask: ApiClient, cluster: ApiServer):

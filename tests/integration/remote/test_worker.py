@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,8 @@ from tests.support.api_client import JOBS, ApiClient
 from tests.support.network_link import network_link
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import AlreadyExists, Permanent, Run, Unauthenticated
+from wakeful.client.types import HeartbeatsShape
+from wakeful.errors import InvalidArgument
 from wakeful.remote import Result, Worker, WorkerConfig
 from wakeful.remote.backoff import Backoff
 
@@ -277,3 +279,32 @@ async def test_a_worker_with_a_wrong_key_stops(ask: ApiClient):
     worker = Worker(ask.url, "wk_wrong", config=QUICK)
     with pytest.raises(Unauthenticated):
         await worker.serve()
+
+
+async def test_a_server_that_knows_no_waits_renews_leases_nevertheless(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
+    worker, done = new_worker(ask), asyncio.Event()
+    renew, refused = worker.client.runs.heartbeat_many, 0
+
+    async def older(held: Iterable[tuple[str, int]], *, waiting: object = None) -> HeartbeatsShape:
+        nonlocal refused
+        if waiting:
+            refused += 1
+            raise InvalidArgument("waitingFor: unknown field")
+        return await renew(held)
+
+    monkeypatch.setattr(worker.client.runs, "heartbeat_many", older)
+
+    @worker.handler
+    async def wait(run: Run) -> None:
+        worker.show_waiting(run, "a node")
+        await done.wait()
+
+    run_id = await start(ask, "digest")
+    async with serving(worker):
+        await eventually(lambda: refused)
+        assert await worker.heartbeat()
+        done.set()
+        assert (await over(ask.app, run_id)).state == "succeeded"
+    assert refused == 1

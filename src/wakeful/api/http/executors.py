@@ -134,8 +134,13 @@ async def release_runs(
 async def heartbeat_runs(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
-    """Each run is named with the attempt that was claimed. Stop working on those that are `lost`."""
-    renewed, lost = await services.pull.heartbeats(principal, workspace, _held(body), _worker(body))
+    """Each run is named with the attempt that was claimed. Stop working on those that are `lost`.
+
+    `waitingFor` says what the work of runs waits for before it starts, such as a node of a cluster. The runs
+    show it, and their timeouts count from the end of the wait.
+    """
+    held, waiting = _held(body), _waiting(body)
+    renewed, lost = await services.pull.heartbeats(principal, workspace, held, _worker(body), waiting)
     return JsonResponse({"renewed": list(renewed), "lost": list(lost)})
 
 
@@ -363,6 +368,16 @@ def _whole(body: dict[str, object], field: str, default: T) -> int | T:
 
 def _worker(body: dict[str, object]) -> str | None:
     return None if body.get("worker") is None else _text(body, "worker")
+
+
+def _waiting(body: dict[str, object]) -> dict[str, str]:
+    """Return what runs wait for, by their ids."""
+    given = body.get("waitingFor")
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
+        raise InvalidArgument('waitingFor: write an object of texts by run, such as {"0190…": "a free node"}')
+    return given
 
 
 def _held(body: dict[str, object]) -> list[tuple[str, int]]:

@@ -149,11 +149,22 @@ class RestRuns:
         return await self._run("POST", run_id, "heartbeat", body={"attempt": attempt})
 
     async def heartbeat_many(
-        self, held: Iterable[tuple[str, int]], *, worker: str | None = None
+        self,
+        held: Iterable[tuple[str, int]],
+        *,
+        worker: str | None = None,
+        waiting: Mapping[str, str] | None = None,
     ) -> HeartbeatsShape:
-        """Renew the leases of claimed runs, each given by its id and attempt."""
+        """Renew the leases of claimed runs, each given by its id and attempt.
+
+        `waiting` says, by id, what the work of runs waits for before it starts.
+        """
         runs: Json = [{"id": run_id, "attempt": attempt} for run_id, attempt in held]
-        body: Json = {"runs": runs} if worker is None else {"runs": runs, "worker": worker}
+        body: dict[str, Json] = {"runs": runs}
+        if worker is not None:
+            body["worker"] = worker
+        if waiting:
+            body["waitingFor"] = dict(waiting)
         reply = await self._connection.request("POST", path(self._workspace, "runs", "heartbeat"), body=body)
         renewed, lost = read_list(reply, "renewed", str), read_list(reply, "lost", str)
         return HeartbeatsShape(renewed=cast(builtins.list[str], renewed), lost=cast(builtins.list[str], lost))

@@ -11,14 +11,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from wakeful.errors import NotFound, Permanent, WakefulError
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.from_json import run_from_json
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
-from wakeful.remote.kubernetes.states import JobEnd, JobView, failure, job_view, log_tail, newest_pod, stuck
+from wakeful.remote.kubernetes.states import (
+    DEADLINE,
+    JobEnd,
+    JobView,
+    failure,
+    job_view,
+    log_tail,
+    newest_pod,
+    start_delay,
+    stuck,
+)
 from wakeful.remote.kubernetes.templates import (
     Manifest,
     choose_template,
@@ -32,6 +42,9 @@ from wakeful.remote.results import Result
 from wakeful.remote.worker import Worker
 
 T = TypeVar("T")
+
+#: What the run of a suspended Job waits for.
+SUSPENDED: Final = "its Job is suspended, until a queue of the cluster or a person resumes it"
 
 log = get_logger("wakeful.remote")
 
@@ -73,6 +86,8 @@ class KubernetesExecutor:
         self._followed: set[Attempt] = set()
         self._adopted: set[Attempt] = set()
         self._settled: set[str] = set()
+        #: what the start of a Job waits for, as its run shows it
+        self._delays: dict[str, str] = {}
         self._deletions: dict[str, asyncio.Task[None]] = {}
         self._searched = asyncio.Event()
         worker.handler(self._execute)
@@ -121,7 +136,7 @@ class KubernetesExecutor:
         self._followed.add(attempt)
         try:
             refused = None if attempt in self._adopted else await self._create(run)
-            result = refused or await self._follow(name)
+            result = refused or await self._follow(run, name)
             self._settled.add(name)
             return result
         except asyncio.CancelledError:
@@ -131,6 +146,7 @@ class KubernetesExecutor:
         finally:
             self._followed.discard(attempt)
             self._adopted.discard(attempt)
+            self._delays.pop(name, None)
 
     async def _create(self, run: Run) -> Result | None:
         """Create the Job of a run. Return why it cannot be created now; None: it exists."""
@@ -169,30 +185,50 @@ class KubernetesExecutor:
             "check its Role (deploy/kubernetes/executor.yaml) and the admission rules of the cluster"
         )
 
-    async def _follow(self, name: str) -> Result:
+    async def _follow(self, run: Run, name: str) -> Result:
         """Wait for the end of a Job, and return it as the result of its run."""
         loop = asyncio.get_running_loop()
         stuck_since: float | None = None
+        delay: str | None = None
         while True:
             changed = self.watcher.change(name)
             view = self.watcher.job(name) or await self._read(name)
             if view is None:
                 return Result(error="its Job was deleted before it had finished")
             if view.end is not None:
-                return await self._result(name, view.end)
+                return await self._result(name, view.end, delay)
+            if view.ready or view.suspended:
+                delay = SUSPENDED if view.suspended else None
+                self._show_delay(run, name, delay)
+                await changed.wait()
+                continue
             try:
-                async with asyncio.timeout(None if view.ready else self._config.start_check_s):
+                async with asyncio.timeout(self._config.start_check_s):
                     await changed.wait()
                 continue
             except TimeoutError:
-                why = stuck(await self._persist(lambda: self._api.pods(name)))
+                pods = await self._persist(lambda: self._api.pods(name))
+            delay = start_delay(pods)
+            self._show_delay(run, name, delay)
+            why = stuck(pods)
             if why is None:
                 stuck_since = None
             elif stuck_since is None:
                 stuck_since = loop.time()
-            if why is not None and loop.time() - (stuck_since or 0.0) >= self._config.start_grace_s:
+            elif loop.time() - stuck_since >= self._config.start_grace_s:
                 self._delete_later(name, why)
                 return Result(error=f"its pod cannot start: {why}")
+
+    def _show_delay(self, run: Run, name: str, delay: str | None) -> None:
+        """Show at the run what the start of its Job waits for; None: it does not wait."""
+        if delay != self._delays.get(name):
+            if delay is None:
+                log.info("kubernetes.started", run_id=run.id, name=name)
+                self._delays.pop(name)
+            else:
+                log.warning("kubernetes.waiting", run_id=run.id, name=name, reason=delay)
+                self._delays[name] = delay
+            self._worker.show_waiting(run, delay)
 
     async def _read(self, name: str) -> JobView | None:
         """Return a Job that the watch does not know; None: it does not exist."""
@@ -210,10 +246,14 @@ class KubernetesExecutor:
                 return None
             raise
 
-    async def _result(self, name: str, end: JobEnd) -> Result:
+    async def _result(self, name: str, end: JobEnd, delay: str | None) -> Result:
         pods = await self._persist(lambda: self._api.pods(name))
         output = await self._output(newest_pod(pods))
-        return Result(output, error=None if end.succeeded else failure(end, pods))
+        if end.succeeded:
+            return Result(output)
+        error = failure(end, pods)
+        late = delay is not None and end.reason == DEADLINE
+        return Result(output, error=f"{error}; it had not started: {delay}" if late else error)
 
     async def _output(self, pod: Mapping[str, Any] | None) -> str | None:
         """Return the last part of the log of a pod; None: there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from wakeful.launch.port import MAX_OUTPUT
@@ -25,6 +25,10 @@ STUCK: Final = frozenset(
 )
 
 
+#: The reason of a Job that was active for longer than its `activeDeadlineSeconds`.
+DEADLINE: Final = "DeadlineExceeded"
+
+
 class JobEnd(NamedTuple):
     """How a Job ended."""
 
@@ -44,6 +48,8 @@ class JobView(NamedTuple):
     end: JobEnd | None = None
     #: whether its pod is ready, so that all its containers have started
     ready: bool = False
+    #: whether it gets no pod until someone resumes it, such as a queue of the cluster
+    suspended: bool = False
 
 
 def job_view(job: Manifest) -> JobView | None:
@@ -51,7 +57,7 @@ def job_view(job: Manifest) -> JobView | None:
 
     >>> labels = {"wakeful/run-id": "r1", "wakeful/attempt": "2"}
     >>> job_view({"metadata": {"name": "wakeful-1-2", "labels": labels}, "status": {"ready": 1}})
-    JobView(name='wakeful-1-2', run_id='r1', attempt=2, end=None, ready=True)
+    JobView(name='wakeful-1-2', run_id='r1', attempt=2, end=None, ready=True, suspended=False)
     """
     metadata, status = job["metadata"], job.get("status") or {}
     labels = metadata.get("labels") or {}
@@ -59,7 +65,8 @@ def job_view(job: Manifest) -> JobView | None:
         run_id, attempt = str(labels[RUN_ID]), int(labels[ATTEMPT])
     except (KeyError, ValueError):
         return None
-    return JobView(str(metadata["name"]), run_id, attempt, job_end(job), bool(status.get("ready")))
+    suspended = (job.get("spec") or {}).get("suspend") is True
+    return JobView(str(metadata["name"]), run_id, attempt, job_end(job), bool(status.get("ready")), suspended)
 
 
 def job_end(job: Manifest) -> JobEnd | None:
@@ -90,7 +97,7 @@ def failure(end: JobEnd, pods: Iterable[Manifest]) -> str:
     >>> failure(JobEnd(False, "DeadlineExceeded", "Job was active longer than specified deadline"), [])
     'DeadlineExceeded: Job was active longer than specified deadline'
     """
-    if end.reason != "DeadlineExceeded":
+    if end.reason != DEADLINE:
         for pod in pods:
             if (found := _pod_failure(pod)) is not None:
                 return found
@@ -110,6 +117,24 @@ def stuck(pods: Iterable[Manifest]) -> str | None:
             if waiting.get("reason") in STUCK:
                 return _with_message(waiting["reason"], waiting.get("message"))
     return None
+
+
+def start_delay(pods: Sequence[Manifest]) -> str | None:
+    """Return what the start of a Job waits for; None: its pod starts or runs.
+
+    >>> full = {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}
+    >>> start_delay([{"status": {"phase": "Pending", "conditions": [full]}}])
+    'its pod waits for a node: 0/3 nodes are available'
+    """
+    if not pods:
+        return "its Job has no pod yet; `kubectl describe job` shows why"
+    for pod in pods:
+        for condition in (pod.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                why = condition.get("message") or condition.get("reason")
+                return _with_message("its pod waits for a node", why)
+    why = stuck(pods)
+    return None if why is None else f"its pod cannot start: {why}"
 
 
 def newest_pod(pods: Iterable[Manifest]) -> Manifest | None:

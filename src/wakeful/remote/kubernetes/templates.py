@@ -134,7 +134,7 @@ def job_manifest(template: Manifest, run: Run, executor: str) -> Manifest:
     for name in _NOT_OF_ONE_POD:
         spec.pop(name, None)
     # Wakeful retries by the policy of the job, so Kubernetes runs one pod only.
-    spec.update({"backoffLimit": 0, "completions": 1, "parallelism": 1, "suspend": False})
+    spec.update({"backoffLimit": 0, "completions": 1, "parallelism": 1})
     for rule in _failure_rules(spec):
         if rule.get("action") == "FailIndex":  # it needs backoffLimitPerIndex; there is one index
             rule["action"] = "FailJob"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -43,6 +43,8 @@ MAX_HEARTBEATS: Final = 1_000
 #: The claims of a workspace that ask the database at once: a thousand that wait for runs of different agents
 #: hold up the claims and writes of no other tenant.
 _AT_ONCE: Final = 4
+#: The most characters of what a run waits for.
+MAX_WAITING: Final = 1_000
 #: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
 _POLL_S: Final = 1.0
 #: Seconds after which a claim that waits for nothing ends, although other runs may pass their prechecks.
@@ -377,34 +379,47 @@ class PullService:
         raise _not_claimed(run)
 
     async def heartbeats(
-        self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None = None
+        self,
+        principal: Principal,
+        workspace: str,
+        held: Sequence[tuple[str, int]],
+        worker: str | None = None,
+        waiting: Mapping[str, str] | None = None,
     ) -> HeartbeatResult:
         """Renew the leases of many claimed runs, each named by its id and attempt.
 
+        `waiting` says, by id, what the work of runs waits for. Their timeouts count from the end of the wait.
         Runs that the caller may not see are reported as lost.
         """
         _check_held(held)
+        _check_waiting(waiting or {})
         ids = [run_id for run_id, _ in held]
-        kept = (await self._renew(principal, workspace, held, worker)).kept
+        kept = (await self._renew(principal, workspace, held, worker, waiting)).kept
         return HeartbeatResult(
             [each for each in ids if each in kept], [each for each in ids if each not in kept]
         )
 
     async def _renew(
-        self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
+        self,
+        principal: Principal,
+        workspace: str,
+        held: Sequence[tuple[str, int]],
+        worker: str | None,
+        waiting: Mapping[str, str] | None = None,
     ) -> _Renewed:
         """Renew the leases of these runs, and fail the attempts that timed out."""
         await self._accounts.authorize(principal, "work", workspace)
         if worker is not None:
             check_executor_name(worker)
         now_ms = self._store.clock.now_ms()
-        renewed = await self._store.renew(now_ms, workspace, held, visible_agent(principal, None), worker)
+        own = visible_agent(principal, None)
+        renewed = await self._store.renew(now_ms, workspace, held, own, worker, waiting)
         errors: dict[str, str] = {}
         ended: dict[str, list[Finished]] = {}
         for run in renewed:
             policy = _policy(run.policy)
             outcome = timed_out(run.started_ms, policy, now_ms)
-            if outcome is not None:
+            if outcome is not None and not (waiting and run.id in waiting):
                 finished = conclude(
                     run.id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms,
                     failed_attempts=run.failed_attempts,
@@ -444,6 +459,11 @@ def _check_held(held: Sequence[tuple[str, int]]) -> None:
         raise InvalidArgument(f"runs: at most {MAX_HEARTBEATS} at once, not {len(held)}")
     if len({run_id for run_id, _ in held}) < len(held):
         raise InvalidArgument("runs: name each run once, with the attempt that you hold")
+
+
+def _check_waiting(waiting: Mapping[str, str]) -> None:
+    if any(not 0 < len(text) <= MAX_WAITING or not is_storable(text) for text in waiting.values()):
+        raise InvalidArgument(f"waitingFor: write 1 to {MAX_WAITING} characters for each run")
 
 
 def _check_claim_id(claim_id: str) -> None:

@@ -181,4 +181,6 @@ def _running(run: RunView) -> str:
     if run.awaiting_callback:
         return f"awaiting callback since {instant(run.started_ms)}, until {instant(run.due_ms)}"
     where = f"on {'executor' if run.is_pull else 'worker'} {run.worker}" if run.worker else "without a worker"
+    if run.is_pull and run.waiting:
+        return f"{where}: {run.waiting}"
     return f"{where} since {instant(run.started_ms)}"

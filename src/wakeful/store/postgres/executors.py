@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.ids import is_id
@@ -55,13 +55,15 @@ async def renew(
     held: Sequence[tuple[str, int]],
     agent: str | None,
     worker: str | None,
+    waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
     """Renew the leases of these runs. See `Store.renew`."""
     known = sorted(each for each in held if is_id(each[0]))
     if not known:
         return []
     ids, attempts = zip(*known, strict=True)  # lock runs in the order of their ids
-    rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker)
+    notes = [waiting.get(run_id) for run_id in ids]
+    rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker, notes)
     return [UnfinishedRun(*row) for row in rows]
 
 

@@ -30,10 +30,13 @@ CLAIMABLE_OF_AGENTS: Final = f"""
 TAKEN_RUNS: Final = f"""
     WITH started AS (SELECT r.*, r.started_at AS was_due_at FROM runs r WHERE r.id = ANY($1::uuid[]))
     {taken_runs("j.policy", "", "")}"""
-#: the primary keys of runs and jobs, once for each. No index has `beat_at`. A run that is being verified
+#: the primary keys of runs and jobs, once for each. No index has `beat_at` or
+#: `started_at`: the work of a run that waits has not started. A run that is being verified
 #: is over for its executor
 RENEW: Final = """
-    UPDATE runs r SET beat_at = $1 FROM unnest($2::uuid[], $3::integer[]) h (id, attempt)
+    UPDATE runs r SET beat_at = $1, waiting = h.waiting,
+        started_at = CASE WHEN h.waiting IS NULL THEN r.started_at ELSE $1 END
+    FROM unnest($2::uuid[], $3::integer[], $7::text[]) h (id, attempt, waiting)
     WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
         r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $4
         AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END

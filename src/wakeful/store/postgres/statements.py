@@ -192,6 +192,7 @@ def _start(policy: str, more: str, joined: str) -> str:
     return f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = $5, claim_id = $7,
+            waiting = NULL,
             started_at = CASE WHEN r.id = ANY($6::uuid[]) THEN NULL ELSE $1 END,
             attempt = r.attempt
                 + (r.state = 'retrying' AND r.reason IS DISTINCT FROM '{TAKEN_OVER}')::integer
@@ -594,7 +595,7 @@ _DELIVERY: Final = """
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
 MORE_RUN_COLUMNS: Final = """
         r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version, r.instance, r.signal,
-        r.emitted, r.session, r.depth, r.context, r.precheck, r.evidence"""
+        r.emitted, r.session, r.depth, r.context, r.precheck, r.evidence, r.waiting"""
 _RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY}, {MORE_RUN_COLUMNS} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"

@@ -198,6 +198,7 @@ class Executors(Protocol[C]):
         held: Sequence[tuple[str, int]],
         agent: str | None,
         worker: str | None,
+        waiting: Mapping[str, str],
     ) -> list[UnfinishedRun]: ...
 
     async def next_claim_ms(

@@ -270,9 +270,10 @@ class SqlStore(
         held: Sequence[tuple[str, int]],
         agent: str | None = None,
         worker: str | None = None,
+        waiting: Mapping[str, str] | None = None,
     ) -> list[UnfinishedRun]:
         renew = self._operations.executors.renew
-        return await self._driver.write_one(renew, now_ms, workspace, held, agent, worker)
+        return await self._driver.write_one(renew, now_ms, workspace, held, agent, worker, waiting or {})
 
     async def next_claim_ms(
         self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wakeful.store.port import claim_topic
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
@@ -58,11 +58,12 @@ async def renew(
     held: Sequence[tuple[str, int]],
     agent: str | None,
     worker: str | None,
+    waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
     """Renew the leases of these runs. See `Store.renew`."""
     claimed = db.execute(sql.CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
     if claimed:
-        db.execute(sql.RENEW, (now_ms, json.dumps([row[-1] for row in claimed])))
+        db.execute(sql.RENEW, (now_ms, json.dumps([(row[-1], waiting.get(row[0])) for row in claimed])))
     return [UnfinishedRun(*row[:-1]) for row in claimed]
 
 

@@ -31,7 +31,7 @@ TAKEN_RUNS: Final = f"""
 #: by rowid
 MARK_CLAIMED: Final = """
     UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
-        due_at = NULL, claim_id = ?5
+        due_at = NULL, claim_id = ?5, waiting = NULL
     WHERE rowid = ?4"""
 #: the primary keys of runs and jobs, once for each. With the rowid last. One that is being verified is over
 #: for its executor
@@ -43,8 +43,11 @@ CLAIMED: Final = """
     WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
         AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
         AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
-#: by rowid
-RENEW: Final = "UPDATE runs SET beat_at = ?1 WHERE rowid IN (SELECT value FROM json_each(?2))"
+#: by rowid. The work of a run that waits has not started
+RENEW: Final = """
+    UPDATE runs SET beat_at = ?1, waiting = json_extract(h.value, '$[1]'),
+        started_at = iif(json_extract(h.value, '$[1]') IS NULL, started_at, ?1)
+    FROM json_each(?2) h WHERE runs.rowid = json_extract(h.value, '$[0]')"""
 _RETURNABLE: Final = """
     r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
     AND (?3 IS NULL OR r.agent = ?3) AND r.worker = ?4"""

@@ -447,7 +447,8 @@ RUN_VIEW: Final = f"""{RUN_COLUMNS},
     coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
     (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code,
-    requires, requires_version, instance, signal, emitted, session, depth, context, precheck, evidence"""
+    requires, requires_version, instance, signal, emitted, session, depth, context, precheck, evidence,
+    waiting"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order

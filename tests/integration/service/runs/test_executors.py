@@ -123,6 +123,26 @@ async def test_a_heartbeat_reports_timed_out_runs_as_lost(ask: ApiClient):
     assert (ended["state"], ended["reason"], ended["error"]) == ("failed", "timeout", "timed out after 1 s")
 
 
+async def test_the_timeout_of_a_run_does_not_count_while_its_work_waits(ask: ApiClient):
+    run_id = await waiting(ask, "late", timeoutMs=1_000, maxAttempts=1)
+    await claim(ask, worker="laptop-1")
+    now_ms, later_ms = ask.app.store.clock.now_ms, [0]
+    ask.app.store.clock.now_ms = lambda: now_ms() + later_ms[0]  # type: ignore[method-assign]
+    runs = [{"id": run_id, "attempt": 1}]
+    stranger = await ask.new("agent", agent="stranger")
+    for _ in range(3):
+        later_ms[0] += 2_000
+        beat = {"runs": runs, "waitingFor": {run_id: "a node", "another": "x"}}
+        assert (await stranger("POST", "/runs/heartbeat", beat)).body["lost"] == [run_id]
+        assert (await ask("POST", "/runs/heartbeat", beat)).body["renewed"] == [run_id]
+    assert (await ask("GET", f"/runs/{run_id}")).body["waitingFor"] == "on executor laptop-1: a node"
+    later_ms[0] += 10
+    assert (await ask("POST", "/runs/heartbeat", {"runs": runs})).body["renewed"] == [run_id]
+    assert "since" in (await ask("GET", f"/runs/{run_id}")).body["waitingFor"]
+    later_ms[0] += 2_000
+    assert (await ask("POST", "/runs/heartbeat", {"runs": runs})).body["lost"] == [run_id]
+
+
 @on_one_store
 async def test_an_executor_must_send_the_attempt(ask: ApiClient):
     run_id = await waiting(ask)
@@ -153,6 +173,11 @@ async def test_an_executor_must_send_the_attempt(ask: ApiClient):
         ({"runs": [{"id": str(n), "attempt": 1} for n in range(1_001)]}, "at most 1000"),
         ({"runs": [], "worker": ""}, "worker"),
         ({"runs": [], "hurry": True}, "hurry"),
+        ({"runs": [], "waitingFor": "a node"}, "waitingFor: write an object"),
+        ({"runs": [], "waitingFor": {"r": 1}}, "waitingFor: write an object"),
+        ({"runs": [], "waitingFor": {"r": ""}}, "waitingFor: write 1 to 1000 characters"),
+        ({"runs": [], "waitingFor": {"r": "x" * 1_001}}, "waitingFor: write 1 to 1000 characters"),
+        ({"runs": [], "waitingFor": {"r": "\x00"}}, "waitingFor: write 1 to 1000 characters"),
     ],
 )
 async def test_an_invalid_heartbeat_is_refused_with_a_reason(

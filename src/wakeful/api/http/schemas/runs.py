@@ -24,7 +24,7 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.service.runs.completions import MAX_COMPLETIONS
-from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS
+from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS, MAX_WAITING
 from wakeful.service.runs.runs import MAX_REASON
 
 _STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status of the response of a webhook."}
@@ -197,6 +197,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "worker": _CLAIMED_BY,
             "runs": list_of(request({"id": TEXT, "attempt": _ATTEMPT_OF_CLAIM}, "id", "attempt"), 1_000),
+            "waitingFor": {
+                **or_null({"type": "object", "additionalProperties": text(MAX_WAITING, 1)}),
+                "description": "By the id of a run: what its work waits for before it starts.",
+            },
         },
         "runs",
     ),
