@@ -249,6 +249,14 @@ class Work:
             '`{"tokensPerDay": …, "costPerDay": …, "tokensPerRun": …, "costPerRun": …}`.'
         ),
     ] = None
+    trigger_url: Annotated[
+        bool,
+        FieldSpec(
+            "`true`: the job needs no `schedule` and no `after`; [its trigger URL](../how-to/trigger-url.md) "
+            "and manual runs start it.",
+            section="schedule",
+        ),
+    ] = False
     #: the time zone of `active_hours`
     hours_tz: str | None = None
     #: whether the target is the agent's and not in the job's document
@@ -330,7 +338,7 @@ class Definition:
     """A job as it is written: without its state and history."""
 
     name: str
-    #: None for a job that only fires after another (`after`)
+    #: None for a job that only another one (`after`), its trigger URL or a person starts
     timing: Timing | None
     policy: Policy = DEFAULT_POLICY
     work: Work = field(default_factory=Work)

@@ -27,7 +27,7 @@ _GROUPS: Final = (
     (
         "timing",
         "Start, end, excluded days and clock changes",
-        ("startAt", "endAt", "exclude", "activeHours", "jitterMs", "dstGap", "dstOverlap"),
+        ("triggerUrl", "startAt", "endAt", "exclude", "activeHours", "jitterMs", "dstGap", "dstOverlap"),
     ),
     (
         "retries",
@@ -60,6 +60,7 @@ _LABELS: Final = {
     "onLost": "If the worker dies",
     "lostLimit": "Losses together with other runs",
     "after": "After another job",
+    "triggerUrl": "Start it by its trigger URL, without a schedule",
 }
 #: The parts of fields whose value is an object: name, form, further words.
 _PARTS: Final[Mapping[str, tuple[tuple[str, str, tuple[str, ...]], ...]]] = {

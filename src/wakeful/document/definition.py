@@ -181,13 +181,15 @@ def _definition(reading: Reading) -> Definition:
             name = _JOB_NAME(values["name"].value)
     timing = read_timing(reading)
     about = reading.read(ABOUT)
-    if "schedule" not in values and "after" not in values:
+    work = reading.read(WORK)
+    if "schedule" not in values and "after" not in values and not work.get("trigger_url"):
         problems.add(
-            "schedule", "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`"
+            "schedule",
+            "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`, or set "
+            "`triggerUrl` to true for a job that only its trigger URL and manual runs start",
         )
     if "after" in about and about["after"].job == name:
         problems.add("after", "a job cannot come after itself; name another one")
-    work = reading.read(WORK)
     if "active_hours" in work:
         work["hours_tz"] = (timing.schedule.tz or "UTC") if timing else reading.defaults.tz
         if timing is None and not reading.stored:

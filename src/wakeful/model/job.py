@@ -87,6 +87,8 @@ class Job:
     #: How much its runs may use per day (UTC), and each run: `{"tokensPerDay": …, "costPerDay": …,
     #: "tokensPerRun": …, "costPerRun": …}`.
     budget: Mapping[str, Json] | None
+    #: `true`: the job needs no `schedule` and no `after`; its trigger URL and manual runs start it.
+    trigger_url: bool
     #: What happens to a tick while an earlier run is active.
     overlap_policy: OverlapPolicy
     #: How many runs may wait with the overlap policy `queue`.

@@ -70,6 +70,9 @@ class JobOptions(TypedDict, total=False):
     #: How much its runs may use per day (UTC), and each run: `{"tokensPerDay": …, "costPerDay": …,
     #: "tokensPerRun": …, "costPerRun": …}`.
     budget: Mapping[str, object] | None
+    #: `true`: the job needs no `schedule` and no `after`; its trigger URL and manual runs start it.
+    #: Default: False.
+    trigger_url: bool | None
     #: What happens to a tick while an earlier run is active. Default: 'skip'.
     overlap_policy: Literal["allow", "skip", "queue", "queue_one", "replace"] | None
     #: How many runs may wait with the overlap policy `queue`. Default: 100.

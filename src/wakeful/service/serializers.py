@@ -106,7 +106,10 @@ def explain_job(definition: Definition) -> str:
     timing, after = definition.timing, definition.after
     if timing is not None:
         return _explain(timing.schedule)
-    return f"After a run of {after.job} has {after.on}" if after else "When it is run by hand"
+    if after is not None:
+        return f"After a run of {after.job} has {after.on}"
+    by_url = "When its trigger URL is called, or it is run by hand"
+    return by_url if definition.work.trigger_url else "When it is run by hand"
 
 
 @bounded_cache(MB, lambda text, schedule: 512 + len(text))

@@ -81,8 +81,11 @@ def test_an_invalid_name_is_refused(fields, said):
     [
         (
             {"schedule": None},
-            "schedule: it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`",
+            "schedule: it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`, "
+            "or set `triggerUrl` to true",
         ),
+        ({"schedule": None, "triggerUrl": False}, "schedule: it is missing"),
+        ({"triggerUrl": "yes"}, "triggerUrl: "),
         ({"schedule": 300000}, "schedule: a schedule is text or an object with a kind, not int"),
         ({"schedule": "sometimes"}, "schedule: 'sometimes' is not a schedule; write a cron expression"),
         ({"schedule": "0 0 31 2 *"}, "schedule: '0 0 31 2 *' never fires"),

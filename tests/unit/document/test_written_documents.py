@@ -43,7 +43,8 @@ def test_a_written_document_has_every_field():
         name schedule tz target payload message stateless continuity deliver channel to deleteAfterRun
         wakeHeartbeat lane overlapPolicy maxQueued catchupPolicy catchupWindowMs misfireGraceMs jitterMs
         maxAttempts backoff timeoutMs startAt endAt maxRuns onLost lostLimit disableAfter claimTimeoutMs
-        dstGap dstOverlap exclude activeHours precheck verify evidence budget after description labels
+        dstGap dstOverlap exclude activeHours precheck verify evidence budget after description
+        labels triggerUrl
     """
     assert set(document) == set(fields.split())
     assert document["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"}

@@ -42,7 +42,7 @@ from wakeful.service.jobs.job_query import JobQuery
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.jobs.revisions import JobRevisions
 from wakeful.service.jobs.run_origin import AgentCall
-from wakeful.service.jobs.save_warnings import waits_for_approval
+from wakeful.service.jobs.save_warnings import needs_trigger_url, waits_for_approval
 from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
@@ -351,7 +351,7 @@ class JobService:
         warned = []
         for each in saved:
             row = each.row
-            found = waits_for_approval(row) + alone.get(row.name, ())
+            found = waits_for_approval(row) + needs_trigger_url(row) + alone.get(row.name, ())
             if week is not None:
                 found += self._warnings.of_schedule(row, week)
             if '"deliver"' in row.work:

@@ -113,6 +113,14 @@ class SaveWarnings:
         return found if seen_ms is not None else (*found, jobs_wait(jobs, agent.name))
 
 
+def needs_trigger_url(job: JobRow) -> tuple[str, ...]:
+    """Return the warning for a new job that only a trigger URL starts: it has none yet."""
+    if job.timing is not None or job.after_job is not None:
+        return ()
+    create = f"POST …/jobs/{job.name}/hook, or wakeful hook {job.name}"
+    return (f"nothing but a manual run starts job '{job.name}' until it has a trigger URL: {create}",)
+
+
 def waits_for_approval(job: JobRow) -> tuple[str, ...]:
     """Return the warning for a job that waits until a person enables it."""
     if job.disabled_reason != APPROVAL:

@@ -80,6 +80,39 @@ async def test_a_post_to_the_url_runs_the_job_with_the_body_as_payload(ask: ApiC
     assert [each["id"] for each in listed] == [run.id]
 
 
+async def test_a_job_without_a_schedule_is_started_by_its_url_and_by_hand(ask: ApiClient):
+    path = f"{JOBS}/deploy"
+    document = {name: value for name, value in _DEPLOY.items() if name != "schedule"}
+    refused = await ask("PUT", path, document)
+    assert (refused.status, "`triggerUrl`" in refused.body["detail"]) == (422, True)
+    document["triggerUrl"] = True
+    made = await ask("PUT", path, document)
+    assert (made.status, made.body["schedule"], made.body["nextAt"]) == (201, None, None)
+    assert made.body["explain"] == "When its trigger URL is called, or it is run by hand"
+    assert [text for text in made.body["warnings"] if "wakeful hook deploy" in text]
+    send = await _new_url(ask)
+    assert (await send(b"1")).status == 202
+    assert (await ask("POST", f"{path}/run")).status == 201
+    assert [run.trigger for run in await _runs(ask)] == ["user", "hook"]
+
+    assert (await ask("PUT", path, document)).body["revision"] == 1
+    read = (await ask("GET", path)).body
+    assert (await ask("PUT", path, read)).body["revision"] == 1, "the same document again"
+    assert (await ask("PATCH", path, {"description": "x"})).body["revision"] == 2
+    assert (await ask("PATCH", path, {"triggerUrl": False})).status == 422
+    assert (await ask("POST", f"{path}/pause")).status == 200
+    assert (await send(b"2")).status in (202, 409)
+    assert (await ask("POST", f"{path}/resume")).body["nextAt"] is None
+    listed = (await ask("GET", "/jobs?schedule=none")).body["jobs"]
+    assert [job["name"] for job in listed] == ["deploy"]
+
+    assert (await ask("PATCH", path, {"schedule": "@daily", "triggerUrl": None})).body["nextAt"]
+    assert (await ask("PATCH", path, {"schedule": None})).status == 422
+    restored = await ask("POST", f"{path}/revisions/2/restore")
+    assert (restored.status, restored.body["schedule"], restored.body["triggerUrl"]) == (200, None, True)
+    assert (await send(b"3")).status == 202
+
+
 async def _create(ask: ApiClient) -> Reply:
     await ask("POST", JOBS, _DEPLOY)
     return await ask("POST", f"{JOBS}/deploy/hook")
