@@ -57,6 +57,49 @@ async def test_an_agent_is_created_edited_and_deleted(tab: Tab, ask: ApiClient) 
     assert (await ask("GET", "/agents/writer")).status == 404
 
 
+async def test_a_form_that_is_saved_as_it_is_changes_nothing(tab: Tab, ask: ApiClient) -> None:
+    page = tab.page
+    budget = {"tokensPerDay": 5_000, "costPerDay": 1.25, "tokensPerRun": 900, "costPerRun": 0.5}
+    alerts = {"url": "https://example.com/alerts", "failures": 3}
+    agent = {
+        "target": {"kind": "webhook", "url": "https://example.com/wake", "headers": {"x-team": "ops"}},
+        "tz": "Asia/Tokyo",
+        "channel": "ops",
+        "to": "@ada",
+        "description": "Writes\nreports",
+        "budget": budget,
+        "active": False,
+        "alerts": alerts,
+        "queue": {"mode": "followup", "cap": 3},
+        "heartbeat": {"every": "30m", "activeHours": "08:00-20:00"},
+        "deliverTo": [{"channel": "telegram", "to": "123"}],
+        "approval": "required",
+        "selfScheduling": {"recurring": True},
+        "evolution": "suggest",
+    }
+    assert (await ask("PUT", "/agents/writer", agent)).status == 201
+    whole = {"tz": "Asia/Tokyo", "description": "ACME", "budget": budget, "alerts": alerts}
+    assert (await ask("PUT", "/api/workspaces/default", whole)).status == 200
+
+    async def stored(path: str) -> dict[str, object]:
+        document = (await ask("GET", path)).body
+        return {name: document[name] for name in document if name not in ("version", "updatedAt", "spent")}
+
+    for path, form, done in (
+        ("/agents/writer", "agents/writer/edit", "**/agents/writer"),
+        ("/api/workspaces/default", "workspace", "**/workspace"),
+    ):
+        before = await stored(path)
+        assert set(agent if "agents" in path else whole) <= {name for name in before if before[name]} | {
+            "active"
+        }
+        await tab.open(form)
+        await page.get_by_role("button", name="Save").click()
+        await page.wait_for_url(done)
+        await page.locator(".toast").wait_for()  # after the page has loaded again
+        assert await stored(path) == before
+
+
 async def test_a_new_agent_does_not_replace_another(tab: Tab, ask: ApiClient) -> None:
     tab.expected += ["status of 412"]
     await ask("PUT", "/agents/writer", {"description": "the first"})

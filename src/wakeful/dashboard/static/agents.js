@@ -128,7 +128,7 @@ function documentOf(form, data) {
     if (value !== null) made[name] = value;
   }
   const budget = {};
-  for (const name of ["tokensPerDay", "costPerDay"]) {
+  for (const name of ["tokensPerDay", "costPerDay", "tokensPerRun", "costPerRun"]) {
     const value = String(data.get(name)).trim();
     if (value) budget[name] = Number(value);
   }

@@ -29,10 +29,12 @@ export default function workspace(form) {
   });
 }
 
-function read({ tz, description, cost, tokens, alerts }) {
+const CAPS = ["costPerDay", "tokensPerDay", "costPerRun", "tokensPerRun"];
+
+function read(elements) {
+  const { tz, description, alerts } = elements;
   const budget = {};
-  if (cost.value !== "") budget.costPerDay = Number(cost.value);
-  if (tokens.value !== "") budget.tokensPerDay = Number(tokens.value);
+  for (const cap of CAPS) if (elements[cap].value !== "") budget[cap] = Number(elements[cap].value);
   let given = null;
   if (alerts.value.trim()) {
     try {
