@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakSet
@@ -283,7 +284,9 @@ class CoalescedEvents:
         async with self._starting:
             if self._reader is None:
                 self._last = await self._store.last_change()
-                self._reader = asyncio.create_task(self._read(), name="wakeful-coalesced-events")
+                self._reader = asyncio.create_task(
+                    self._read(), name="wakeful-coalesced-events", context=Context()
+                )
 
     # --- the reader -------------------------------------------------------------------------------
 

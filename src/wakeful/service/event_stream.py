@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence, Set
+from contextvars import Context
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
@@ -277,7 +278,7 @@ class EventStream:
             if self._reader is None:
                 self._last = await self._store.last_change()
                 self._empty_cache()
-                self._reader = asyncio.create_task(self._read(), name="wakeful-events")
+                self._reader = asyncio.create_task(self._read(), name="wakeful-events", context=Context())
 
     async def _read(self) -> None:
         while self._listeners:

@@ -57,6 +57,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -111,6 +112,9 @@ TOPICS: Final = (
     "jobs", "runs", "budget_blocks", "incidents", "sessions", "deliveries", "verifications", INSTANCES_TOPIC,
     KEYS_TOPIC,
 )  # fmt: skip
+#: The workspace whose request makes the calls in this context; None: there is no request, or one with a key
+#: for all workspaces. The calls of one workspace leave a part of what they share to others.
+current_tenant: Final[ContextVar[str | None]] = ContextVar("current_tenant", default=None)
 #: The topic that says that a claim is over begins so.
 CLAIM_OVER: Final = "claim:"
 

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from wakeful.errors import ResourceExhausted
 from wakeful.settings import PREFIX
+from wakeful.store.port import current_tenant
 
 
 class TooManyConnections(ResourceExhausted):
@@ -40,6 +41,7 @@ class ConnectionSlot:
             if workspace is not None and workspace != self.workspace:
                 self._limits.check_workspace(workspace)
             self.actor, self.workspace = actor, workspace
+            current_tenant.set(workspace)
 
     def release(self) -> None:
         """Free the slot: the connection is closed."""
@@ -118,6 +120,8 @@ class ConnectionLimits:
     def begin_request(self, workspace: str) -> None:
         """Count a request of a workspace until `end_request`; TooManyConnections if the limit is reached.
 
+        What the request calls of the store from now on is a call of this tenant.
+
         >>> limits = ConnectionLimits(0, 0, 0, 0, max_requests=1)
         >>> limits.begin_request("acme")
         >>> limits.begin_request("acme")
@@ -132,6 +136,7 @@ class ConnectionLimits:
                 f"limit of one workspace ({PREFIX}MAX_REQUESTS_PER_WORKSPACE); try again later"
             )
         self._requests[workspace] += 1
+        current_tenant.set(workspace)
 
     def end_request(self, workspace: str) -> None:
         """Count a request no longer."""

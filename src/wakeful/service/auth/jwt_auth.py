@@ -93,7 +93,7 @@ class JwtTokens:
 
 
 class _KeySet:
-    """The keys at a URL, kept for five minutes. The set is fetched again for an unknown key.
+    """The keys at a URL, kept for five minutes. The set is fetched again for an unknown key, once a second.
 
     It is fetched in a thread of its own: while its server does not respond, known keys are accepted, and the
     threads that resolve the names of other hosts stay free.
@@ -103,16 +103,30 @@ class _KeySet:
         self._client = jwt.PyJWKClient(url, timeout=_FETCH_S)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wakeful-jwks")
         self._retry_at = 0.0
+        #: when a key was last not found in it: anybody can send tokens of keys that do not exist
+        self._fetched_at = -_RETRY_S
 
     async def key(self, kid: str | None) -> jwt.PyJWK:
         """Return the key with that id. PyJWTError: there is none; Unavailable: the set cannot be read."""
+        key = self._known(kid)
+        if key is not None:
+            return key
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._fetch, kid)
+
+    def _known(self, kid: str | None) -> jwt.PyJWK | None:
+        """Return the key if it is in the set that is kept. PyJWTError: it is not, and the set is new."""
         cached = self._client.jwk_set_cache.get() if self._client.jwk_set_cache else None
         for key in cached.keys if cached else ():
             if kid and key.key_id == kid and key.public_key_use in ("sig", None):
                 return key
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._fetch, kid)
+        if cached and time.monotonic() < self._fetched_at + _RETRY_S:
+            raise jwt.PyJWKClientError("the key set has no key with its id")
+        return None
 
     def _fetch(self, kid: str | None) -> jwt.PyJWK:
+        key = self._known(kid)  # another token may have fetched it
+        if key is not None:
+            return key
         problem: Exception | None = None
         if time.monotonic() >= self._retry_at:
             try:
@@ -120,6 +134,9 @@ class _KeySet:
             except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError, OSError, ValueError) as error:
                 self._retry_at = time.monotonic() + _RETRY_S
                 problem = error
+            except jwt.PyJWKClientError:
+                self._fetched_at = time.monotonic()
+                raise
         raise Unavailable(
             f"the key set of {PREFIX}JWKS_URL cannot be read, and so no token checked; try again later"
         ) from problem

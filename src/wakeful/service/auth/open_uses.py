@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context
 from typing import Final
 from weakref import WeakSet
 
@@ -84,7 +85,8 @@ class OpenUses:
         use = OpenUse(self, credential, authenticate, end)
         self._open.add(use)
         if self._watching is None or self._watching.done():
-            self._watching = asyncio.create_task(self._watch(), name="wakeful-credentials")
+            # Not in the context of this request: it reads for all tenants.
+            self._watching = asyncio.create_task(self._watch(), name="wakeful-credentials", context=Context())
         try:
             principal = await authenticate()  # it may have ended since the request was authenticated
         except BaseException:

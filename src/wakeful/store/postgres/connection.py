@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import asyncpg
@@ -27,7 +27,7 @@ from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
 from wakeful.store.postgres.transactions import transaction
-from wakeful.store.sql.driver import Pending, Session, is_urgent
+from wakeful.store.sql.driver import Pending, Session, TenantTurns, is_urgent
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TRIES: Final = 5
-#: One in so many connections is for urgent calls.
+#: One in so many connections is for urgent calls, and one in so many of the others for other tenants.
 _RESERVED: Final = 4
 _EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
 
@@ -84,8 +84,9 @@ class Pool:
         self.address = address_of(url)
         self._connector = Connector(self.address)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        #: the connections that calls may use which are not urgent
+        #: the connections that calls may use which are not urgent, and how many of them one tenant may use
         self._shared = self._unused()
+        self._tenants = TenantTurns(max(1, self._shared_size - self._shared_size // _RESERVED))
         self._ours: set[int] = set()
         #: the newest schema that this code supports
         self.newest_schema = 0
@@ -111,9 +112,12 @@ class Pool:
                 reset=_reset,
             )
 
+    @property
+    def _shared_size(self) -> int:
+        return self.address.pool_size - self.address.pool_size // _RESERVED
+
     def _unused(self) -> asyncio.Semaphore:
-        size = self.address.pool_size
-        return asyncio.Semaphore(size - size // _RESERVED)
+        return asyncio.Semaphore(self._shared_size)
 
     async def close(self) -> None:
         """Disconnect."""
@@ -229,17 +233,16 @@ class Pool:
         if is_urgent.get():
             yield
             return
-        try:
-            async with asyncio.timeout(CONNECT_S):
-                await self._shared.acquire()
-        except TimeoutError:
-            raise Unavailable(
-                f"all connections to the database {self.address.shown} are in use; try again later"
-            ) from None
-        try:
+        async with AsyncExitStack() as turns:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await turns.enter_async_context(self._tenants.next())
+                    await turns.enter_async_context(self._shared)
+            except TimeoutError:
+                raise Unavailable(
+                    f"all connections to the database {self.address.shown} are in use; try again later"
+                ) from None
             yield
-        finally:
-            self._shared.release()
 
     @asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:

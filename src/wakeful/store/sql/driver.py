@@ -7,13 +7,17 @@ the same signature, and one facade calls either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from wakeful.errors import Unavailable
 from wakeful.store.changelog import TransactionEvents
+from wakeful.store.port import current_tenant
 
 D = TypeVar("D")
 P = ParamSpec("P")
@@ -42,6 +46,27 @@ def urgent(method: Callable[P, Pending[T]]) -> Callable[P, Pending[T]]:
             is_urgent.reset(token)
 
     return call
+
+
+class TenantTurns:
+    """Lets the calls of one tenant have a part of what all share: those of others wait for few of them.
+
+    A call waits while its tenant has as many as it may.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def next(self) -> AsyncIterator[None]:
+        """Wait for the turn of a call, and end it with the block."""
+        tenant = current_tenant.get()
+        if tenant is None:
+            yield
+            return
+        async with self._taken.setdefault(tenant, asyncio.Semaphore(self._most)):
+            yield
 
 
 class Duplicate(Exception):

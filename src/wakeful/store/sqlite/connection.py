@@ -25,7 +25,7 @@ from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
-from wakeful.store.sql.driver import Pending, Session
+from wakeful.store.sql.driver import Pending, Session, TenantTurns
 from wakeful.store.sqlite.schema import migrate
 from wakeful.store.sqlite.session import SqliteSession
 
@@ -38,6 +38,8 @@ _NOT_OPEN: Final = "the store is not open"
 
 #: How long a write waits for writers of other processes.
 BUSY_MS: Final = 10_000
+#: How many calls of one tenant wait for a thread at once: those of others are executed between them.
+_OF_TENANT: Final = 4
 #: How long to sleep between two tries to get the write lock, at most.
 _POLL_S: Final = 0.025
 _PRAGMAS: Final = (
@@ -129,6 +131,8 @@ class Connection:
         self._read_thread: ThreadPoolExecutor | None = None
         self._read_db: sqlite3.Connection | None = None
         self._closing = False
+        #: for each thread
+        self._tenants = TenantTurns(_OF_TENANT), TenantTurns(_OF_TENANT)
         #: the newest schema that this code supports
         self.newest_schema = 0
         self._listeners: list[Callable[[str], None]] = []
@@ -255,7 +259,10 @@ class Connection:
         try:
             if thread is None:
                 return work()
-            return await asyncio.get_running_loop().run_in_executor(thread, work)
+            async with self._tenants[thread is self._read_thread].next():
+                if self._closing:  # meanwhile
+                    raise Unavailable(_NOT_OPEN)
+                return await asyncio.get_running_loop().run_in_executor(thread, work)
         except sqlite3.DatabaseError as error:
             reason = self._reason(error)
             if reason is None:

@@ -25,6 +25,8 @@ from wakeful.api import acceptor, http_protocol
 from wakeful.api.rpc.connection import TOO_MANY_CONNECTIONS
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.settings import Settings
+from wakeful.store.port import current_tenant
+from wakeful.store.rows import JobFilter, JobRow
 
 GET = b"GET /healthz HTTP/1.1\r\nhost: here\r\n"
 
@@ -403,3 +405,24 @@ async def test_a_request_that_ends_while_its_key_is_checked_is_counted_no_longer
         over.set()
         for _ in range(3):
             assert (await key("GET", "/api/workspaces/acme/jobs")).status == 200
+
+
+@on_one_store
+async def test_what_a_request_calls_is_a_call_of_its_tenant(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+    """Others do not wait for it: see tests/store/test_tenants.py."""
+    app = new_app()
+    async with app, served(app) as ask:
+        await app.services.workspaces.put(LOCAL, "acme", {})
+        key = await ask.new("admin", "acme")
+        tenants, jobs = list[str | None](), app.store.jobs
+
+        async def listed(only: JobFilter) -> list[JobRow]:
+            tenants.append(current_tenant.get())
+            return await jobs(only)
+
+        monkeypatch.setattr(app.store, "jobs", listed)
+        assert (await key("GET", "/api/workspaces/acme/jobs")).status == 200
+        async with calling(key) as call:
+            await call("cron.list")
+        assert (await ask("GET", "/jobs")).status == 200
+        assert tenants == ["acme", "acme", None]

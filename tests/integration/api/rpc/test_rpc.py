@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
@@ -359,9 +360,10 @@ async def test_a_request_with_a_revoked_key_closes_the_connection(ask: ApiClient
         assert await names(call) == []
         (key,) = [key for key in await ask.app.services.keys.list(LOCAL, "default") if key.name == "member"]
         await ask.app.services.keys.revoke(LOCAL, "default", key.id)
-        with pytest.raises(Refused) as refused:
+        # The connection may be closed before the request is sent.
+        with pytest.raises((Refused, ConnectionClosed)) as refused:
             await call("cron.list")
-        assert refused.value.code == "unauthenticated"
+        assert not isinstance(refused.value, Refused) or refused.value.code == "unauthenticated"
         assert (await call.closed())[0] == 4401
 
 

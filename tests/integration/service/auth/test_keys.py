@@ -199,7 +199,11 @@ async def test_a_token_signed_by_a_key_of_the_key_set_is_authenticated():
     on_edwards = jwt.algorithms.OKPAlgorithm.to_jwk(edwards.public_key(), as_dict=True)
     shared = {"kty": "oct", "k": b64(SECRET)}
 
+    fetched = 0
+
     async def key_set(request: web.Request) -> web.Response:
+        nonlocal fetched
+        fetched += 1
         one = {**public, "kid": "one", "use": "sig", "alg": "RS256"}
         others = [{**on_curve, "kid": "curve"}, {**on_edwards, "kid": "edwards"}, {**shared, "kid": "shared"}]
         return web.json_response({"keys": [one, {**public, "kid": "any"}, *others]})
@@ -242,6 +246,11 @@ async def test_a_token_signed_by_a_key_of_the_key_set_is_authenticated():
         ):
             with pytest.raises(Unauthenticated):
                 await tokens.principal(wrong)
+        fetched = 0
+        unknown = [jwt.encode(claims(), private, "RS256", {"kid": f"unknown-{n}"}) for n in range(20)]
+        for error in await asyncio.gather(*map(tokens.principal, unknown), return_exceptions=True):
+            assert isinstance(error, Unauthenticated)
+        assert fetched <= 2, "anybody can send such tokens"
     finally:
         await runner.cleanup()
 
