@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
@@ -10,10 +10,11 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.service.jobs.save_warnings import undeliverable
 from wakeful.store.port import Store
-from wakeful.store.rows import JobFilter
+from wakeful.store.rows import JobFilter, JobRow
 
-#: How many jobs are read in all.
+#: How many jobs are read in all, and at once: each may be large.
 MAX_JOBS: Final = 5_000
+_PAGE: Final = 200
 
 
 class CheckedTargets(NamedTuple):
@@ -47,13 +48,12 @@ async def read_targets(
     for place in [workspace] if workspace else [row.name for row in await store.workspaces()]:
         for agent in await store.agents(place):
             examine(f"agent {agent.name}", payload_from_text(agent.target))
-        only = JobFilter(place, include_disabled=False, target_kind=kind, limit=room + 1)
-        jobs = await store.jobs(only)
-        for job in jobs[:room]:
+        only = JobFilter(place, include_disabled=False, target_kind=kind)
+        async for job in _read_jobs(store, only, room + 1):
+            if room == 0:
+                return CheckedTargets(number, broken, more=True)
             examine(f"{job.agent}/{job.name}", _own_target(job.work))
-        if len(jobs) > room:
-            return CheckedTargets(number, broken, more=True)
-        room -= len(jobs)
+            room -= 1
     return CheckedTargets(number, broken, more=False)
 
 
@@ -63,8 +63,8 @@ async def read_undelivered(store: Store, workspace: str | None, channels: Collec
     room = MAX_JOBS
     for place in [workspace] if workspace else [row.name for row in await store.workspaces()]:
         of_agents = {agent.name: agent.channel for agent in await store.agents(place)}
-        jobs = await store.jobs(JobFilter(place, include_disabled=False, limit=room))
-        for job in jobs:
+        async for job in _read_jobs(store, JobFilter(place, include_disabled=False), room):
+            room -= 1
             try:
                 work = work_from_text(job.work) if '"deliver"' in job.work else None
             except InvalidArgument:  # the planner reports it
@@ -73,10 +73,23 @@ async def read_undelivered(store: Store, workspace: str | None, channels: Collec
                 channel = work.channel or of_agents.get(job.agent)
                 if undeliverable(channel, channels) is not None:
                     found.append(f"{job.agent}/{job.name}")
-        room -= len(jobs)
         if room <= 0:
             break
     return found
+
+
+async def _read_jobs(store: Store, only: JobFilter, most: int) -> AsyncIterator[JobRow]:
+    """Yield jobs, a page at a time."""
+    after: tuple[str, str] | None = None
+    while most > 0:
+        size = min(_PAGE, most)
+        rows = await store.jobs(only._replace(after=after, limit=size))
+        for row in rows:
+            yield row
+        if len(rows) < size:
+            return
+        most -= size
+        after = rows[-1].agent, rows[-1].name
 
 
 def _own_target(text: str) -> Json:

@@ -19,7 +19,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_change
-from wakeful.service.jobs.job_selection import JobSelection, selected_jobs
+from wakeful.service.jobs.job_selection import JobSelection, selected_jobs, without_payload
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.store.accounts import AgentChanged
@@ -145,13 +145,14 @@ class BulkPauses:
         for tries in range(_TRIES, 0, -1):
             contexts = await self._contexts(batch)
             try:
-                return await self._store.change_jobs(
+                changed = await self._store.change_jobs(
                     [row.id for row in batch],
                     lambda row, contexts=contexts: _decided(principal, row, contexts, decide, errors),  # type: ignore[misc]
                     lambda row: principal.entry(workspace, action, f"{row.agent}/{row.name}", details),
                     {(workspace, agent): context.inherited for agent, context in contexts.items()},
                     call.charge if call else None,
                 )
+                return [without_payload(row) for row in changed]
             except AgentChanged:
                 if tries == 1:
                     raise
@@ -201,5 +202,5 @@ def _decided(
             check_change(principal, row)
         return change
     except WakefulError as error:
-        errors[row.id] = JobError(row, error)
+        errors[row.id] = JobError(without_payload(row), error)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
@@ -21,6 +21,8 @@ from wakeful.stored_text import is_storable
 
 #: The most jobs of one operation.
 MAX_JOBS: Final = 10_000
+#: The most characters of their rows, without payloads, which may be large and are not needed.
+MAX_CHARACTERS: Final = 32_000_000
 _PAGE: Final = 500
 _HOW: Final = (
     'select jobs: {"jobs": ["digest", "ops/tidy"]} by name or id, {"agent": "ops"}, '
@@ -91,22 +93,25 @@ def _labels(document: Mapping[str, object]) -> Mapping[str, str] | Sequence[str]
 async def selected_jobs(
     store: Store, accounts: Accounts, principal: Principal, workspace: str, selection: JobSelection
 ) -> list[JobRow]:
-    """Return the selected jobs, by agent and name; named ones in their order.
+    """Return the selected jobs without their payloads, by agent and name; named ones in their order.
 
     If a name is unknown, one error lists all unknown names. A filter finds no internal jobs of Wakeful.
     """
     if selection.jobs:
         return await _named_jobs(store, principal, workspace, selection)
     rows: list[JobRow] = []
+    size = 0
     after: tuple[str, str] | None = None
     only = selection.only.filter(principal, workspace)._replace(limit=_PAGE)
     while True:
         found = await store.jobs(only._replace(after=after))
-        rows += [row for row in found if not _is_internal(row)]
-        if len(rows) > MAX_JOBS:
+        added = [without_payload(row) for row in found if not _is_internal(row)]
+        rows += added
+        size += _characters(added)
+        if len(rows) > MAX_JOBS or size > MAX_CHARACTERS:
+            what = f"{MAX_JOBS} jobs" if len(rows) > MAX_JOBS else f"{MAX_CHARACTERS} characters of jobs"
             raise InvalidArgument(
-                f"the filter selects more than {MAX_JOBS} jobs, the most of one request; narrow it by agent "
-                "or label"
+                f"the filter selects more than {what}, the most of one request; narrow it by agent or label"
             )
         if len(found) < _PAGE:
             break
@@ -122,12 +127,20 @@ async def _named_jobs(
     rows: dict[str, JobRow] = {}
     errors: list[WakefulError] = []
     by_id = await _jobs_by_id(store, principal, workspace, selection)
+    size = _characters(by_id.values())
     for job in selection.jobs:
         try:
-            row = by_id.get(job) or await _named_job(store, principal, workspace, job, selection.agent)
+            row = by_id.get(job)
+            if row is None:
+                row = without_payload(await _named_job(store, principal, workspace, job, selection.agent))
+                size += _characters([row])
             rows[row.id] = row
         except WakefulError as error:
             errors.append(error)
+        if size > MAX_CHARACTERS:
+            raise InvalidArgument(
+                f"jobs: they have more than {MAX_CHARACTERS} characters, the most of one request; name fewer"
+            )
     if errors:
         raise type(errors[0])("\n".join(error.message for error in errors))
     return list(rows.values())
@@ -140,7 +153,7 @@ async def _jobs_by_id(
     ids = [job for job in selection.jobs if is_id(job)]
     agents = {selection.agent, principal.agent} - {None}
     return {
-        row.id: row
+        row.id: without_payload(row)
         for start in range(0, len(ids), _PAGE)
         for row in await store.jobs_by_ids(ids[start : start + _PAGE])
         if row.workspace == workspace and all(agent == row.agent for agent in agents)
@@ -159,6 +172,15 @@ async def _named_job(
             raise no_job(job)
         return row
     return await find_job_of_any_agent(store, principal, workspace, job)
+
+
+def without_payload(row: JobRow) -> JobRow:
+    """Return a job without its payload: thousands of them, each with one, would fill the memory."""
+    return row._replace(payload=None)
+
+
+def _characters(rows: Iterable[JobRow]) -> int:
+    return sum(len(part) for row in rows for part in row if isinstance(part, str))
 
 
 def _is_internal(row: JobRow) -> bool:
