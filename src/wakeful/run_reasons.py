@@ -43,6 +43,7 @@ REASONS: Final[Mapping[str, str]] = {
     "not_found": "the target does not exist",
     "not_registered": "no process has the function",
     "not_delivered": "the output could not be delivered",
+    "busy": "other messages wait for the service of its channel",
     "invalid_target": "the target is not valid",
     "target_changed": "the target was changed while the run waited",
     "address_refused": "the address of the target is not allowed",

@@ -9,6 +9,7 @@ such a target. A manual run of one, without a payload, sends a test message.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -21,8 +22,10 @@ from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
 
-#: The most messages at once: Apprise blocks, so each takes a thread.
-MAX_CONCURRENT: Final = 4
+#: The most messages at once: Apprise blocks, so each takes a thread. The runs of further messages to a
+#: channel do not wait for it, because they have slots of a lane: they are tried again later.
+MAX_CONCURRENT: Final = 32
+MAX_PER_CHANNEL: Final = 8
 #: The timeout of a message, including the wait for a thread.
 _TIMEOUT_S: Final = 300.0
 
@@ -39,6 +42,8 @@ class ChannelLauncher:
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
         self._threads: Threads | None = None
+        #: the number of messages that are being sent, by channel
+        self._sending: Counter[str] = Counter()
 
     async def open(self) -> None:
         """Do nothing: threads are started on demand."""
@@ -69,7 +74,14 @@ class ChannelLauncher:
                 reason="it was stopped or timed out, but a thread cannot be stopped: it may still arrive",
             )
 
-        result = await self._sent(partial(self._channels.send, name, to, message_of(run)), abandoned)
+        if self._sending[name] >= MAX_PER_CHANNEL:
+            why = f"channel '{name}': {MAX_PER_CHANNEL} others wait for its service; it is tried again"
+            return Failed(truncate(why), reason="busy", counted=False)
+        self._sending[name] += 1
+        try:
+            result = await self._sent(partial(self._channels.send, name, to, message_of(run)), abandoned)
+        finally:
+            self._sending[name] -= 1
         if result.outcome == "unknown":
             # It is not sent again. A replay of the run sends a second copy.
             return Failed(truncate(f"channel '{name}': {result.error}"), permanent=True, reason="unknown")

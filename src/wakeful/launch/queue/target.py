@@ -73,8 +73,13 @@ WAKEFUL_NATS_SUBJECTS
         raise InvalidArgument("target: stream has 1 to 64 letters, digits, - and _, such as 'REPORTS'")
     if stream is not None and subject is None:
         raise InvalidArgument("target: a stream needs a subject; set the subject too")
-    if function is not None and (not isinstance(function, str) or not 0 < len(function) <= _MAX_FUNCTION):
-        raise InvalidArgument("target: function is the name of a function, such as 'digest'")
+    if function is not None and (
+        not isinstance(function, str)
+        or not 0 < len(function) <= _MAX_FUNCTION
+        or not function.isprintable()  # it is a header
+        or function != function.strip()
+    ):
+        raise InvalidArgument("target: function is the name of a function in one line, such as 'digest'")
     return QueueTarget(subject, stream, _headers(target.get("headers")), function)  # type: ignore[arg-type]
 
 

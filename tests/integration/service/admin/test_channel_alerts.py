@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email import message_from_bytes, policy
@@ -25,11 +26,11 @@ from tests.integration.service.admin.test_alerts import (
 )
 from tests.support.api_client import served
 from tests.support.receiver import Receiver, serving
-from tests.support.waiting import eventually, over, runs_of, the_run_of
+from tests.support.waiting import PATIENCE, eventually, over, runs_of, the_run_of
 from tests.unit.launch.launches import launch
 from wakeful import Function, InvalidArgument, NotFound, Wakeful
-from wakeful.deliver.channels import Channels
-from wakeful.deliver.launcher import ChannelLauncher
+from wakeful.deliver.channels import ACCEPTED, Channels, SendResult
+from wakeful.deliver.launcher import MAX_PER_CHANNEL, ChannelLauncher
 from wakeful.document import policy_to_text
 from wakeful.outcome import Failed, Succeeded
 from wakeful.policy import Backoff, Policy
@@ -363,6 +364,36 @@ async def test_a_service_that_does_not_respond_does_not_block_other_sends(servic
     service.answer = Receiver.ok
     assert isinstance(await launcher.start(launch({"kind": "channel", "channel": "ops"})), Succeeded)
     end.set()
+    await launcher.close()
+
+
+async def test_alerts_to_a_service_that_does_not_respond_leave_slots_to_other_runs(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    release = threading.Event()
+
+    def send(self: Channels, name: str, *args: object) -> SendResult:
+        if name == "hangs":
+            release.wait()
+        return ACCEPTED
+
+    monkeypatch.setattr(Channels, "send", send)
+    launcher = ChannelLauncher(Channels({}))
+    hanging = [
+        asyncio.create_task(launcher.start(launch({"kind": "channel", "channel": "hangs"})))
+        for _ in range(30)
+    ]
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while sum(task.done() for task in hanging) < 20:
+                await asyncio.sleep(0.01)
+            assert isinstance(await launcher.start(launch({"kind": "channel", "channel": "ops"})), Succeeded)
+    finally:
+        release.set()
+    outcomes = await asyncio.gather(*hanging)
+    later = [each for each in outcomes if isinstance(each, Failed)]
+    assert {(each.reason, each.counted, each.permanent) for each in later} == {("busy", False, False)}
+    assert len(later) == len(hanging) - MAX_PER_CHANNEL
     await launcher.close()
 
 

@@ -47,6 +47,8 @@ def _run(payload: str | None = '{"team":"news"}') -> Launch:
         ({"headers": {"x-wakeful-run-id": "1"}}, "cannot set the header"),
         ({"headers": {"x-team": "two\nlines"}}, "not one line"),
         ({"function": ""}, "name of a function"),
+        ({"function": "digest\r\nx-wakeful-workspace: other"}, "name of a function"),
+        ({"function": "digest\ud800"}, "name of a function"),
     ],
 )
 def test_an_invalid_target_is_refused(fields: dict[str, object], says: str) -> None:
