@@ -12,7 +12,7 @@ from wakeful.logs import get_logger
 from wakeful.store.port import Store
 from wakeful.store.sessions import SessionState, SessionUpdate
 
-_BATCH: Final = 200
+_BATCH: Final = 50
 #: The longest sleep without a notification.
 _MAX_SLEEP_MS: Final = 10_000
 #: How long a session that cannot be read is set aside.

@@ -181,24 +181,27 @@ class LauncherRegistry:
         return None if verify is None else self.verifier(verify.get("kind"))
 
     def prepare_taken(self, run: TakenRun, lease: Lease) -> InFlight:
-        """Return a claimed run, ready to launch. If its job cannot be read, only this run fails."""
+        """Return a claimed run, ready to launch. If it or its job cannot be read, only this run fails."""
         if run.job_id is not None and run.anchor_ms is None:  # every job has an anchor
-            gone = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
-            gone.launcher = _FixedOutcome(
-                "", Failed("its job was deleted", permanent=True, reason=JOB_DELETED)
+            return self._without_work(
+                run, Failed("its job was deleted", permanent=True, reason=JOB_DELETED), lease
             )
-            return gone
         try:
             policy, work = policy_from_text(run.policy), work_from_text(run.work)
             return self.prepare(run, policy, work, run.payload, run, lease)
         except Exception as error:
             log.exception("run.set_aside", **run.log_fields)
-            unreadable = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
             failed = Failed(error_text(error))  # an unexpected error: the next attempt may succeed
             if isinstance(error, InvalidArgument):
                 failed = Failed(f"{error}", permanent=True, reason="unreadable")
-            unreadable.launcher = _FixedOutcome("", failed)
-            return unreadable
+            return self._without_work(run, failed, lease)
+
+    def _without_work(self, run: TakenRun, failed: Failed, lease: Lease) -> InFlight:
+        """Return a claimed run that fails, whatever is stored for it."""
+        bare = run._replace(context=None, precheck=None)
+        in_flight = self.prepare(bare, DEFAULT_POLICY, NO_WORK, None, None, lease)
+        in_flight.launcher = _FixedOutcome("", failed)
+        return in_flight
 
 
 def _selective(launchers: Mapping[str, Launcher]) -> list[SelectiveLauncher]:

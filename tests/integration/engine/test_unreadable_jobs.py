@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.support.waiting import eventually, over, runs_of, the_run_of
+from tests.support.waiting import eventually, in_state, over, runs_of, the_run_of
 from wakeful import EngineConfig, Function, Launch, Unavailable, Wakeful, run_factory
 from wakeful.engine import launcher_registry, planner
 from wakeful.service.auth.access import LOCAL
@@ -85,6 +85,23 @@ async def test_a_run_of_an_unreadable_job_fails_and_others_claimed_with_it_succe
     assert (failed.state, failed.reason, failed.dead, failed.attempt) == ("failed", "unreadable", True, 1)
     assert failed.error == f'the stored {column} \'{{"no":"such thing"}}\' has unknown fields'
     assert [call.job for call in calls] == ["good"]
+
+
+@pytest.mark.parametrize("column", ["precheck", "context", "payload"])
+async def test_a_damaged_run_holds_up_no_others_that_are_claimed_with_it(
+    new_app: NewApp, database: str, column: str
+):
+    app = new_app()
+    working(app)
+    async with new_app(config=EngineConfig(lanes={})) as idle:
+        for name in ("bad", "good"):
+            await idle.jobs.create(name, schedule=SELDOM, target=Function("work"))
+        bad, good = await idle.jobs.run("bad", payload={"a": 1}), await idle.jobs.run("good")
+        await execute(database, f"UPDATE runs SET context = '1' WHERE id = '{bad.id}'")
+        await execute(database, f"UPDATE runs SET {column} = '{{' WHERE id = '{bad.id}'")
+    async with app:
+        assert (await over(app, good.id)).state == "succeeded"
+        await in_state(app, bad.id, "succeeded" if column == "context" else "retrying")
 
 
 @pytest.mark.parametrize("column", ["policy", "work"])
