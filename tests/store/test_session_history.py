@@ -236,14 +236,14 @@ async def test_a_session_has_its_channel_and_recipient(store: Store):
 
 async def test_entries_and_sessions_are_pruned_with_age(store: Store, clock: FalseClock):
     await succeed(store, entry("old", at_ms=NOW - DAY), entry("new"))
-    await store.prune_sessions(NOW)
+    await store.prune_sessions(NOW, 1_000)
     assert await contents(store) == ["new"]
     clock.ms = NOW + 5 * DAY
     await succeed(store, entry("newer", at_ms=NOW + 5 * DAY))
-    await store.prune_sessions(NOW + 2 * DAY)
+    await store.prune_sessions(NOW + 2 * DAY, 1_000)
     assert await contents(store) == ["newer"]
     assert await store.session(KEY) is not None, "an answer keeps it, as a message does"
-    await store.prune_sessions(NOW + 6 * DAY)
+    await store.prune_sessions(NOW + 6 * DAY, 1_000)
     assert (await store.session(KEY), await contents(store)) == (None, [])
 
 
@@ -253,9 +253,9 @@ async def test_a_session_is_pruned_with_its_history_or_not_at_all(
     await succeed(store, entry("old"))
     clock.ms = NOW + 2 * DAY
     with monkeypatch.context() as patched:
-        patched.setattr(history, "PRUNE_HISTORY", "DELETE FROM no_such_table WHERE at < $1")
+        patched.setattr(history, "PRUNE_HISTORY", "DELETE FROM no_such_table WHERE at < $1 AND 1 < $2")
         with pytest.raises(Exception, match="no_such_table"):
-            await store.prune_sessions(NOW + DAY)
+            await store.prune_sessions(NOW + DAY, 1_000)
     await succeed(store, entry("new", at_ms=NOW + 2 * DAY))
     assert await contents(store) == ["old", "new"]
 
@@ -295,3 +295,15 @@ async def test_a_job_does_not_continue_the_conversation_of_a_deleted_job(store: 
         await store.change_job(kept.id, lambda row: JobChange(row._replace(name="digest")))
     assert (await store.session(key), await contents(store, key)) == (None, [])
     assert await contents(store, other) == ["hello"]
+
+
+async def test_a_long_history_is_pruned_in_batches_before_its_session(store: Store, clock: FalseClock):
+    """In one transaction, a million entries would hold up the heartbeats of a process with SQLite."""
+    await succeed(store, *(entry(str(number), at_ms=NOW - DAY) for number in range(5)))
+    clock.ms = NOW + 2 * DAY
+    left = [5]
+    while await store.prune_sessions(NOW + DAY, 2) == 2:
+        assert await store.session(KEY) is not None
+        left.append(len(await contents(store)))
+    assert left == [5, 3, 1]
+    assert (await store.session(KEY), await contents(store)) == (None, [])

@@ -121,7 +121,7 @@ async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None
         ("sessions", lambda: store.sessions("default", "agent-1", None, 50), 5),
         ("session", lambda: store.session(key), 1),
         ("history", lambda: store.history(key, 5, 50), 1),
-        ("prune", lambda: store._driver.write(store._shared(history.prune), NOW - DAY), 1),
+        ("prune", lambda: store._driver.write(store._shared(history.prune), NOW - DAY, 50), 1),
     ):
         steps = 0
         await call()
@@ -168,7 +168,7 @@ async def test_postgres_visits_few_rows() -> None:
         "DROP_OLDEST": [*key, 5, 1_000],
         "HISTORY": [*key, 8, 5],
         "DELETE_HISTORY": key,
-        "PRUNE_HISTORY": [NOW - DAY],
+        "PRUNE_HISTORY": [NOW - DAY, 50],
         "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],
         "CALLING_RUN": [runs[0]],
         "CHARGE": [runs[0], 1, 5],

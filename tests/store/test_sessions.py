@@ -224,13 +224,13 @@ async def test_old_turns_and_sessions_are_pruned(store: Store, clock: FalseClock
     await say(store, "busy", KEY._replace(name="busy"))
     await begin_due(store, NOW + 1_000)
     await say(store, "waits", KEY._replace(name="waits"), at_ms=NOW + 1_000)
-    await store.prune_sessions(NOW + 30 * DAY)
+    await store.prune_sessions(NOW + 30 * DAY, 1_000)
     assert len(await store.sessions("default", "default", None, 10)) == 3, "all of them have something to do"
     await store.finish("w", [ended(await look(store, run.id))], alone)
     await seen_over(store, KEY._replace(name="old"))
-    await store.prune_sessions(NOW - DAY)
+    await store.prune_sessions(NOW - DAY, 1_000)
     assert len(await store.sessions("default", "default", None, 10)) == 3, "not as old as that"
-    await store.prune_sessions(NOW + 30 * DAY)
+    await store.prune_sessions(NOW + 30 * DAY, 1_000)
     names = [view.name for view in await store.sessions("default", "default", None, 10)]
     assert names == ["busy", "waits"]
 

@@ -54,18 +54,28 @@ class Pruner(Loop):
             log.warning("pruner.clock_set", by_ms=round(self._ahead_ms - before_ms))
             self._due = max(self._due, now + _SETTLED_S)
         if now >= self._due:
-            await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
-            await self._store.prune_incidents(now_ms - self._retention_ms)
-            await self._store.prune_suggestions(now_ms - self._retention_ms)
-            await self._store.prune_sessions(now_ms - self._retention_ms)
-            await self._store.prune_hooks(now_ms)
-            await self._store.prune_web_sessions(now_ms)
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)
             ids = await self._store.prune_signal_ids(now_ms, _BATCH)
             counts = await self._store.prune_run_counts(now_ms - self._retention_ms - _COUNTS_KEPT_MS, _BATCH)
-            self._due = now + (100 if max(pruned, ids, counts) >= _BATCH else _EVERY_MS) / 1000
+            is_more = max(pruned, ids, counts) >= _BATCH
+            # These read whole tables, so they wait until nothing is left of the others.
+            if not is_more:
+                is_more = await self._prune_tables(now_ms)
+            self._due = now + (100 if is_more else _EVERY_MS) / 1000
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
         wait_ms = max(1, round(1000 * (self._due - now)))
         return now_ms + min(wait_ms, 100 if more else self._log_every_ms)
+
+    async def _prune_tables(self, now_ms: int) -> bool:
+        """Delete what is too old of small tables, and a batch of conversations. Returns if there is more."""
+        before_ms = now_ms - self._retention_ms
+        if await self._store.prune_sessions(before_ms, _BATCH) >= _BATCH:
+            return True
+        await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
+        await self._store.prune_incidents(before_ms)
+        await self._store.prune_suggestions(before_ms)
+        await self._store.prune_hooks(now_ms)
+        await self._store.prune_web_sessions(now_ms)
+        return False

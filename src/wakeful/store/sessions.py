@@ -193,7 +193,10 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def prune_sessions(self, before_ms: int) -> None:
-        """Delete ended turns that began before then, sessions without a message or an answer since, and
-        older entries of histories."""
+    async def prune_sessions(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` entries of histories from before then. Returns how many.
+
+        If there are no others, delete ended turns that began before then, and sessions without a message or
+        an answer since.
+        """
         ...

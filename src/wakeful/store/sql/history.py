@@ -56,8 +56,11 @@ HISTORY: Final = f"""
     WHERE {_KEY} AND sequence < $4 ORDER BY sequence DESC LIMIT $5"""
 #: the primary key: a range of it
 DELETE_HISTORY: Final = f"DELETE FROM session_history WHERE {_KEY}"
-#: session_history_at: its beginning
-PRUNE_HISTORY: Final = "DELETE FROM session_history WHERE at < $1"
+#: session_history_at: its beginning; the primary key for each
+PRUNE_HISTORY: Final = """
+    DELETE FROM session_history WHERE (workspace, agent, session, sequence) IN (
+        SELECT workspace, agent, session, sequence FROM session_history
+        WHERE at < $1 ORDER BY at LIMIT $2)"""
 
 
 async def lock(session: Session, entries: Iterable[HistoryAppend], now_ms: int) -> list[SessionKey]:
@@ -119,9 +122,9 @@ async def delete_of_new_jobs(session: Session, jobs: Iterable[tuple[str, str, st
             await delete(session, SessionKey(*owner, row[0]))
 
 
-async def prune(session: Session, before_ms: int) -> None:
-    """Delete the entries that are older."""
-    await session.execute(PRUNE_HISTORY, before_ms)
+async def prune(session: Session, before_ms: int, limit: int) -> int:
+    """Delete up to `limit` of the entries that are older. Returns how many."""
+    return await session.execute(PRUNE_HISTORY, before_ms, limit)
 
 
 class _Locked(NamedTuple):

@@ -330,13 +330,14 @@ class SqlStore(
         recorded: Recorded[SessionUpdate | None] = Recorded(entries)
         return await self._record(recorded, delete, key, now_ms, judge)
 
-    async def prune_sessions(self, before_ms: int) -> None:
-        async def prune(session: Session) -> None:
-            # In one transaction: a session that is added again starts with number 1.
-            await queries.prune_sessions(session, before_ms)
-            await history.prune(session, before_ms)
+    async def prune_sessions(self, before_ms: int, limit: int) -> int:
+        async def prune(session: Session) -> int:
+            pruned = await history.prune(session, before_ms, limit)
+            if pruned < limit:  # nothing of them is left: a session that is added again starts with number 1
+                await queries.prune_sessions(session, before_ms)
+            return pruned
 
-        await self._driver.write(self._shared(prune))
+        return await self._driver.write(self._shared(prune))
 
     # --- deliveries -------------------------------------------------------------------------------
 
