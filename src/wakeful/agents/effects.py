@@ -150,7 +150,7 @@ def effects(
             result.state_text = state_to_text(state)
         except InvalidArgument as error:
             raise Refused(error.message, INVALID_STATE) from None
-    size = sum(map(len, result.emitted)) + sum(len(send.text) for send in result.sends)
+    size = sum(map(len, result.emitted)) + sum(len(send.text) for send in (*result.sends, *result.volatile))
     if size > MAX_SIGNALS:
         raise Refused(
             f"the handler sends signals of {size} characters; at most {MAX_SIGNALS} at once: store large "

@@ -415,11 +415,13 @@ async def test_a_schedule_whose_signal_no_handler_handles_is_set_and_reported(
 
 async def test_too_many_directives_and_too_large_signals_are_refused(agents: Fixture):
     many = failed(await agents.handle(lambda signal, ctx: [Emit("a")] * 1001))
-    large = failed(await agents.handle(lambda signal, ctx: [Emit(Signal("a", "x" * 60_000))] * 20))
-
+    data = Signal("a", "x" * 60_000)
     assert "1001 directives; at most 1000" in many.error
-    assert "at most 1048576 at once" in large.error
-    assert {many.reason, large.reason} == {"directive_refused"}
+    for one in (Emit(data), Emit(data, to=SELF), Delay("1h", data), Delay("1h", data, durable=False)):
+        twenty = [one] * 20
+        large = failed(await agents.handle(lambda signal, ctx: twenty))  # noqa: B023
+        assert "at most 1048576 at once" in large.error
+        assert {many.reason, large.reason} == {"directive_refused"}
 
 
 # --- failures ----------------------------------------------------------------------------------------
