@@ -27,7 +27,7 @@ from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
 from wakeful.store.postgres.transactions import transaction
-from wakeful.store.sql.driver import Pending, Session, TenantTurns, is_urgent
+from wakeful.store.sql.driver import LockTimeout, Pending, Session, TenantTurns, is_urgent
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
@@ -52,7 +52,6 @@ BROKEN: Final = (
     asyncpg.InsufficientResourcesError,
     asyncpg.InvalidAuthorizationSpecificationError,
     asyncpg.InvalidCatalogNameError,
-    asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,  # a former primary
     asyncpg.InterfaceError,
@@ -258,6 +257,8 @@ class Pool:
         except LOST_STATEMENT as error:
             await self.expire()  # in session mode again, the others may keep sessions that are not theirs
             raise Unavailable(SharedSessions(self.address.shown).message) from error
+        except asyncpg.LockNotAvailableError as error:  # of another transaction: the connections are well
+            raise LockTimeout(f"cannot use the database {self.address.shown}: {error}") from error
         except asyncpg.ClientConfigurationError as error:
             raise InvalidArgument(f"the database address {self.address.shown}: {error}") from error
         except BROKEN as error:
