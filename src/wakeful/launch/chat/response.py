@@ -19,6 +19,9 @@ from wakeful.job import Json
 from wakeful.launch.chat.request import Message
 
 _SHOWN: Final = 300
+#: More than any answer has. To parse a million values, or to read as many calls, would hold up the process.
+_MAX_VALUES: Final = 250_000
+_MAX_CALLS: Final = 128
 #: The beginning and the end of reasoning that a local server left in the answer.
 _THOUGHTS: Final = re.compile("<(/?)think(?:ing)?>")
 _THOUGHTS_END: Final = re.compile("</think(?:ing)?>")
@@ -84,6 +87,9 @@ class Answer:
 
 def read_response(status: int, text: str, step: int = 0) -> Answer | EndpointError:
     """Return the answer of a response, or its error. `step` makes generated ids of tool calls unique."""
+    if text.count(",") + text.count("{") > _MAX_VALUES:
+        why = f"the response has more than {_MAX_VALUES} values"
+        return EndpointError(status if status != 200 else None, why, "not_json")
     try:
         body = json.loads(text)
     except (ValueError, RecursionError):
@@ -226,11 +232,11 @@ def _without_thoughts(answer: str) -> str:
 
 
 def _calls(value: Json, step: int) -> tuple[tuple[ToolCall, ...], list[Json]]:
-    """Return the tool calls, and the same as they go back to the endpoint."""
+    """Return the first tool calls, and the same as they go back to the endpoint."""
     calls: list[ToolCall] = []
     returned: list[Json] = []
     seen: set[str] = set()
-    for number, item in enumerate(value if isinstance(value, list) else ()):
+    for number, item in enumerate(value[:_MAX_CALLS] if isinstance(value, list) else ()):
         function = item.get("function") if isinstance(item, dict) else None
         if not isinstance(item, dict) or not isinstance(function, dict):
             continue

@@ -67,6 +67,21 @@ def test_no_response_takes_long_to_read(part: str):
     assert time.thread_time() - began < 5.0
 
 
+@pytest.mark.parametrize("part", ["[],", "{},", "1,", '{"function":{"name":"cron"}},'])
+def test_a_response_of_a_million_values_is_not_parsed(part: str):
+    parts = part * (MAX_RESPONSE // len(part))
+    for text in (f"[{parts}1]", f'{{"choices":[{{"message":{{"content":"a","tool_calls":[{parts}1]}}}}]}}'):
+        began = time.thread_time()
+        refused = error(200, text)
+        assert time.thread_time() - began < 0.3
+        assert refused.message == "the response has more than 250000 values"
+
+
+def test_only_the_first_tool_calls_are_read_and_go_back():
+    found = answer({"content": None, "tool_calls": [{"function": {"name": "cron"}}] * 1_000})
+    assert len(found.calls) == len(found.message["tool_calls"]) == 128  # type: ignore[arg-type]
+
+
 def test_reasoning_is_not_the_answer_and_goes_back_to_the_endpoint():
     found = answer({"content": "4", "reasoning_content": "2 + 2", "annotations": [], "audio": None})
     assert found.text == "4"
