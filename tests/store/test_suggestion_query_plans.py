@@ -80,6 +80,7 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
         ("CHANGE", suggestions.CHANGE, changed, 5),
         ("REFRESH", suggestions.REFRESH, changed, 5),
         ("SUGGESTION", suggestions.SUGGESTION, [_uuid(1, 5), "ws-5"], 5),
+        ("BY_IDS", suggestions.BY_IDS, [[_uuid(1, 5), _uuid(1, 6)]], 5),
         ("LOCK_SUGGESTION", suggestions.LOCK_SUGGESTION, [_uuid(1, 5)], 5),
         *[(str(only), *suggestions.list_statement(only), 2_500) for only in lists],
         # 100 runs each of two jobs

@@ -270,3 +270,28 @@ async def test_agents_with_evolution_are_found_in_all_workspaces(database: Datab
     assert await store.evolving_agents() == [("default", "ada", True), ("default", "default", True)]
     await store.put_agent("default", "ada", lambda old: old._replace(evolution=None) if old else None)
     assert await store.evolving_agents() == [("default", "default", True)]
+
+
+async def test_every_change_of_a_suggestion_is_in_the_changelog_once(store: Store):
+    job = await given_job(store)
+    made, other = suggestion(job), suggestion(job)
+    seen = (await store.changes(0))[-1].last
+
+    async def events() -> list[tuple[str, ...]]:
+        return [row.items for row in await store.changes(seen) if row.kind == "suggestion.changed"]
+
+    await store.write_suggestions([made, other])
+    assert await events() == [(made.id,)], "a second open one of a rule is not added"
+    await store.write_suggestions([made._replace(figures='{"lostMsPerRun":1}')])
+    assert await store.change_suggestion("default", made.id, lambda old: None) is not None
+    assert await store.change_suggestion("elsewhere", made.id, lambda old: old) is None
+    assert await events() == [(made.id,)] * 2
+    await store.change_suggestion("default", made.id, lambda old: old._replace(status="dismissed"))
+    assert await events() == [(made.id,)] * 3
+    await store.write_suggestions([made])
+    assert await events() == [(made.id,)] * 3, "it is not open any more"
+    await store.change_job(
+        job.id, lambda old: JobChange(old), suggestion=SuggestionDecision(made.id, lambda old, _: old)
+    )
+    assert await events() == [(made.id,)] * 4
+    assert [each.id for each in await store.suggestions_by_ids([made.id, other.id])] == [made.id]

@@ -21,7 +21,7 @@ from wakeful.scheduler import Scheduler
 
 #: The types of events.
 EventType = (
-    Literal["run.started", "run.finished", "job.changed", "signal.emitted"]
+    Literal["run.started", "run.finished", "job.changed", "signal.emitted", "suggestion.changed"]
     | Literal["incident.opened", "incident.acknowledged", "incident.recovered", "incident.closed"]
 )
 

@@ -388,7 +388,8 @@ class EventShape(TypedDict):
 
     seq: int
     #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
-    #: `incident.recovered`, `incident.closed`, `signal.emitted`; `reset`: older events are no longer stored
+    #: `incident.recovered`, `incident.closed`, `suggestion.changed`, `signal.emitted`; `reset`: older events
+    #: are no longer stored
     type: str
     at: str
     workspace: str
@@ -399,6 +400,7 @@ class EventShape(TypedDict):
     #: in `job.changed`: whether the job was deleted
     deleted: bool
     incident: IncidentShape | None
+    suggestion: SuggestionShape | None
 
 
 class AgentShape(TypedDict):

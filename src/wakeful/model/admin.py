@@ -9,15 +9,17 @@ from datetime import datetime
 from wakeful.json_value import Json
 from wakeful.model.incident import Incident
 from wakeful.model.run import Run
+from wakeful.model.suggestion import Suggestion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of a run, a job or an incident, or the signals of a run, as it is published."""
+    """A change of a run, a job, an incident or a suggestion, or the signals of a run, as it is published."""
 
     seq: int
     #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
-    #: `incident.recovered`, `incident.closed`, `signal.emitted`; `reset`: older events are no longer stored
+    #: `incident.recovered`, `incident.closed`, `suggestion.changed`, `signal.emitted`; `reset`: older events
+    #: are no longer stored
     type: str
     at: datetime
     workspace: str
@@ -31,6 +33,8 @@ class Event:
     deleted: bool
     #: the incident, in the events of incidents
     incident: Incident | None = None
+    #: the suggestion, in `suggestion.changed`
+    suggestion: Suggestion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,7 +212,12 @@ suggestion_from_json: Final = _Parser(
 event_from_json: Final = _Parser(
     Event,
     {"agent": "agentId"},
-    {**_TIMES, "run": _optional(run_from_json), "incident": _optional(incident_from_json)},
+    {
+        **_TIMES,
+        "run": _optional(run_from_json),
+        "incident": _optional(incident_from_json),
+        "suggestion": _optional(suggestion_from_json),
+    },
 )
 key_from_json: Final = _Parser(ApiKey, convert=_TIMES)
 audit_entry_from_json: Final = _Parser(AuditEntry, convert=_TIMES)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.service.change_summary import Change
-from wakeful.store.changelog import ChangeRow
+from wakeful.store.changelog import SUGGESTION, ChangeRow
 from wakeful.store.port import Store
 
 #: How many runs are read at once.
@@ -20,9 +20,12 @@ async def read_changes(
     """Return the changes in these rows after a number, up to another one. Deleted runs are left out."""
     run_ids: dict[str, None] = {}
     incident_ids: dict[str, None] = {}
+    suggestion_ids: dict[str, None] = {}
     for row in rows:
         if row.kind.startswith("incident."):
             incident_ids.update(dict.fromkeys(row.items))
+        elif row.kind == SUGGESTION:
+            suggestion_ids.update(dict.fromkeys(row.items))
         elif row.kind != "job.changed":
             run_ids.update(dict.fromkeys(row.items))
     ids = list(run_ids)
@@ -32,6 +35,7 @@ async def read_changes(
         for run in await store.run_changes(ids[start : start + _RUNS])
     }
     incidents = {each.id: each for each in await store.incidents_by_ids(list(incident_ids))}
+    suggestions = {each.id: each for each in await store.suggestions_by_ids(list(suggestion_ids))}
     changes: list[Change] = []
     for row in rows:
         kind = row.kind
@@ -49,6 +53,11 @@ async def read_changes(
             changes += [
                 Change(kind, each.workspace, each.agent, each.id, each.job_id)
                 for each in filter(None, map(incidents.get, items))
+            ]
+        elif kind == SUGGESTION:
+            changes += [
+                Change(kind, each.workspace, each.agent, each.id, each.job_id)
+                for each in filter(None, map(suggestions.get, items))
             ]
         else:
             changes += [

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from wakeful.run import RunState
 from wakeful.service.serializers import JsonObject, instant
+from wakeful.store.changelog import SUGGESTION
 from wakeful.store.live import LiveFigures
 
 #: How many ids of each kind a summary lists.
@@ -31,13 +32,14 @@ FIGURES: Final = {
 
 
 class Change(NamedTuple):
-    """One change of a run, a job or an incident."""
+    """One change of a run, a job, an incident or a suggestion."""
 
-    #: `run.started`, `run.finished`, `signal.emitted`, `job.changed` or one of the incident events
+    #: `run.started`, `run.finished`, `signal.emitted`, `job.changed`, `suggestion.changed` or one of the
+    #: incident events
     kind: str
     workspace: str
     agent: str
-    #: the id of the run, the job or the incident
+    #: the id of the run, the job, the incident or the suggestion
     id: str
     job_id: str | None
     #: the state of a run when the change is read
@@ -59,7 +61,17 @@ class Scope(NamedTuple):
 class ChangeSummary:
     """Collects the changes of one workspace or agent."""
 
-    __slots__ = ("_agents", "_finished", "_incidents", "_jobs", "_kinds", "_many", "_runs", "_started")
+    __slots__ = (
+        "_agents",
+        "_finished",
+        "_incidents",
+        "_jobs",
+        "_kinds",
+        "_many",
+        "_runs",
+        "_started",
+        "_suggestions",
+    )
 
     def __init__(self) -> None:
         self._started: set[str] = set()
@@ -68,6 +80,7 @@ class ChangeSummary:
         self._agents: dict[str, None] = {}
         self._runs: dict[str, None] = {}
         self._incidents: dict[str, None] = {}
+        self._suggestions: dict[str, None] = {}
         self._kinds: set[str] = set()
         self._many: set[str] = set()
 
@@ -85,6 +98,9 @@ class ChangeSummary:
         elif change.kind.startswith("incident."):
             self._kinds.add("incidents")
             self._note("incidents", self._incidents, change.id)
+        elif change.kind == SUGGESTION:
+            self._kinds.add("suggestions")
+            self._note("suggestions", self._suggestions, change.id)
         else:
             self._kinds.add("runs")
             self._note("runs", self._runs, change.id)
@@ -111,6 +127,7 @@ class ChangeSummary:
                 "agents": list(self._agents),
                 "runs": list(self._runs),
                 "incidents": list(self._incidents),
+                "suggestions": list(self._suggestions),
             },
             "many": [*sorted(self._many)],
             "kinds": [*sorted(self._kinds)],

@@ -1,4 +1,4 @@
-"""The event stream: changes of jobs, runs and incidents, and emitted signals, from any sequence number.
+"""The event stream: changes of jobs, runs, incidents and suggestions, and emitted signals, from any number.
 
 The changelog of the store is the source. One reader per process follows it while there are subscriptions and
 caches the newest events. Each subscription has its own position: it reads from the cache or, if it is behind,
@@ -24,9 +24,11 @@ from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant, serialize_incident, serialize_run
-from wakeful.store.changelog import ChangedJob, ChangeRow
+from wakeful.service.suggestion_serializers import serialize_suggestion
+from wakeful.store.changelog import SUGGESTION, ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.suggestion import Suggestion
 
 #: The types of events.
 TYPES: Final = (
@@ -38,6 +40,7 @@ TYPES: Final = (
     "incident.acknowledged",
     "incident.recovered",
     "incident.closed",
+    "suggestion.changed",
 )
 #: Replaces events that are no longer stored: a client reads its lists again.
 RESET: Final = "reset"
@@ -79,6 +82,7 @@ class Event(NamedTuple):
     #: for a changed job: whether it was deleted
     deleted: bool = False
     incident: Incident | None = None
+    suggestion: Suggestion | None = None
 
 
 def serialize_event(event: Event) -> JsonObject:
@@ -94,6 +98,7 @@ def serialize_event(event: Event) -> JsonObject:
         "run": serialize_run(event.run) if event.run else None,
         "deleted": event.deleted,
         "incident": serialize_incident(event.incident) if event.incident else None,
+        "suggestion": serialize_suggestion(event.suggestion) if event.suggestion else None,
     }
 
 
@@ -347,6 +352,8 @@ class EventStream:
         existing = {job.id for job in await self._store.jobs_by_ids(jobs)} if jobs else set()
         incident_ids = list({item for row in rows if row.kind.startswith("incident.") for item in row.items})
         incidents = {each.id: each for each in await self._store.incidents_by_ids(incident_ids)}
+        suggestion_ids = list({item for row in rows if row.kind == SUGGESTION for item in row.items})
+        suggestions = {each.id: each for each in await self._store.suggestions_by_ids(suggestion_ids)}
         events: list[Event | None] = []
         for row in rows:
             if row.kind == "job.changed":
@@ -359,6 +366,12 @@ class EventStream:
                 events += [
                     _incident_event(seq, row, incidents.get(incident_id))
                     for seq, incident_id in enumerate(row.items, row.first)
+                    if seq > after
+                ]
+            elif row.kind == SUGGESTION:
+                events += [
+                    _suggestion_event(seq, row, suggestions.get(suggestion_id))
+                    for seq, suggestion_id in enumerate(row.items, row.first)
                     if seq > after
                 ]
             else:
@@ -407,4 +420,13 @@ def _incident_event(seq: int, row: ChangeRow, incident: Incident | None) -> Even
     return Event(
         seq, row.kind, row.at_ms, incident.workspace, incident.agent, incident.job_id, incident.job_name,
         incident=incident,
+    )  # fmt: skip
+
+
+def _suggestion_event(seq: int, row: ChangeRow, suggestion: Suggestion | None) -> Event | None:
+    if suggestion is None:
+        return None
+    return Event(
+        seq, row.kind, row.at_ms, suggestion.workspace, suggestion.agent, suggestion.job_id,
+        suggestion.job_name, suggestion=suggestion,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The changelog: which runs, jobs and incidents changed, in order.
+"""The changelog: which runs, jobs, incidents and suggestions changed, in order.
 
 A transaction writes one row for each kind of thing that it changed (more for large transactions). Each change
 has a number. Numbers start at 1 and have no gaps, and a smaller one never becomes visible after a larger one.
@@ -15,11 +15,17 @@ from wakeful.incident_rules import Incident, IncidentEvent
 from wakeful.logs import get_logger
 from wakeful.run import NewRun
 
-Kind = Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"] | IncidentEvent
+Kind = (
+    Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]
+    | Literal["suggestion.changed"]
+    | IncidentEvent
+)
 #: The kind of rows of runs that are over.
 FINISHED: Final = "run.finished"
 #: The kind of rows of runs whose attempt ended and that start again. Readers get them as `FINISHED`.
 RETRYING: Final = "run.retrying"
+#: The kind of rows of suggestions.
+SUGGESTION: Final = "suggestion.changed"
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
 
@@ -41,7 +47,7 @@ class ChangeRow(NamedTuple):
     first: int
     kind: str
     at_ms: int
-    #: ids of runs or incidents; for jobs, the fields of `ChangedJob` separated by tabs
+    #: ids of runs, incidents or suggestions; for jobs, the fields of `ChangedJob` separated by tabs
     items: tuple[str, ...]
 
     @property
@@ -113,6 +119,10 @@ class TransactionEvents:
     def changed(self, jobs: Iterable[Iterable[str]]) -> None:
         """Record that these jobs (id, workspace, agent, name) were created, changed or deleted."""
         self._note("job.changed", ["\t".join(job) for job in jobs])
+
+    def suggested(self, suggestion_ids: Iterable[str]) -> None:
+        """Record that these suggestions were added or changed."""
+        self._note(SUGGESTION, suggestion_ids)
 
     def emitted(self, run_ids: Iterable[str]) -> None:
         """Record that signals of these runs went out (`RunView.emitted`)."""

@@ -52,6 +52,10 @@ class SuggestionStore(Protocol):
         """Return the suggestions that match, newest first."""
         ...
 
+    async def suggestions_by_ids(self, ids: Sequence[str]) -> list[Suggestion]:
+        """Return those of these suggestions that exist, in any order."""
+        ...
+
     async def write_suggestions(self, changed: Sequence[Suggestion]) -> None:
         """Add suggestions, or give open ones of the same id these values. Others stay as they are.
 

@@ -39,6 +39,7 @@ def test_a_run_counts_once_as_started_and_once_in_its_final_state():
             "agents": ["ada"],
             "runs": ["run-1", "run-2"],
             "incidents": [],
+            "suggestions": [],
         },
         "many": [],
         "kinds": ["runs"],

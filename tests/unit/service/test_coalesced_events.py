@@ -39,6 +39,9 @@ class Storm:
     async def incidents_by_ids(self, ids: Sequence[str]) -> list[Any]:
         return []
 
+    async def suggestions_by_ids(self, ids: Sequence[str]) -> list[Any]:
+        return []
+
 
 async def test_a_storm_of_changes_takes_no_longer_with_many_clients():
     events = CoalescedEvents(cast(Any, Storm()), cast(Any, None))

@@ -130,6 +130,7 @@ class SqlJobsAndRuns(SqlBase[D]):
                 await chains.check(session, [row])
             if suggestion is not None and locked is not None and row is not None:
                 await suggestions.decide(session, suggestion, locked, row)
+                events.suggested([locked.id])
                 changed = True
             return row, changed
 

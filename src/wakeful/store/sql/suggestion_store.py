@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from wakeful.duration import DAY, WEEK
 from wakeful.evolution_rules import RunSummary
 from wakeful.store.audit import AuditEntry, written
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import run_summaries, suggestions
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionFilter
@@ -29,9 +30,15 @@ class SqlSuggestions(SqlBase[D]):
     async def suggestions(self, only: SuggestionFilter) -> list[Suggestion]:
         return await self._read(suggestions.suggestions, only)
 
+    async def suggestions_by_ids(self, ids: Sequence[str]) -> list[Suggestion]:
+        return await self._read(suggestions.by_ids, ids)
+
     async def write_suggestions(self, changed: Sequence[Suggestion]) -> None:
+        async def write(db: D, events: TransactionEvents) -> None:
+            events.suggested(await suggestions.write(self._driver.session(db), changed))
+
         if changed:
-            await self._driver.write(self._shared(suggestions.write), changed)
+            await self._driver.write(write)
 
     async def change_suggestion(
         self,
@@ -41,8 +48,15 @@ class SqlSuggestions(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
     ) -> Suggestion | None:
         recorded: Recorded[tuple[Suggestion | None, bool]] = Recorded(entries, written)
-        write = self._shared(suggestions.change)
-        found, _ = await self._record(recorded, write, workspace, suggestion_id, change)
+
+        async def write(db: D, events: TransactionEvents) -> tuple[Suggestion | None, bool]:
+            session = self._driver.session(db)
+            found, changed = await suggestions.change(session, workspace, suggestion_id, change)
+            if changed:
+                events.suggested([suggestion_id])
+            return found, changed
+
+        found, _ = await self._record(recorded, write)
         return found
 
     async def run_summaries(

@@ -31,6 +31,8 @@ CHANGE: Final = f"UPDATE suggestions SET {_CHANGING} WHERE id = $1"
 REFRESH: Final = f"{CHANGE} AND status = 'open'"
 #: the primary key
 SUGGESTION: Final = f"SELECT {_COLUMNS} FROM suggestions s WHERE s.id = $1 AND s.workspace = $2"
+#: the primary key, once for each
+BY_IDS: Final = f"SELECT {_COLUMNS} FROM suggestions s WHERE s.id = ANY($1::uuid[])"
 #: the primary key
 LOCK_SUGGESTION: Final = f"SELECT {_COLUMNS} FROM suggestions s WHERE s.id = $1 FOR UPDATE"
 #: the table, all of it; for each that was decided, the primary key of jobs
@@ -73,6 +75,11 @@ async def suggestion(session: Session, workspace: str, suggestion_id: str) -> Su
     return None if row is None else _suggestion(row)
 
 
+async def by_ids(session: Session, ids: Sequence[str]) -> list[Suggestion]:
+    """Return those of these suggestions that exist."""
+    return list(map(_suggestion, await session.rows(BY_IDS, list(ids)))) if ids else []
+
+
 async def suggestions(session: Session, only: SuggestionFilter) -> list[Suggestion]:
     """Return the suggestions that match, newest first."""
     if only.before is not None and not is_id(only.before):
@@ -81,11 +88,14 @@ async def suggestions(session: Session, only: SuggestionFilter) -> list[Suggesti
     return list(map(_suggestion, await session.rows(statement, *args)))
 
 
-async def write(session: Session, changed: Sequence[Suggestion]) -> None:
-    """Add suggestions, or change open ones of the same id."""
+async def write(session: Session, changed: Sequence[Suggestion]) -> list[str]:
+    """Add suggestions, or change open ones of the same id. Returns the ids of those that were written."""
+    written = []
     for each in changed:  # few: most analyses change none
-        if not await session.execute(REFRESH, each.id, *each[_FIRST:]):
-            await session.execute(ADD, *each)
+        refreshed = await session.execute(REFRESH, each.id, *each[_FIRST:])
+        if refreshed or await session.execute(ADD, *each):
+            written.append(each.id)
+    return written
 
 
 async def change(

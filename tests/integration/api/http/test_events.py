@@ -11,8 +11,10 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient, served
 from tests.support.sse_client import ReceivedEvent, listening
 from tests.support.waiting import PATIENCE, eventually, over
-from wakeful import Function
+from wakeful import AsyncClient, Function
+from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL
+from wakeful.suggestion import Suggestion
 
 
 def finished(run_id: str) -> Callable[[ReceivedEvent], bool]:
@@ -32,6 +34,37 @@ async def given_jobs(caller: ApiClient, *names: str, agent: str = "default") -> 
         document = {"name": name, "schedule": SELDOM, "target": {"kind": "function", "name": "nothing"}}
         reply = await caller("POST", f"/agents/{agent}/jobs", document)
         assert reply.status == 201, reply
+
+
+async def test_a_suggestion_emits_an_event_when_it_is_made_and_decided(new_app: NewApp) -> None:
+    app = new_app()
+    async with app, served(app) as operator, AsyncClient(operator.url, operator.key) as client:
+        await given_jobs(operator, "digest")
+        job, now_ms = (await operator("GET", f"{JOBS}/digest")).body, app.store.clock.now_ms()
+        made = Suggestion(
+            new_id(now_ms), "default", "default", job["id"], "digest", "pause_failing", "open",
+            '{"failed":12,"days":6.5,"failedPerDay":1.85}', '{"enabled":false}', '{"enabled":true}', 1,
+            now_ms, now_ms,
+        )  # fmt: skip
+        other = await operator.new("agent", agent="other")
+        async with listening(operator, types="suggestion.changed") as stream, listening(other) as elsewhere:
+            await app.store.write_suggestions([made])
+            for path, status in ((None, "open"), ("apply", "applied"), ("rollback", "rolled_back")):
+                if path is not None:
+                    done = await operator("POST", f"/suggestions/{made.id}/{path}")
+                    assert done.status == 200, done.body
+                (event,) = await stream.until(lambda event: event.type == "suggestion.changed")
+                assert (event.data["job"], event.data["jobId"]) == ("digest", job["id"])
+                assert event.data["suggestion"] == (await operator("GET", f"/suggestions/{made.id}")).body
+                assert event.data["suggestion"]["status"] == status
+            await run_now(operator, "digest")
+            await given_jobs(operator, "own", agent="other")
+            (own,) = await elsewhere.until(lambda event: event.type == "job.changed")
+            assert own.data["job"] == "own", "an agent gets no suggestions for others"
+        async for each in client.events(types=["suggestion.changed"], after=0):
+            assert each.suggestion is not None
+            assert (each.suggestion.id, each.suggestion.status) == (made.id, "rolled_back")
+            break
 
 
 async def test_a_run_emits_events_when_it_starts_and_finishes(new_app: NewApp) -> None:
