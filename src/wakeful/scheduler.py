@@ -342,15 +342,19 @@ class RunsApi(Protocol):
         """Discard a dead letter."""
         ...
 
-    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
-        """Replay these dead letters, or with None the oldest thousand.
+    async def replay_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
+        """Replay these dead letters, or with None the oldest thousand of the agent, or of all agents.
 
         Return the ids of the dead letters that were replayed.
         """
         ...
 
-    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
-        """Discard these dead letters, or with None the oldest thousand.
+    async def discard_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
+        """Discard these dead letters, or with None the oldest thousand of the agent, or of all agents.
 
         Return the ids of the dead letters that were discarded.
         """

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
+from wakeful.dead_letter_groups import DeadLetterSelection
 from wakeful.document.values import compact, json_value
 from wakeful.evidence import write_evidence
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
@@ -94,13 +95,27 @@ class Runs(RunsApi):
     async def discard(self, run_id: str) -> None:
         await self._service.discard(LOCAL, self._workspace, run_id)
 
-    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
-        ids = None if run_ids is None else [*run_ids]
+    async def replay_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
+        ids = await self._dead_letter_ids(run_ids, all_agents)
         return [*await self._service.replay_many(LOCAL, self._workspace, ids)]
 
-    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
-        ids = None if run_ids is None else [*run_ids]
+    async def discard_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
+        ids = await self._dead_letter_ids(run_ids, all_agents)
         return [*await self._service.discard_many(LOCAL, self._workspace, ids)]
+
+    async def _dead_letter_ids(
+        self, run_ids: Iterable[str] | None, all_agents: bool
+    ) -> builtins.list[str] | None:
+        if run_ids is not None:
+            return [*run_ids]
+        if all_agents:
+            return None
+        own = DeadLetterSelection(self._agent)
+        return (await self._services.dead_letters.select(LOCAL, self._workspace, own)).ids
 
     async def complete(
         self,

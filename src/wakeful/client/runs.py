@@ -89,11 +89,15 @@ class Runs(RunsApi):
     async def discard(self, run_id: str) -> None:
         await self._rest.discard(run_id)
 
-    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
-        return await self._rest.replay_many(run_ids)
+    async def replay_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
+        return await self._rest.replay_many(run_ids, all_agents=all_agents)
 
-    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
-        return await self._rest.discard_many(run_ids)
+    async def discard_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
+        return await self._rest.discard_many(run_ids, all_agents=all_agents)
 
     async def complete(
         self,

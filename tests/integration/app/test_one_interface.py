@@ -131,6 +131,32 @@ async def test_a_run_is_the_same_through_both(pair: Pair):
     assert await remote.runs.dead_letters(all_agents=True) == []
 
 
+async def test_all_dead_letters_are_those_of_the_agent(pair: Pair):
+    embedded, remote = pair
+    assert isinstance(embedded, Wakeful)
+    for agent in ("ada", "bob"):
+        for name in ("one", "two"):
+            jobs = embedded.jobs.of(agent)
+            await jobs.create(name, schedule=SELDOM, target=Function("fail"), max_attempts=1)
+            await over(embedded, (await jobs.run(name)).id)
+
+    async def left() -> list[str]:
+        return sorted(run.agent for run in await remote.runs.dead_letters(all_agents=True))
+
+    assert await embedded.runs.discard_many(None) == await remote.runs.discard_many(None) == []
+    assert len(await remote.runs.of("ada").discard_many(None)) == 2
+    assert await left() == ["bob", "bob"]
+    for scheduler in pair:
+        again = await scheduler.runs.of("bob").replay_many(None)
+        assert len(again) == 2
+        assert await scheduler.runs.of("ada").replay_many(None) == []
+        for run in await remote.runs.list(all_agents=True, limit=2):
+            await over(embedded, run.id)
+    assert await left() == ["bob", "bob"]
+    assert len(await embedded.runs.discard_many(None, all_agents=True)) == 2
+    assert await left() == []
+
+
 async def test_a_skipped_tick_is_the_same_through_both(pair: Pair):
     for scheduler in pair:
         job = await scheduler.jobs.upsert("digest", schedule="every 1h")

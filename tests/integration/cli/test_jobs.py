@@ -75,6 +75,9 @@ def test_run_wait_returns_the_outcome_as_exit_code(machine: Machine, receiver: s
     replayed = machine.wakeful("replay", failed["id"], "--wait", "--json")
     assert (replayed.code, replayed.json["attempt"], replayed.json["replayOf"]) == (1, 2, failed["id"])
     assert machine.wakeful("discard", failed["id"]).code == 5
+    for verb in ("discard", "replay"):
+        others = machine.wakeful(verb, "--all", "--agent", "other", "--json")
+        assert others.code == 3, "there is no such agent, and no other one is meant"
     assert machine.wakeful("discard", "--all", "--json").json == {"discarded": [replayed.json["id"]]}
     assert machine.wakeful("dead-letters", "--json").json["deadLetters"] == []
 

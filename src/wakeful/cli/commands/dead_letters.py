@@ -19,7 +19,7 @@ _PANEL = "Dead letters"
 RunIds = Annotated[
     list[str] | None, typer.Argument(metavar="RUN", help="run ids from `wakeful dead-letters`")
 ]
-All = Annotated[bool, typer.Option("--all", help="all dead letters")]
+All = Annotated[bool, typer.Option("--all", help="all dead letters, or all of --agent")]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,6 +70,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "wakeful replay 01980000-0000-7000-8000-000000000000 --wait",
             "wakeful replay --all",
+            "wakeful replay --all --agent ops",
         ),
         panel=_PANEL,
     )
@@ -86,7 +87,7 @@ def register(app: typer.Typer) -> None:
         if chosen is None or len(chosen) > 1:
             if wait:
                 raise InvalidArgument("--wait works for one run only")
-            done = await s.out.wait_for(s.client.runs.replay_many(chosen))
+            done = await s.out.wait_for(s.runs().replay_many(chosen, all_agents=s.all_agents))
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
             return exit_codes.OK
         run = await s.out.wait_for(s.client.runs.replay(chosen[0]))
@@ -111,7 +112,7 @@ def register(app: typer.Typer) -> None:
             await s.out.wait_for(s.client.runs.discard(chosen[0]))
             done = chosen
         else:
-            done = await s.out.wait_for(s.client.runs.discard_many(chosen))
+            done = await s.out.wait_for(s.runs().discard_many(chosen, all_agents=s.all_agents))
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
 
 

@@ -109,16 +109,24 @@ class RestRuns:
             run = await self.get(run_id)
             raise FailedPrecondition(f"run '{run_id}' is not a dead letter: it is {run.get('state')}")
 
-    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+    async def replay_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
         """Replay these dead letters, or all; return the ids of the dead letters that were replayed."""
-        return await self._many("replay", run_ids, "replayed")
+        return await self._many("replay", run_ids, all_agents, "replayed")
 
-    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+    async def discard_many(
+        self, run_ids: Iterable[str] | None, *, all_agents: bool = False
+    ) -> builtins.list[str]:
         """Discard these dead letters, or all; return the ids of those that were discarded."""
-        return await self._many("discard", run_ids, "discarded")
+        return await self._many("discard", run_ids, all_agents, "discarded")
 
-    async def _many(self, action: str, run_ids: Iterable[str] | None, key: str) -> builtins.list[str]:
-        body: Json = {"all": True} if run_ids is None else {"ids": builtins.list[Json](run_ids)}
+    async def _many(
+        self, action: str, run_ids: Iterable[str] | None, all_agents: bool, key: str
+    ) -> builtins.list[str]:
+        body: Json = {"all": True} if all_agents else {"agent": self._agent}
+        if run_ids is not None:
+            body = {"ids": builtins.list[Json](run_ids)}
         where = path(self._workspace, "dead-letters", action)
         reply = await self._connection.request("POST", where, body=body)
         return cast(builtins.list[str], read_list(reply, key, str))
