@@ -23,10 +23,10 @@ RENAMED = {
     "alerted": "alert_cooldowns",
     "live": "live_runs",
 }
-#: Columns whose encoding the migration replaces, by table (`test_encodings_become_columns`).
+#: Columns whose encoding the migration replaces (`test_encodings_become_columns`), or that it fills, by table.
 REPLACED = {
     "runs": {"lane", "worker", "until_at"},
-    "live_runs": {"lane", "worker"},
+    "live_runs": {"lane", "worker", "workspace", "agent"},
     "attempts": {"worker"},
     "idempotency_keys": {"status"},
 }

@@ -73,7 +73,8 @@ class Dispatcher(Loop):
             left = {lane: count - (lane in used) for lane, count in free.items() if count > (lane in used)}
             taken: Sequence[TakenRun] = ()
             if left or prefetch:
-                taken = await self._store.take(now_ms, self._worker_name, left, capabilities, prefetch)
+                usage = self._worker.lane_usage({**left, **prefetch})
+                taken = await self._store.take(now_ms, self._worker_name, left, capabilities, prefetch, usage)
             runs = self._worker.accept(reserved, [*suspects, *taken])
             for run in runs[: len(suspects)]:
                 run.suspect = True

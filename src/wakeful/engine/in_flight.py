@@ -10,6 +10,7 @@ from wakeful.job import Work
 from wakeful.launch.port import Launch, Launcher
 from wakeful.outcome import Failed
 from wakeful.policy import Policy
+from wakeful.store.lane_shares import Owner
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -20,7 +21,8 @@ class InFlight:
 
     __slots__ = (
         "deadline", "ended", "failed_attempts", "follows", "holds_slot", "lane", "launch", "launcher",
-        "policy", "prefetched", "span", "started_ms", "stop_reason", "suspect", "task", "waiting", "work",
+        "policy", "prefetched", "span", "started_ms", "stop_reason", "suspect", "task", "waiting",
+        "weight", "work",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +54,8 @@ class InFlight:
         self.suspect = False
         #: whether it has no slot yet
         self.waiting = False
+        #: the weight of its workspace in the lane
+        self.weight = 1.0
         #: whether the attempt is over; its outcome may still have to be written
         self.ended = False
         #: the task that runs the attempt
@@ -60,6 +64,11 @@ class InFlight:
         self.span: Span | None = None
         #: why the attempt was stopped: a failure to record, or a word if this worker must write nothing
         self.stop_reason: Failed | str | None = None
+
+    @property
+    def owner(self) -> Owner:
+        """The workspace and agent."""
+        return self.launch.workspace, self.launch.agent
 
     @property
     def stopped(self) -> bool:

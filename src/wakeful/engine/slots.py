@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.engine.in_flight import InFlight
+from wakeful.store.lane_shares import LaneUse, Owner, Wants, in_order, share
 from wakeful.store.rows import TakenRun
 
 #: How many seconds a prefetched run waits for a slot at most. Then it is given back.
@@ -40,7 +41,7 @@ class Slots:
     """The slots of the lanes.
 
     `start` is called with each prefetched run that gets a slot, and `on_overdue` with those that have waited
-    for `HOLD_S`.
+    for `HOLD_S`. `running` returns who has slots of a lane.
     """
 
     def __init__(
@@ -48,10 +49,14 @@ class Slots:
         lanes: Mapping[str, int],
         start: Callable[[InFlight], None],
         on_overdue: Callable[[Sequence[InFlight]], None],
+        running: Callable[[str], LaneUse],
     ) -> None:
         self.sizes = dict(lanes)
         self._start = start
         self._on_overdue = on_overdue
+        self._running = running
+        #: how many slots may be given until the prefetched runs are arranged again
+        self._arranged: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
         self._free = dict(lanes)
         self._waiting: dict[str, deque[InFlight]] = {lane: deque() for lane in lanes}
@@ -116,6 +121,9 @@ class Slots:
         """Free a slot. The first prefetched run of the lane that waits gets it."""
         waiting = self._waiting[lane]
         if waiting:
+            if self._arranged[lane] <= 0:
+                self._arrange(lane)
+            self._arranged[lane] -= 1
             run = waiting.popleft()
             run.waiting = False
             self._start(run)
@@ -136,6 +144,7 @@ class Slots:
         else:
             run.waiting = True
             self._waiting[run.lane].append(run)
+            self._arranged[run.lane] = 0
             loop = asyncio.get_running_loop()
             run.deadline = loop.time() + HOLD_S
             if self._timer is None:
@@ -150,6 +159,20 @@ class Slots:
         if left:
             self._timer = loop.call_at(min(left), self._check)
         self._on_overdue([run for run in waiting if run.deadline <= now])
+
+    def _arrange(self, lane: str) -> None:
+        """Put the prefetched runs of the lane in the order in which their owners should get slots."""
+        self._arranged[lane] = max(1, self.sizes[lane] // 8)
+        waiting = self._waiting[lane]
+        runs: dict[Owner, list[InFlight]] = {}
+        for run in waiting:
+            runs.setdefault(run.owner, []).append(run)
+        if len(runs) > 1:
+            wanted = {owner: Wants(each[0].launch.fire_ms, len(each)) for owner, each in runs.items()}
+            weights = {owner[0]: each[0].weight for owner, each in runs.items()}
+            order = share(len(waiting), wanted, self._running(lane), weights)
+            waiting.clear()
+            waiting.extend(in_order(runs, order))
 
     def discard(self, run: InFlight) -> None:
         """Remove a prefetched run that waits."""

@@ -21,6 +21,7 @@ from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.deadlines import Deadlines
 from wakeful.engine.in_flight import InFlight
+from wakeful.engine.lane_usage import LaneUsage
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
 from wakeful.engine.next_signals import following, slots_to_follow
@@ -35,6 +36,7 @@ from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.start_rules import BUDGET, UNBUDGETED, may_start
+from wakeful.store.lane_shares import LaneUse
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun
 
@@ -80,7 +82,8 @@ class Worker:
         #: called with each batch of written outcomes, the start delays of first attempts in ms, and the
         #: workspace, agent and state of each run
         self._on_finished = on_finished
-        self._slots = Slots(lanes, self._start_prefetched, self._drop)
+        self._slots = Slots(lanes, self._start_prefetched, self._drop, self._running_in)
+        self._usage = LaneUsage(lanes)
         #: what the claim with outcomes under way may use, and when it began
         self._reserved = Reserved({}, {})
         self._claim_began = 0.0
@@ -122,6 +125,15 @@ class Worker:
         used = Counter(run.lane for run in runs if not run.ended and not run.waiting)
         return {lane: (used[lane], size) for lane, size in self._slots.sizes.items()}
 
+    def lane_usage(self, lanes: Iterable[str], *, waiting: bool = True) -> dict[str, LaneUse]:
+        """Return who uses these lanes; with `waiting` also by prefetched runs that wait for a slot."""
+        runs = (*self._in_flight.values(), *self._superseded)
+        now_s = asyncio.get_running_loop().time()
+        return self._usage.measure(runs, lanes, self._slots.backlog, now_s, waiting=waiting)
+
+    def _running_in(self, lane: str) -> LaneUse:
+        return self.lane_usage([lane], waiting=False)[lane]
+
     @property
     def may_take_suspect(self) -> bool:
         """Whether to look for a suspect: this process runs one at a time, so that its loss has one cause."""
@@ -147,7 +159,8 @@ class Worker:
             if not self.taking.locked():
                 self._stopped_during_claim.clear()
             self._deferred = prefetch and self._completer.will_write
-            without = self._slots.backlog if self._deferred else ()
+            # The planner leaves lanes in which runs wait: new ticks do not overtake them.
+            without = self._slots.backlog if self._deferred or not prefetch else ()
             reserved = self._slots.reserve(prefetch=prefetch, without=without)
             slots, began = reserved.copy(), loop.time()
             try:
@@ -169,6 +182,7 @@ class Worker:
         for each in taken:
             run = self._launchers.prepare_taken(each, self.lease)
             run.prefetched = each.slot == "later"
+            run.weight = each.weight
             runs.append(run)
         return runs
 
@@ -187,6 +201,7 @@ class Worker:
                 if not earlier.ended:
                     self._superseded.add(earlier)
             self._in_flight[run.launch.id] = run
+            self._usage.started(run)
             if run.prefetched:
                 self._slots.wait(run)
             else:
@@ -378,7 +393,9 @@ class Worker:
         if not self._claiming.locked():
             self._stopped_during_claim.clear()
         self._claim_began = asyncio.get_running_loop().time()
-        return TakeNext(signals, self._launchers.capabilities(), self._reserved.free, self._reserved.prefetch)
+        free, prefetch = self._reserved
+        usage = self.lane_usage({**free, **prefetch})
+        return TakeNext(signals, self._launchers.capabilities(), free, prefetch, usage)
 
     def _claim_failed(self) -> None:
         """Return the slots of a claim with outcomes, which may have been written nevertheless."""

@@ -347,6 +347,7 @@ def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
         "description": row.description,
         "budget": payload_from_text(row.budget),
         "alerts": alerts if sees_credentials(principal) else masked_alerts(alerts),
+        "laneWeight": int(row.lane_weight) if row.lane_weight == int(row.lane_weight) else row.lane_weight,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
     }

@@ -41,6 +41,8 @@ class WorkspaceRow(NamedTuple):
     #: compact JSON: the daily budget of its runs, and its alert settings
     budget: str | None = None
     alerts: str | None = None
+    #: its weight in lanes whose slots several workspaces want (`lane_shares`)
+    lane_weight: float = 1
 
 
 class Inherited(NamedTuple):

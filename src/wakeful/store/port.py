@@ -79,6 +79,7 @@ from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.incidents import IncidentStore
 from wakeful.store.instances import INSTANCES_TOPIC, InstanceStore
 from wakeful.store.jobs import JobStore, RunStore
+from wakeful.store.lane_shares import NOT_SHARED, LaneUse
 from wakeful.store.live import LiveStore
 from wakeful.store.overviews import OverviewStore
 from wakeful.store.processes import ProcessStore
@@ -149,6 +150,7 @@ class TakeNext(NamedTuple):
     #: as in `Store.take`
     free: Mapping[str, int] = NO_SLOTS
     prefetch: Mapping[str, int] = NO_SLOTS
+    usage: Mapping[str, LaneUse] = NOT_SHARED
 
 
 class Store(
@@ -252,6 +254,7 @@ class Store(
         free: Mapping[str, int],
         capabilities: Capabilities = NO_CAPABILITIES,
         prefetch: Mapping[str, int] = NO_SLOTS,
+        usage: Mapping[str, LaneUse] = NOT_SHARED,
     ) -> list[TakenRun]:
         """Mark due runs as running under this worker, up to the given number per lane, longest due first.
 
@@ -266,6 +269,10 @@ class Store(
         `prefetch` is how many more runs to take per lane that start later, when a slot is free. Such a run is
         running without `started_at` (`TakenRun.slot` is `later`). Its start is written with its outcome, or
         by `record_starts`. The first due run that may not be prefetched (`prefetch_rules`) ends them.
+
+        `usage` names the lanes that are shared (`lane_shares`): if more runs are due there than may be taken,
+        they are chosen so that workspaces by their weight, and then agents, have equal parts of what is used
+        and taken; of one agent, longest due first. `TakenRun.weight` is the weight of its workspace then.
 
         Suspects are not taken: runs that were lost together with others of their worker.
         """

@@ -224,6 +224,8 @@ class TakenRun(NamedTuple):
     depth: int = 0
     #: which slot of its lane it uses
     slot: ClaimedSlot = "free"
+    #: the weight of its workspace in the lane, if several owners want its slots
+    weight: float = 1
 
     @property
     def log_fields(self) -> dict[str, object]:

@@ -138,7 +138,9 @@ _LOAD_DELIVERIES = f"""
     INSERT INTO deliveries SELECT id, 'delivered', 'ops', NULL, 1, 'w1', NULL, {_NOW}, NULL FROM runs
     WHERE state = 'succeeded'"""
 _FILL_LIVE = """
-    INSERT INTO live_runs SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
+    INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
+        workspace, agent)
+    SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at, workspace, agent FROM runs
     WHERE state IN ('pending', 'retrying', 'running')"""
 
 
@@ -191,6 +193,12 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "SET_DETAILS", sql.SET_DETAILS, details
     yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30], [""], [0]]
     yield "PICK_MORE", sql.PICK_MORE, [NOW, ["cron", "main"], [20, 30], [""], [0]]
+    yield "DUE_OWNERS", sql.DUE_OWNERS, [NOW, ["cron", "main"], [""], [0], 128, 16]
+    owners = await db.fetch(sql.DUE_OWNERS, NOW, ["cron", "main"], [""], [0], 20, 16)
+    workspaces, agents = [row[2] for row in owners], [row[3] for row in owners]
+    assert len(owners) >= 16
+    nothing, zeros, ones = [""] * len(owners), [0] * len(owners), [1] * len(owners)
+    yield "PICK_OF_OWNERS", sql.PICK_OF_OWNERS, [NOW, "cron", nothing, zeros, workspaces, agents, ones]
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
     yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20], None]
     yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, [], None]
@@ -301,7 +309,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "WORKSPACE": ["ws-7"],
         "WORKSPACES": [],
         "WORKSPACES_NAMED": ["ws-7", "ws-7~", 20],
-        "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW, None, None],
+        "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW, None, None, 1],
         "AGENT": ["ws-5", "agent-5"],
         "LOCK_WORKSPACE": ["ws-7"],
         "LOCK_AGENT": ["ws-5", "agent-5"],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
+from wakeful.store.lane_shares import LaneUse
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
@@ -67,6 +68,7 @@ WHOLE = (
     *("BUDGET_OWNERS", "WITH_INTERNAL_JOBS", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS"),
 )
 STEP = 1_000
+FULL_LANE = {"cron": LaneUse({}, {}, saturated=True)}
 
 
 def _load(db: sqlite3.Connection) -> None:
@@ -240,6 +242,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         "finish": (lambda: store.finish("w1", [ended(run) for run in planned_runs], alone), 30_000),
         "take": (lambda: store.take(NOW, "w1", {"cron": 30}), 12_000),
         "prefetch": (lambda: store.take(NOW, "w1", {}, prefetch={"cron": 30}), 10_000),
+        "a shared lane": (lambda: store.take(NOW, "w1", {"cron": 30}, usage=FULL_LANE), 40_000),
         "give back": (lambda: store.give_back("w1", NOW, [(run.id, 1) for run in planned_runs]), 5_000),
         "next_wake": (store.next_wake_ms, STEP),
         "next_due": (lambda: store.next_due_ms(NOW, ["cron", "main"]), STEP),

@@ -32,7 +32,7 @@ export default function workspace(form) {
 const CAPS = ["costPerDay", "tokensPerDay", "costPerRun", "tokensPerRun"];
 
 function read(elements) {
-  const { tz, description, alerts } = elements;
+  const { tz, description, weight, alerts } = elements;
   const budget = {};
   for (const cap of CAPS) if (elements[cap].value !== "") budget[cap] = Number(elements[cap].value);
   let given = null;
@@ -48,5 +48,6 @@ function read(elements) {
     description: description.value,
     budget: Object.keys(budget).length ? budget : null,
     alerts: given,
+    laneWeight: weight.value === "" ? null : Number(weight.value),
   };
 }

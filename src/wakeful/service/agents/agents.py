@@ -42,7 +42,9 @@ FIELDS: Final = (
     "target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue", "heartbeat",
     "deliverTo", "approval", "selfScheduling", "evolution",
 )  # fmt: skip
-_WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
+_WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts", "laneWeight")
+#: the smallest and the largest weight of a workspace in a lane
+LANE_WEIGHTS: Final = (0.1, 100)
 #: Read-only fields, which are ignored in a document that was read and is sent back.
 _READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"})
 #: The fields that no job has.
@@ -446,6 +448,15 @@ def _self_scheduling(value: object) -> str | None:
     return None if value is None else compact(_as("selfScheduling", read_self_scheduling, value))
 
 
+def _lane_weight(value: object) -> float:
+    if value is None:
+        return 1
+    low, high = LANE_WEIGHTS
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise InvalidArgument(f"laneWeight: write a number from {low} to {high}; without one it is 1")
+    return value
+
+
 class WorkspaceService:
     """Reads, creates and changes workspaces. Writing one takes a key for all workspaces."""
 
@@ -490,6 +501,7 @@ class WorkspaceService:
                 f"a workspace has no {', '.join(unknown)}; it has {', '.join(_WORKSPACE_FIELDS)}"
             )
         budget, alerts = read_budget(document.get("budget")), self._alert_jobs.read(document.get("alerts"))
+        weight = _lane_weight(document.get("laneWeight"))
         tz, description = document.get("tz"), document.get("description")
         description = "" if description is None else description
         if not isinstance(description, str) or len(description) > 1_000:
@@ -505,7 +517,7 @@ class WorkspaceService:
         now_ms = self._store.clock.now_ms()
         old = await self._store.workspace(name)
         created_ms = old.created_ms if old else now_ms
-        row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text)
+        row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text, weight)
         internal = self._alert_jobs.rules(name, None, alerts)
         await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)], internal)
         self._accounts.forget(name)

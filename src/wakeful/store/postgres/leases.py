@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,15 @@ from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
+from wakeful.store.lane_shares import (
+    MOST_AGENTS,
+    MOST_OWNERS,
+    NOT_SHARED,
+    Contenders,
+    DueOwner,
+    LaneUse,
+    Owner,
+)
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
 from wakeful.store.postgres import statements as sql
@@ -40,17 +50,89 @@ async def take(
     free: Mapping[str, int],
     capabilities: Capabilities,
     prefetch: Mapping[str, int] = NO_SLOTS,
+    usage: Mapping[str, LaneUse] = NOT_SHARED,
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
+    saturated = [lane for lane in lanes if lane in usage and usage[lane].saturated]
+    shared = await _contenders(db, now_ms, saturated, capabilities)
+    rows = await _pick(db, now_ms, lanes.keys() - shared.keys(), lanes, capabilities, prefetch)
+    full = [lane for lane in rows if lane in usage and len(rows[lane]) >= lanes[lane]]
+    shared.update(await _contenders(db, now_ms, set(full).difference(saturated), capabilities))
+    weights: dict[str, float] = {}
+    for lane, contenders in shared.items():
+        weights.update(contenders.weights)
+        pick = partial(_pick_of_owners, db, now_ms, lane, contenders, capabilities)
+        rows[lane] = await contenders.choose(lanes[lane], usage[lane], pick)
+        if len(rows[lane]) < lanes[lane]:  # nobody else is due, or too many are to look at all of them
+            known = {row[0] for row in rows[lane]}
+            others = await _pick(db, now_ms, [lane], lanes, capabilities, prefetch)
+            rows[lane] += [row for row in others.get(lane, ()) if row[0] not in known]
+            del rows[lane][lanes[lane] :]
+    picked, later = list(chain.from_iterable(rows.values())), list[str]()
+    if prefetch:
+        picked, later = _divide(rows, free)
+    signals = any(row[3] for row in picked)
+    taken = await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals, later=later)
+    if not weights:
+        return taken
+    return [run._replace(weight=weights.get(run.workspace, 1)) for run in taken]
+
+
+async def _contenders(
+    db: Db, now_ms: int, lanes: Collection[str], capabilities: Capabilities
+) -> dict[str, Contenders]:
+    """Return who has due runs in these lanes, for lanes with several owners."""
+    if not lanes:
+        return {}
+    names, versions = list(capabilities), list(capabilities.values())
+    found = await db.fetch(sql.DUE_OWNERS, now_ms, list(lanes), names, versions, MOST_OWNERS, MOST_AGENTS)
+    return Contenders.by_lane(DueOwner(*row) for row in found)
+
+
+async def _pick(
+    db: Db,
+    now_ms: int,
+    lanes: Collection[str],
+    counts: Mapping[str, int],
+    capabilities: Capabilities,
+    prefetch: Mapping[str, int],
+) -> dict[str, list[Record]]:
+    """Lock the runs of these lanes that are due longest, by lane."""
+    if not lanes:
+        return {}
     statement = sql.PICK_MORE if prefetch else sql.PICK
     names, versions = list(capabilities), list(capabilities.values())
-    picked = await db.fetch(statement, now_ms, list(lanes), list(lanes.values()), names, versions)
-    later: list[str] = []
+    picked = await db.fetch(statement, now_ms, list(lanes), [counts[each] for each in lanes], names, versions)
     if prefetch:
-        picked, later = _divide(picked, free)
-    signals = any(row[3] for row in picked)
-    return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals, later=later)
+        picked = sorted(picked, key=_longest_due)
+    rows: dict[str, list[Record]] = {}
+    for row in picked:
+        rows.setdefault(row[4], []).append(row)
+    return rows
+
+
+async def _pick_of_owners(
+    db: Db,
+    now_ms: int,
+    lane: str,
+    contenders: Contenders,
+    capabilities: Capabilities,
+    limits: Mapping[Owner, int],
+) -> dict[Owner, list[Record]]:
+    """Lock the runs of each owner that are due longest, up to its limit."""
+    wanted = [
+        (name, capabilities[name], *owner, limit)
+        for owner, limit in limits.items()
+        for name in contenders.requires[owner]
+    ]
+    picked = await db.fetch(sql.PICK_OF_OWNERS, now_ms, lane, *map(list, zip(*wanted, strict=True)))
+    rows: dict[Owner, list[Record]] = {}
+    for row in sorted(picked, key=_longest_due):
+        runs = rows.setdefault((row[9], row[10]), [])
+        if len(runs) < limits[row[9], row[10]]:
+            runs.append(row)
+    return rows
 
 
 async def take_suspect(
@@ -68,11 +150,8 @@ async def take_suspect(
     return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals)
 
 
-def _divide(picked: Sequence[Record], free: Mapping[str, int]) -> tuple[list[Record], list[str]]:
+def _divide(lanes: Mapping[str, Sequence[Record]], free: Mapping[str, int]) -> tuple[list[Record], list[str]]:
     """Return the runs to claim, and the ids of those among them that start later."""
-    lanes: dict[str, list[Record]] = {}
-    for row in sorted(picked, key=_longest_due):
-        lanes.setdefault(row[4], []).append(row)
     chosen: list[Record] = []
     later: list[str] = []
     for lane, rows in lanes.items():
@@ -145,9 +224,9 @@ async def finish_and_take(
         idle.difference_update(str(run.instance_id) for run in taken)
     await expose(db, events, now_ms, idle)
     if take_next.free or take_next.prefetch:
-        _, capabilities, free, prefetch = take_next
+        _, capabilities, free, prefetch, usage = take_next
         at_ms = max(now_ms, clock.now_ms())
-        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch)
+        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch, usage)
     return written, taken
 
 

@@ -168,10 +168,11 @@ JOIN: Final = """
             claim_timeout_ms = NULL, claim_deadline = NULL
         FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[])
             t (id, instance_id, instance, signal, requires, sequence)
-        WHERE r.id = t.id RETURNING r.id, r.instance_id, r.sequence, r.fire_at, r.requires)
+        WHERE r.id = t.id RETURNING r.id, r.instance_id, r.sequence, r.fire_at, r.requires,
+            r.workspace, r.agent)
     UPDATE live_runs l SET instance_id = m.instance_id, sequence = m.sequence, fire_at = m.fire_at,
-        due_at = NULL, serial = false, is_pull = false, claim_deadline = NULL, workspace = NULL, agent = NULL,
-        requires = m.requires
+        due_at = NULL, serial = false, is_pull = false, claim_deadline = NULL,
+        workspace = m.workspace, agent = m.agent, requires = m.requires
     FROM moved m WHERE l.run_id = m.id"""
 #: live_runs_of_job, once for each job; the primary key of runs for the rows found
 SET_SIGNAL: Final = """
@@ -219,10 +220,10 @@ INSERT_SIGNALS: Final = f"""
         FROM unnest($1::run_record[], $3::text::bigint[]) n ({NEW_RUN_COLUMNS}, sequence)
         ON CONFLICT DO NOTHING
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
-            is_pull, requires, requires_version, instance_id, sequence, fire_at),
+            workspace, agent, is_pull, requires, requires_version, instance_id, sequence, fire_at),
     alive AS (
         INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
-            is_pull, requires, requires_version, instance_id, sequence, fire_at)
+            workspace, agent, is_pull, requires, requires_version, instance_id, sequence, fire_at)
         SELECT * FROM inserted WHERE state = 'pending')
     SELECT string_agg(id::text, ',') FROM inserted"""
 #: live_runs_mailbox: all entries of each instance

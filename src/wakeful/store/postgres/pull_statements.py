@@ -115,8 +115,7 @@ MOVE: Final = """
             requires = CASE WHEN r.instance_id IS NULL THEN p.requires ELSE r.requires END
         FROM picked p WHERE r.id = p.id RETURNING r.*)
     UPDATE live_runs l SET lane = m.lane, is_pull = m.is_pull, claim_deadline = m.claim_deadline,
-        workspace = CASE WHEN m.is_pull THEN m.workspace END, agent = CASE WHEN m.is_pull THEN m.agent END,
-        requires = m.requires
+        workspace = m.workspace, agent = m.agent, requires = m.requires
     FROM moved m WHERE l.run_id = m.id RETURNING true"""
 #: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found. The next
 #: attempt of a running run has the changed target too: `claim_timeout_ms` says whether an executor claims it.

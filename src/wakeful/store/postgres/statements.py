@@ -89,8 +89,7 @@ def _insert(on_conflict: str) -> str:
             due_at + claim_timeout_ms * interval '1 ms', $2
         FROM unnest($1::run_record[]) {on_conflict}
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
-            claim_deadline, CASE WHEN is_pull THEN workspace END, CASE WHEN is_pull THEN agent END, is_pull,
-            requires, requires_version),
+            claim_deadline, workspace, agent, is_pull, requires, requires_version),
     alive AS (
         INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
             claim_deadline, workspace, agent, is_pull, requires, requires_version)
@@ -156,11 +155,64 @@ _PICK: Final = f"""
                     AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
             ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) r
         LIMIT f.free) p"""
-PICK: Final = f"SELECT p.id::text, p.job_id::text, p.serial, p.is_signal {_PICK}"
+PICK: Final = f"SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane {_PICK}"
 #: the same, and the jobs' primary key, once for each
 PICK_MORE: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane, p.due_at, p.attempt,
         coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}'), p.reason {_PICK}"""
+_OWNER: Final = "coalesce(l.workspace, ''), coalesce(l.agent, '')"
+
+
+def _next_owner(after: str, counts: str) -> str:
+    return f"""
+                SELECT coalesce(l.workspace, '') AS workspace, coalesce(l.agent, '') AS agent, l.due_at,
+                    {counts} FROM live_runs l
+                WHERE l.lane = o.lane AND l.requires = o.requires AND l.due_at IS NOT NULL AND NOT l.is_pull
+                    AND l.losses = 0 AND ({_OWNER}) {after} AND ({_OWNER}) < (b.end_workspace, b.end_agent)
+                ORDER BY coalesce(l.workspace, ''), coalesce(l.agent, ''), l.due_at LIMIT 1"""
+
+
+#: the owner after `p`, or the next workspace if that has had enough of them
+_AFTER: Final = "> (p.workspace, CASE WHEN p.agents < $6 THEN p.agent ELSE '~' END)"
+_COUNTS: Final = "CASE WHEN p.workspace = coalesce(l.workspace, '') THEN p.agents + 1 ELSE 1 END, p.steps + 1"
+#: live_runs_due: for each lane and requirement its first entry. live_runs_of_owner: the first entry of each
+#: owner, from the owner of that run on, then from the beginning up to it; the primary key of workspaces each.
+#: `~` comes after all characters of a name
+DUE_OWNERS: Final = f"""
+    SELECT o.lane, o.requires, g.workspace, g.agent, g.due_at,
+        coalesce((SELECT w.lane_weight FROM workspaces w WHERE w.name = g.workspace), 1)
+    FROM (
+        SELECT f.lane, c.name AS requires, d.workspace, d.agent
+        FROM unnest($2::text[]) f (lane) CROSS JOIN unnest($3::text[], $4::integer[]) c (name, version)
+        CROSS JOIN LATERAL (
+            SELECT coalesce(l.workspace, '') AS workspace, coalesce(l.agent, '') AS agent
+            FROM live_runs l WHERE {_DUE} ORDER BY l.due_at LIMIT 1) d) o
+    CROSS JOIN LATERAL (VALUES
+        (o.workspace, o.agent, '~', '~'), ('', '', o.workspace, o.agent)
+    ) b (workspace, agent, end_workspace, end_agent)
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE owners AS (
+            SELECT * FROM ({_next_owner(">= (b.workspace, b.agent)", "1 AS agents, 1 AS steps")}) first
+            UNION ALL
+            SELECT n.* FROM owners p CROSS JOIN LATERAL ({_next_owner(_AFTER, _COUNTS)}) n
+            WHERE p.steps < $5)
+        SELECT workspace, agent, due_at FROM owners WHERE due_at <= $1) g"""
+#: live_runs_of_owner: a range of it for each owner, in its order; the primary keys of runs and jobs for what
+#: is found
+PICK_OF_OWNERS: Final = f"""
+    SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, $2::text, p.due_at, p.attempt,
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}'), p.reason, c.workspace, c.agent
+    FROM unnest($3::text[], $4::integer[], $5::text[], $6::text[], $7::integer[])
+        c (name, version, workspace, agent, most)
+    CROSS JOIN LATERAL (
+        SELECT r.id, l.job_id, l.serial, l.instance_id IS NOT NULL AS is_signal, l.due_at,
+            r.attempt + (r.state = 'retrying')::integer AS attempt, r.reason
+        FROM live_runs l JOIN runs r ON r.id = l.run_id
+        WHERE l.lane = $2::text AND l.requires = c.name AND ({_OWNER}) = (c.workspace, c.agent)
+            AND l.due_at <= $1 AND NOT l.is_pull AND l.losses = 0 AND l.requires_version <= c.version
+            AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
+                AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
+        ORDER BY l.due_at, l.run_id LIMIT c.most FOR UPDATE OF r SKIP LOCKED) p"""
 #: live_runs_suspect, in its order; the runs' primary key for what is found
 PICK_SUSPECT: Final = f"""
     SELECT r.id::text, l.job_id::text, l.serial, l.instance_id IS NOT NULL
@@ -312,8 +364,7 @@ SUCCEED: Final = _FINISH.format(
 ADD_LIVE_RUNS: Final = """
     UPDATE live_runs l SET state = r.state, worker = r.worker,
         due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, claim_deadline = r.claim_deadline,
-        is_pull = r.is_pull, workspace = CASE WHEN r.is_pull THEN r.workspace END,
-        agent = CASE WHEN r.is_pull THEN r.agent END
+        is_pull = r.is_pull, workspace = r.workspace, agent = r.agent
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """

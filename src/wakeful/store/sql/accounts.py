@@ -16,7 +16,8 @@ from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.sql.driver import Duplicate, Row, Session
 
-_WORKSPACE: Final = "SELECT name, tz, description, created_at, updated_at, budget, alerts FROM workspaces"
+_WORKSPACE: Final = """
+    SELECT name, tz, description, created_at, updated_at, budget, alerts, lane_weight FROM workspaces"""
 #: the primary key
 WORKSPACE: Final = f"{_WORKSPACE} WHERE name = $1"
 #: the primary key
@@ -27,10 +28,11 @@ WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 WORKSPACES_NAMED: Final = f"{_WORKSPACE} WHERE name >= $1 AND name < $2 ORDER BY name LIMIT $3"
 #: the primary key
 PUT_WORKSPACE: Final = """
-    INSERT INTO workspaces (name, tz, description, created_at, updated_at, budget, alerts)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    INSERT INTO workspaces (name, tz, description, created_at, updated_at, budget, alerts, lane_weight)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
     ON CONFLICT (name) DO UPDATE SET tz = EXCLUDED.tz, description = EXCLUDED.description,
-        updated_at = EXCLUDED.updated_at, budget = EXCLUDED.budget, alerts = EXCLUDED.alerts"""
+        updated_at = EXCLUDED.updated_at, budget = EXCLUDED.budget, alerts = EXCLUDED.alerts,
+        lane_weight = EXCLUDED.lane_weight"""
 
 AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "

@@ -30,6 +30,7 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
+from wakeful.store.lane_shares import LaneUse
 from wakeful.store.live import LiveCounts
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.port import Planned, TakeNext
@@ -85,6 +86,7 @@ class Leases(Protocol[C]):
         free: Mapping[str, int],
         capabilities: Capabilities,
         prefetch: Mapping[str, int],
+        usage: Mapping[str, LaneUse],
     ) -> list[TakenRun]: ...
 
     async def take_suspect(

@@ -24,6 +24,7 @@ from wakeful.store.changelog import ChangeRow, TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
 from wakeful.store.incidents import IncidentFilter
+from wakeful.store.lane_shares import NOT_SHARED, LaneUse
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import NO_SLOTS, Planned, TakeNext
 from wakeful.store.rows import (
@@ -134,9 +135,10 @@ class SqlStore(
         free: Mapping[str, int],
         capabilities: Capabilities = NO_CAPABILITIES,
         prefetch: Mapping[str, int] = NO_SLOTS,
+        usage: Mapping[str, LaneUse] = NOT_SHARED,
     ) -> list[TakenRun]:
         take = self._operations.leases.take
-        return await self._driver.write(take, now_ms, worker, free, capabilities, prefetch)
+        return await self._driver.write(take, now_ms, worker, free, capabilities, prefetch, usage)
 
     @urgent
     async def take_suspect(

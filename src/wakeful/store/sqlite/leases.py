@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
 from typing import Any, Final
 
 from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
+from wakeful.store.lane_shares import (
+    MOST_AGENTS,
+    MOST_OWNERS,
+    NOT_SHARED,
+    Contenders,
+    DueOwner,
+    LaneUse,
+    Owner,
+)
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
 from wakeful.store.prefetch_rules import divide, may_prefetch, totals
@@ -38,26 +49,112 @@ async def take(
     free: Mapping[str, int],
     capabilities: Capabilities,
     prefetch: Mapping[str, int] = NO_SLOTS,
+    usage: Mapping[str, LaneUse] = NOT_SHARED,
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
-    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in lanes}
-    given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
-    for lane, requires, version, first_ms in db.execute(sql.FIRST_DUE, given).fetchall():
-        rows, count, until_ms = found[lane], lanes[lane], now_ms
-        if len(rows) == count:  # only runs that are due longer than the last of these can replace it
-            until_ms = rows[-1][-2] - 1
-        if first_ms <= until_ms:
-            rows += db.execute(sql.TAKE, (lane, requires, version, until_ms, count))
-            rows.sort(key=_longest_due)
-            del rows[count:]
+    saturated = [lane for lane in lanes if lane in usage and usage[lane].saturated]
+    shared = _contenders(db, now_ms, saturated, capabilities)
+    found = _longest_due_runs(db, now_ms, lanes.keys() - shared.keys(), lanes, capabilities)
+    full = [lane for lane in found if lane in usage and len(found[lane]) >= lanes[lane]]
+    shared.update(_contenders(db, now_ms, set(full).difference(saturated), capabilities))
+    weights: dict[str, float] = {}
+    for lane, contenders in shared.items():
+        weights.update(contenders.weights)
+        pick = partial(_runs_of_owners, db, now_ms, lane, contenders, capabilities)
+        found[lane] = await contenders.choose(lanes[lane], usage[lane], pick)
+        if len(found[lane]) < lanes[lane]:  # nobody else is due, or too many are to look at all of them
+            known = {row[-1] for row in found[lane]}
+            others = _longest_due_runs(db, now_ms, [lane], lanes, capabilities)[lane]
+            found[lane] += [row for row in others if row[-1] not in known]
+            del found[lane][lanes[lane] :]
     started: list[tuple[Any, ...]] = []
     later: list[tuple[Any, ...]] = []
     for lane, rows in found.items():
         now, then = divide(rows, free.get(lane, 0), _may_prefetch)
         started += now
         later += then
-    return _mark_taken(db, events, now_ms, worker, started, later)
+    taken = _mark_taken(db, events, now_ms, worker, started, later)
+    if not weights:
+        return taken
+    return [run._replace(weight=weights.get(run.workspace, 1)) for run in taken]
+
+
+def _longest_due_runs(
+    db: sqlite3.Connection,
+    now_ms: int,
+    lanes: Collection[str],
+    counts: Mapping[str, int],
+    capabilities: Capabilities,
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the runs of each of these lanes that are due longest."""
+    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in lanes}
+    given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
+    for lane, requires, version, first_ms in db.execute(sql.FIRST_DUE, given).fetchall() if lanes else ():
+        rows, count, until_ms = found[lane], counts[lane], now_ms
+        if len(rows) == count:  # only runs that are due longer than the last of these can replace it
+            until_ms = rows[-1][-2] - 1
+        if first_ms <= until_ms:
+            rows += db.execute(sql.TAKE, (lane, requires, version, until_ms, count))
+            rows.sort(key=_longest_due)
+            del rows[count:]
+    return found
+
+
+def _contenders(
+    db: sqlite3.Connection, now_ms: int, lanes: Collection[str], capabilities: Capabilities
+) -> dict[str, Contenders]:
+    """Return who has due runs in these lanes, for lanes with several owners."""
+    found: list[DueOwner] = []
+    for lane, (requires, version) in product(lanes, capabilities.items()):
+        first = db.execute(sql.FIRST_OWNER, (lane, requires, now_ms, version)).fetchone()
+        if first is not None:
+            found += _due_owners(db, now_ms, lane, requires, first)
+    if not found:
+        return {}
+    names = json.dumps(list({each.workspace for each in found}))
+    weights = dict(db.execute(sql.LANE_WEIGHTS, (names,)))
+    return Contenders.by_lane(each._replace(weight=weights.get(each.workspace, 1)) for each in found)
+
+
+def _due_owners(
+    db: sqlite3.Connection, now_ms: int, lane: str, requires: str, first: Owner
+) -> Iterator[DueOwner]:
+    """Return the owners of due runs, from the first on, and then those before it."""
+    at, agents, statement, wrapped = first, 0, sql.THIS_OR_NEXT_OWNER, False
+    for _ in range(MOST_OWNERS):
+        row = db.execute(statement, (lane, requires, *at)).fetchone()
+        if row is None and not wrapped:
+            wrapped, statement = True, sql.THIS_OR_NEXT_OWNER
+            row = db.execute(statement, (lane, requires, "", "")).fetchone()
+        if row is None or (wrapped and row[:2] >= first):
+            return
+        workspace, agent, due_ms = row
+        if due_ms <= now_ms:
+            yield DueOwner(lane, requires, workspace, agent, due_ms)
+        agents = agents + 1 if workspace == at[0] else 1
+        at = workspace, agent if agents < MOST_AGENTS else "~"  # which comes after all characters of a name
+        statement = sql.NEXT_OWNER
+
+
+async def _runs_of_owners(
+    db: sqlite3.Connection,
+    now_ms: int,
+    lane: str,
+    contenders: Contenders,
+    capabilities: Capabilities,
+    limits: Mapping[Owner, int],
+) -> dict[Owner, list[tuple[Any, ...]]]:
+    """Return the runs of each owner that are due longest, up to its limit."""
+    found: dict[Owner, list[tuple[Any, ...]]] = {}
+    for owner, limit in limits.items():
+        rows = found[owner] = []
+        for requires in contenders.requires[owner]:
+            given = lane, requires, capabilities[requires], *owner, now_ms, limit
+            rows += db.execute(sql.TAKE_OF_OWNER, given)
+        rows.sort(key=_longest_due)
+        del rows[limit:]
+    return found
 
 
 async def take_suspect(
@@ -98,9 +195,9 @@ async def finish_and_take(
         idle.difference_update(str(run.instance_id) for run in taken)
     expose(db, events, now_ms, idle)
     if take_next.free or take_next.prefetch:
-        _, capabilities, free, prefetch = take_next
+        _, capabilities, free, prefetch, usage = take_next
         at_ms = max(now_ms, clock.now_ms())
-        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch)
+        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch, usage)
     return written, taken
 
 
@@ -123,7 +220,7 @@ def _may_prefetch(row: tuple[Any, ...]) -> bool:
 
 
 def _taken(events: TransactionEvents, rows: Iterable[tuple[Any, ...]], slot: ClaimedSlot) -> list[TakenRun]:
-    taken = [TakenRun._make((*row[:-2], slot)) for row in rows]
+    taken = [TakenRun._make((*row[:-2], slot, 1)) for row in rows]
     events.started([run.id for run in taken])
     return taken
 

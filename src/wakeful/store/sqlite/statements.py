@@ -131,6 +131,36 @@ TAKE: Final = f"""
     WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.due_at <= ?
         AND r.state IN ('pending', 'retrying') AND r.losses = 0 AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
+#: runs_due: the owner of its first entry
+FIRST_OWNER: Final = """
+    SELECT workspace, agent FROM runs INDEXED BY runs_due
+    WHERE lane = ? AND is_pull = 0 AND requires = ? AND due_at <= ? AND state IN ('pending', 'retrying')
+        AND requires_version <= ?
+    ORDER BY due_at LIMIT 1"""
+
+
+def _owner_after(comparison: str) -> str:
+    return f"""
+    SELECT workspace, agent, due_at FROM runs INDEXED BY runs_of_owner
+    WHERE lane = ?1 AND requires = ?2 AND is_pull = 0 AND losses = 0 AND state IN ('pending', 'retrying')
+        AND due_at IS NOT NULL AND (workspace, agent) {comparison} (?3, ?4)
+    ORDER BY workspace, agent, due_at LIMIT 1"""
+
+
+#: runs_of_owner: the first entry of the next owner, or of this one
+NEXT_OWNER: Final = _owner_after(">")
+THIS_OR_NEXT_OWNER: Final = _owner_after(">=")
+#: the primary key, once for each
+LANE_WEIGHTS: Final = """
+    SELECT w.name, w.lane_weight FROM json_each(?) n CROSS JOIN workspaces w ON w.name = n.value
+    WHERE w.lane_weight <> 1"""
+#: runs_of_owner: a range of it, in its order
+TAKE_OF_OWNER: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_of_owner {OF_DUE_RUN}
+    WHERE r.lane = ? AND r.is_pull = 0 AND r.requires = ? AND r.requires_version <= ? AND r.workspace = ?
+        AND r.agent = ? AND r.due_at <= ? AND r.state IN ('pending', 'retrying') AND r.losses = 0
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    ORDER BY r.due_at, r.rowid LIMIT ?"""
 #: runs_suspect, in its order
 TAKE_SUSPECT: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_suspect {OF_DUE_RUN}

@@ -38,10 +38,17 @@ from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.self_scheduling import FIELDS as BOUNDS
 from wakeful.document.structures import MAX_DESCRIPTION
 from wakeful.service.admin.incidents import MAX_NOTE
+from wakeful.service.agents.agents import LANE_WEIGHTS
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
 
 _OF_WORK: Final = {field.name: schema_of(field.kind) for field in WORK if field.name in ("channel", "to")}
 _TZ: Final[Schema] = {"type": ["string", "null"], "description": "An IANA zone."}
+_LANE_WEIGHT: Final[Schema] = {
+    "type": "number",
+    "minimum": LANE_WEIGHTS[0],
+    "maximum": LANE_WEIGHTS[1],
+    "description": "Its share of a full lane, compared with other workspaces. 1 unless set.",
+}
 _KEY: Final[dict[str, Schema]] = {
     "id": ID,
     "workspace": or_null(SLUG),
@@ -223,6 +230,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "description": TEXT,
             "budget": or_null(OBJECT),
             "alerts": or_null(OBJECT),
+            "laneWeight": _LANE_WEIGHT,
             "createdAt": INSTANT,
             "updatedAt": INSTANT,
             "spent": SPENT,
@@ -236,6 +244,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "description": or_null(text(1_000)),
             "budget": or_null(BUDGET),
             "alerts": or_null(_ALERTS),
+            "laneWeight": or_null(_LANE_WEIGHT),
             **_RESPONSE_ONLY,
         }
     ),

@@ -1,5 +1,10 @@
--- compatible: a new column.
+-- compatible: new columns, new indexes.
 
 -- What an executor says that the work of a claimed run waits for, such as a node of its cluster. Its timeout counts
 -- from the end of that wait.
 ALTER TABLE runs ADD COLUMN waiting TEXT;
+
+-- The weight of a workspace in lanes whose slots several workspaces want.
+ALTER TABLE workspaces ADD COLUMN lane_weight REAL NOT NULL DEFAULT 1;
+CREATE INDEX runs_of_owner ON runs (lane, requires, workspace, agent, due_at)
+    WHERE state IN ('pending', 'retrying') AND is_pull = 0 AND losses = 0 AND due_at IS NOT NULL;

@@ -1,0 +1,165 @@
+"""How workspaces, and within a workspace its agents, share the slots of a lane. Pure.
+
+A lane that has a free slot for every due run is not shared: all of them start. If more runs are due, each
+free slot goes to the workspace that has the fewest for its weight, and within it to the agent that has the
+fewest. No slot is kept free: one that nobody else wants goes to a workspace that has many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+#: a workspace and an agent: the owner of runs
+Owner: TypeAlias = tuple[str, str]
+
+#: How many owners with waiting runs a claim looks at per lane and requirement, and how many of one workspace.
+#: The first is the owner of the run that is due longest, so that every owner has its turn.
+MOST_OWNERS: Final = 128
+MOST_AGENTS: Final = 16
+
+
+class LaneUse(NamedTuple):
+    """Who uses a lane in this process.
+
+    The numbers are slots, with prefetched runs that wait for one, and up to one more for slots used lately.
+    """
+
+    owners: Mapping[Owner, float]
+    workspaces: Mapping[str, float]
+    #: whether the last claim found as many due runs as it had slots: there are probably more
+    saturated: bool
+
+
+#: lanes that are not shared: the runs that are due longest are first
+NOT_SHARED: Final[Mapping[str, LaneUse]] = MappingProxyType({})
+
+
+class Wants(NamedTuple):
+    """What an owner wants of a lane."""
+
+    #: since when its first run is due
+    since_ms: int
+    #: how many runs are due, as far as is known
+    runs: float = math.inf
+
+
+def share(
+    slots: int, wanted: Mapping[Owner, Wants], use: LaneUse, weights: Mapping[str, float]
+) -> list[Owner]:
+    """Return who gets these slots, in the order in which they should be given.
+
+    `weights` has the workspaces with another weight than 1.
+
+    >>> wanted = {("a", "x"): Wants(0), ("b", "x"): Wants(5), ("b", "y"): Wants(6)}
+    >>> share(4, wanted, LaneUse({("a", "x"): 1.5}, {"a": 1.5}, saturated=True), {})
+    [('b', 'x'), ('b', 'y'), ('a', 'x'), ('b', 'x')]
+    """
+    left = {owner: each.runs for owner, each in wanted.items()}
+    agents: dict[str, list[tuple[float, int, str]]] = {}
+    for (workspace, agent), each in wanted.items():
+        has = use.owners.get((workspace, agent), 0)
+        agents.setdefault(workspace, []).append((has, each.since_ms, agent))
+    queue: list[tuple[float, int, str]] = []
+    for workspace, members in agents.items():
+        since_ms = min(each[1] for each in members)
+        queue.append((use.workspaces.get(workspace, 0) / weights.get(workspace, 1), since_ms, workspace))
+        heapify(members)
+    heapify(queue)
+    order: list[Owner] = []
+    while queue and len(order) < slots:
+        part, since_ms, workspace = queue[0]
+        members = agents[workspace]
+        has, agent_since_ms, agent = members[0]
+        owner = workspace, agent
+        order.append(owner)
+        left[owner] -= 1
+        if left[owner] > 0:
+            heapreplace(members, (has + 1, agent_since_ms, agent))
+        else:
+            heappop(members)
+        if members:
+            heapreplace(queue, (part + 1 / weights.get(workspace, 1), since_ms, workspace))
+        else:
+            heappop(queue)
+    return order
+
+
+def in_order(runs: Mapping[Owner, Sequence[T]], order: Iterable[Owner]) -> list[T]:
+    """Return the runs in the order of their owners, those of one owner in their own order.
+
+    >>> in_order({("a", "x"): [1, 2], ("b", "x"): [3]}, [("a", "x"), ("b", "x"), ("a", "x")])
+    [1, 3, 2]
+    """
+    rest = {owner: iter(each) for owner, each in runs.items()}
+    return [next(rest[owner]) for owner in order]
+
+
+class DueOwner(NamedTuple):
+    """An owner that has due runs in a lane, of one requirement."""
+
+    lane: str
+    requires: str
+    workspace: str
+    agent: str
+    #: when its first run was due
+    due_ms: int
+    #: the weight of its workspace
+    weight: float = 1
+
+
+class Contenders:
+    """The owners that have due runs in one lane."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[Owner, Wants] = {}
+        #: what the due runs of each require
+        self.requires: dict[Owner, list[str]] = {}
+        self.weights: dict[str, float] = {}
+
+    @staticmethod
+    def by_lane(found: Iterable[DueOwner]) -> dict[str, Contenders]:
+        """Return the contenders of each lane that has more than one."""
+        lanes: dict[str, Contenders] = {}
+        for each in found:
+            lane = lanes.setdefault(each.lane, Contenders())
+            owner = each.workspace, each.agent
+            earlier = lane.wanted.get(owner)
+            since_ms = each.due_ms if earlier is None else min(each.due_ms, earlier.since_ms)
+            lane.wanted[owner] = Wants(since_ms)
+            lane.requires.setdefault(owner, []).append(each.requires)
+            if each.weight != 1:
+                lane.weights[each.workspace] = each.weight
+        return {name: lane for name, lane in lanes.items() if len(lane.wanted) > 1}
+
+    async def choose(
+        self,
+        slots: int,
+        use: LaneUse,
+        pick: Callable[[Mapping[Owner, int]], Awaitable[dict[Owner, list[T]]]],
+    ) -> list[T]:
+        """Return the runs for these slots, in the order in which they should start.
+
+        `pick` returns the runs of each owner that are due longest and may start, up to the given number. If
+        some have fewer than their share, it is called once more for the others.
+        """
+        limits = Counter(share(slots, self.wanted, use, self.weights))
+        runs = await pick(limits)
+        missing = slots - sum(map(len, runs.values()))
+        more = {
+            owner: limits[owner] + missing
+            for owner in self.wanted
+            if len(runs.get(owner, ())) >= limits[owner]
+        }
+        if missing > 0 and more:
+            runs.update(await pick(more))
+        wanted = {
+            owner: Wants(self.wanted[owner].since_ms, len(found)) for owner, found in runs.items() if found
+        }
+        return in_order(runs, share(slots, wanted, use, self.weights))
