@@ -40,9 +40,20 @@ async def test_a_new_workspace_has_its_own_jobs(ask: ApiClient):
     there = await ask("POST", "/api/workspaces/acme/agents/default/jobs", job)
     assert (there.status, there.body["tz"]) == (201, "Asia/Tokyo")
     assert (await ask("GET", f"{JOBS}/a")).status == 404
-    for name, document in (("Acme", {}), ("b", {"tz": "Mars"}), ("b", {"colour": 1}), ("b", {"tz": 1})):
+    refused: list[dict[str, object]] = [{"tz": "Mars"}, {"colour": 1}, {"tz": 1}]
+    refused += [{"laneWeight": weight} for weight in (0, 0.01, 101, "2", True, [])]
+    for name, document in (("Acme", {}), *(("b", document) for document in refused)):
         reply = await ask("PUT", f"/api/workspaces/{name}", document)
         assert (reply.status, reply.code) == (422, "invalid-argument"), name
+
+
+async def test_a_workspace_has_a_weight_in_lanes(ask: ApiClient):
+    for document, weight in (({}, 1), ({"laneWeight": 2.5}, 2.5), ({"laneWeight": 3}, 3), ({}, 1)):
+        assert (await ask("PUT", "/api/workspaces/acme", document)).body["laneWeight"] == weight
+        assert (await ask("GET", "/api/workspaces/acme")).body["laneWeight"] == weight
+    key = (await ask("POST", "/api/workspaces/acme/keys", {"name": "owner", "role": "admin"})).body["key"]
+    reply = await ask.with_key(key)("PUT", "/api/workspaces/acme", {"laneWeight": 100})
+    assert reply.code == "permission-denied", "a workspace does not weigh itself"
 
 
 async def test_a_key_is_created_used_listed_without_its_secret_and_revoked(ask: ApiClient):
