@@ -23,7 +23,7 @@ RENAMED = {
     "alerted": "alert_cooldowns",
     "live": "live_runs",
 }
-#: Columns whose encoding the migration replaces (`test_encodings_become_columns`), or that it fills, by table.
+#: Columns that migrations fill, or whose encoding they replace (`test_encodings_become_columns`), by table.
 REPLACED = {
     "runs": {"lane", "worker", "until_at"},
     "live_runs": {"lane", "worker", "workspace", "agent"},
