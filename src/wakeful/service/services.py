@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from typing import Final
 
 from wakeful.document import Defaults
 from wakeful.duration import HOUR
@@ -80,6 +81,10 @@ from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.rows import RunView
+from wakeful.store.sql.driver import TenantTurns
+
+#: How many lists of one tenant are read and sent at once.
+PAGES_AT_ONCE: Final = 8
 
 
 class Services:
@@ -193,6 +198,8 @@ class Services:
             settings.max_connections_per_workspace,
             settings.max_requests_per_workspace,
         )
+        #: for lists of jobs and runs: a page may take a hundred megabytes until it is sent
+        self.pages = TenantTurns(PAGES_AT_ONCE)
         self.metrics = metrics
         self.runs.on_completed = self._completed
         self.metrics.connections = self.connection_limits.open

@@ -9,7 +9,7 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
+from wakeful.api.http.dependencies import IN_TURN, SECURED, CurrentPrincipal, Document, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
@@ -35,7 +35,7 @@ OfJob = Annotated[
 ]
 
 
-@router.get("", summary="List dead letters", responses=responses({200: "DeadLetters"}))
+@router.get("", summary="List dead letters", dependencies=IN_TURN, responses=responses({200: "DeadLetters"}))
 async def list_dead_letters(
     workspace: str,
     services: ServicesDep,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Final, cast
 
@@ -175,6 +175,12 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not a number in JSON")
 
 
+async def _page_turn(request: Request) -> AsyncIterator[None]:
+    """Wait while many lists of the tenant are read and sent: the memory is that of all."""
+    async with services_of(request).pages.next():
+        yield
+
+
 #: The services.
 ServicesDep = Annotated[Services, Depends(_services)]
 #: The principal of the request.
@@ -185,5 +191,7 @@ Document = Annotated[dict[str, object], Depends(document)]
 ServiceDocument = Annotated[dict[str, object], Depends(service_document)]
 #: The body, a JSON object that may be absent.
 OptionalDocument = Annotated[dict[str, object], Depends(optional_document)]
+#: For the routes of lists whose items may be large.
+IN_TURN: Final = [Depends(_page_turn)]
 #: The checks of every route under /api: a bearer, and no undeclared parameters or fields.
 SECURED: Final = [Depends(_BEARER), Depends(check_declared)]

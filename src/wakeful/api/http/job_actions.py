@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, Document, OptionalDocument
+from wakeful.api.http.dependencies import IN_TURN, SECURED, Document, OptionalDocument
 from wakeful.api.http.etags import JobRequest, JobRequestDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.jobs import TICKS
@@ -149,7 +149,12 @@ async def backfill_job(
     )
 
 
-@router.get("/revisions", summary="List the revisions of a job", responses=responses({200: "Revisions"}))
+@router.get(
+    "/revisions",
+    summary="List the revisions of a job",
+    dependencies=IN_TURN,
+    responses=responses({200: "Revisions"}),
+)
 async def list_revisions(about: JobRequestDep) -> Response:
     """The changes of its definition, newest first: who changed which fields, and when. At most 50.
 

@@ -9,7 +9,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServiceDocument, ServicesDep
+from wakeful.api.http.dependencies import (
+    IN_TURN,
+    SECURED,
+    CurrentPrincipal,
+    Document,
+    ServiceDocument,
+    ServicesDep,
+)
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.job_lists import JobListDep, list_page
@@ -39,7 +46,9 @@ _EXAMPLE: Final[dict[str, object]] = {
 }
 
 
-@router.get("/jobs", summary="List the jobs of all agents", responses=responses({200: "Jobs"}))
+@router.get(
+    "/jobs", summary="List the jobs of all agents", dependencies=IN_TURN, responses=responses({200: "Jobs"})
+)
 async def list_all_jobs(
     workspace: str,
     services: ServicesDep,
@@ -62,7 +71,12 @@ async def find_job(workspace: str, name: str, services: ServicesDep, principal: 
     return await _one_job(services, principal, found)
 
 
-@router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=responses({200: "Jobs"}))
+@router.get(
+    "/agents/{agent}/jobs",
+    summary="List the jobs of an agent",
+    dependencies=IN_TURN,
+    responses=responses({200: "Jobs"}),
+)
 async def list_jobs(
     workspace: str,
     agent: str,

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
+from wakeful.api.http.dependencies import IN_TURN, SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import (
@@ -46,7 +46,9 @@ ToConfirm = Annotated[
 Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
 
 
-@router.get("/runs", summary="List the runs of all agents", responses=responses({200: "Runs"}))
+@router.get(
+    "/runs", summary="List the runs of all agents", dependencies=IN_TURN, responses=responses({200: "Runs"})
+)
 async def list_all_runs(
     workspace: str,
     services: ServicesDep,
@@ -86,7 +88,12 @@ async def list_all_runs(
     )
 
 
-@router.get("/agents/{agent}/runs", summary="List the runs of an agent", responses=responses({200: "Runs"}))
+@router.get(
+    "/agents/{agent}/runs",
+    summary="List the runs of an agent",
+    dependencies=IN_TURN,
+    responses=responses({200: "Runs"}),
+)
 async def list_runs(
     workspace: str,
     agent: str,
@@ -141,7 +148,10 @@ async def wake_agent(
 
 
 @router.get(
-    "/agents/{agent}/jobs/{name}/runs", summary="List the runs of a job", responses=responses({200: "Runs"})
+    "/agents/{agent}/jobs/{name}/runs",
+    summary="List the runs of a job",
+    dependencies=IN_TURN,
+    responses=responses({200: "Runs"}),
 )
 async def list_job_runs(
     workspace: str,

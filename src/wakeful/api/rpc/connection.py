@@ -37,6 +37,8 @@ SEND_TIMEOUT_S: Final = 10.0
 KEY_CHECK_S: Final = 15.0
 #: The subprotocol, and the prefix of one that contains a key: a browser can send no other header.
 PROTOCOL: Final = "wakeful"
+#: Methods whose results may be large.
+_LISTS: Final = ("cron.list", "cron.runs")
 _BEARER_PREFIX: Final = "bearer."
 
 #: The close codes. 4401 and 4429 are private; the others are from RFC 6455 and its registry.
@@ -221,13 +223,14 @@ class Connection:
                 request = request._replace(id=error.id)
                 raise
             if request.method == "auth":
-                result = await self._auth(request)
+                reply = await result_frame(request.id, await self._auth(request))
             else:
                 principal = await self._principal()
                 actor = principal.actor
-                result = await self._call(principal, request)
+                lists = request.method in _LISTS
+                async with self._services.pages.next() if lists else contextlib.nullcontext():
+                    reply = await result_frame(request.id, await self._call(principal, request))
                 listen = request.method == "events.subscribe"
-            reply = await result_frame(request.id, result)
         except WakefulError as error:
             code, reply = error.code, error_frame(request.id, error)
             full = error if isinstance(error, TooManyConnections) else None

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -24,9 +25,10 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.api import acceptor, http_protocol
 from wakeful.api.rpc.connection import TOO_MANY_CONNECTIONS
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.services import PAGES_AT_ONCE
 from wakeful.settings import Settings
 from wakeful.store.port import current_tenant
-from wakeful.store.rows import JobFilter, JobRow
+from wakeful.store.rows import JobFilter, JobRow, RunView
 
 GET = b"GET /healthz HTTP/1.1\r\nhost: here\r\n"
 
@@ -426,3 +428,35 @@ async def test_what_a_request_calls_is_a_call_of_its_tenant(new_app: NewApp, mon
             await call("cron.list")
         assert (await ask("GET", "/jobs")).status == 200
         assert tenants == ["acme", "acme", None]
+
+
+@on_one_store
+async def test_lists_of_one_tenant_are_read_and_sent_a_few_at_a_time(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    """A page of 500 large runs takes a hundred megabytes, and a tenant can ask for a thousand at once."""
+    app = new_app()
+    async with app, served(app) as ask:
+        member = await ask.new("member")
+        listed, reading, most = app.services.runs.list, 0, 0
+
+        async def count(*args: Any, **given: Any) -> list[RunView]:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            await asyncio.sleep(0.01)
+            try:
+                return await listed(*args, **given)
+            finally:
+                reading -= 1
+
+        monkeypatch.setattr(app.services.runs, "list", count)
+        replies = await asyncio.gather(*(member("GET", "/runs") for _ in range(30)))
+        assert {reply.status for reply in replies} == {200}
+        assert most <= PAGES_AT_ONCE
+        async with AsyncExitStack() as stack:
+            calls = [await stack.enter_async_context(calling(member)) for _ in range(20)]
+            most = 0
+            await app.services.jobs.create(LOCAL, "default", "default", {"name": "a", "schedule": SELDOM})
+            await asyncio.gather(*(call("cron.runs", jobId="a") for call in calls))
+        assert most <= PAGES_AT_ONCE
