@@ -65,6 +65,7 @@ TABLE = [
     Row("GET", f"{HOME}/agents", None, _all(_OK)),
     Row("GET", _OWN, None, _all()),
     Row("PUT", _OWN, {"target": {"kind": "pull"}}, _admins()),
+    Row("PATCH", _OWN, {"description": "x"}, _admins()),
     Row("POST", f"{_OWN}/rotate-secret", None, _admins()),
     Row("DELETE", _OWN, None, _admins()),
     Row("GET", f"{HOME}/jobs", None, _all(_OK)),
@@ -77,6 +78,12 @@ TABLE = [
     Row("GET", f"{_OWN}/jobs", None, _all()),
     Row(
         "POST", f"{_OWN}/jobs", {"name": "digest", **_DOCUMENT}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)
+    ),
+    Row(
+        "POST",
+        f"{_OWN}/jobs/batch",
+        {"jobs": [{"name": "more", "schedule": SELDOM}]},
+        (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING),
     ),
     Row("POST", f"{HOME}/schedules/preview", {"schedule": SELDOM}, _all(_OK)),
     Row("POST", f"{_OWN}/jobs/snippets", {"name": "digest"}, _all()),
