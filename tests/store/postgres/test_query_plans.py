@@ -383,6 +383,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "COUNT_LIVE": ["ws-5", "agent-5"],
         "NEXT_TICK": ["ws-5", None],
+        "NEXT_TICK_OF_FEW": ["ws-5", None],
         "RECENT_RUNS": ["ws-5", FIRST_ID, BATCH, None],
         "DUE_BY_LANE": [NOW],
         "DUE_BY_AGENT": [NOW, 20],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from wakeful.capabilities import Requirement
 from wakeful.peaks import TimingCount
 from wakeful.store.postgres import statements
+from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.stats import (
     Backlog,
     ConnectionUse,
@@ -35,6 +36,11 @@ NEXT_TICK: Final = """
     WHERE c.wake_at IS NOT NULL AND CASE WHEN c.next_at IS NOT NULL
         THEN j.workspace = $1 AND ($2::text IS NULL OR j.agent = $2) END
     ORDER BY c.wake_at LIMIT 1"""
+#: jobs_name: the part of the workspace or agent, which has few jobs; the cursors' primary key, once for each
+NEXT_TICK_OF_FEW: Final = """
+    SELECT min(c.next_at) FROM jobs j
+    CROSS JOIN LATERAL (SELECT next_at FROM cursors WHERE job_id = j.id OFFSET 0) c
+    WHERE j.workspace = $1 AND ($2::text IS NULL OR j.agent = $2) AND j.deleted_at IS NULL"""
 #: live_runs_due, all of it: it holds what waits and nothing else. For each lane and requirement its first
 #: entries once more, as `PICK` reads them
 DUE_BY_LANE: Final = f"""
@@ -118,7 +124,9 @@ async def workspace_stats(db: Db, workspace: str, agent: str | None) -> Workspac
     active, all_jobs = (0, 0) if jobs is None else jobs
     counted = await db.fetch(COUNT_LIVE, workspace, agent)
     live: dict[str, int] = {row[0]: row[1] for row in counted}
-    next_ms = await db.fetchval(NEXT_TICK, workspace, agent)
+    # A workspace with few jobs, or without ticks, does not read those of all.
+    next_tick = NEXT_TICK_OF_FEW if all_jobs < FEW else NEXT_TICK
+    next_ms = await db.fetchval(next_tick, workspace, agent)
     executors = sum(row[2] for row in counted)
     incidents = await db.fetchrow(COUNT_INCIDENTS, workspace, agent) or (0, 0)
     return WorkspaceStats(active, all_jobs - active, live, next_ms, executors, *incidents)

@@ -7,6 +7,7 @@ from typing import Final
 
 from wakeful.capabilities import Requirement
 from wakeful.peaks import TimingCount
+from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS
 from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats, backlog_of
@@ -25,6 +26,10 @@ NEXT_TICK: Final = """
     SELECT next_at FROM jobs INDEXED BY jobs_wake
     WHERE wake_at > 0 AND next_at IS NOT NULL AND workspace = ?1 AND (?2 IS NULL OR agent = ?2)
     ORDER BY wake_at LIMIT 1"""
+#: jobs_name: the part of the workspace or agent, which has few jobs; the row of each
+NEXT_TICK_OF_FEW: Final = """
+    SELECT min(next_at) FROM jobs INDEXED BY jobs_name
+    WHERE workspace = ?1 AND (?2 IS NULL OR agent = ?2) AND deleted_at IS NULL AND wake_at > 0"""
 #: runs_due, all of it: it holds what waits and nothing else. For each lane and requirement its first entries
 #: once more, as `TAKE` reads them
 DUE_BY_LANE: Final = f"""
@@ -98,7 +103,8 @@ async def workspace_stats(db: sqlite3.Connection, workspace: str, agent: str | N
     active, jobs = db.execute(COUNT_JOBS, of).fetchone()
     counted = db.execute(COUNT_LIVE, of).fetchall()
     live: dict[str, int] = {row[0]: row[1] for row in counted}
-    tick = db.execute(NEXT_TICK, of).fetchone()
+    # A workspace with few jobs, or without ticks, does not read those of all.
+    tick = db.execute(NEXT_TICK_OF_FEW if jobs < FEW else NEXT_TICK, of).fetchone()
     next_ms = None if tick is None else tick[0]
     executors = sum(row[2] for row in counted)
     incidents = db.execute(COUNT_INCIDENTS, of).fetchone()
