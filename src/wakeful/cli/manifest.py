@@ -115,13 +115,14 @@ def plan(
     *,
     now_ms: int,
     prune: bool = False,
+    agent: str | None = None,
     defaults: Defaults | None = None,
 ) -> list[JobChange]:
     """Return the changes that turn `jobs` into the file's. Raise InvalidArgument with all wrong documents.
 
     A schedule without a zone keeps the job's current one, since only the server knows the default.
     """
-    changes, errors = plan_jobs(manifest, jobs, now_ms=now_ms, prune=prune, defaults=defaults)
+    changes, errors = plan_jobs(manifest, jobs, now_ms=now_ms, prune=prune, agent=agent, defaults=defaults)
     if errors:
         raise InvalidArgument("\n".join(f"job '{error.job}': {error.message}" for error in errors))
     return changes
@@ -133,9 +134,14 @@ def plan_jobs(
     *,
     now_ms: int,
     prune: bool = False,
+    agent: str | None = None,
     defaults: Defaults | None = None,
 ) -> tuple[list[JobChange], list[ManifestError]]:
-    """Do `plan`, and return the errors of wrong documents."""
+    """Do `plan`, and return the errors of wrong documents.
+
+    With an `agent`, jobs of agents that neither it nor the file names are not removed: one file may be
+    applied to several agents.
+    """
     existing = {(job["agentId"], job["name"]): job for job in jobs}
     changes: list[JobChange] = []
     errors: list[ManifestError] = []
@@ -151,10 +157,13 @@ def plan_jobs(
                 "--prune removes jobs by the file's `name`, and the file has none; add a `name`"
             )
         kept = {(wanted.agent, wanted.name) for wanted in manifest.jobs}
+        own = None if agent is None else {agent, *(wanted.agent for wanted in manifest.jobs)}
         changes += [
-            JobChange("removed", agent, name)
-            for (agent, name), job in existing.items()
-            if (agent, name) not in kept and job["labels"].get(LABEL) == manifest.name
+            JobChange("removed", *key)
+            for key, job in existing.items()
+            if key not in kept
+            and job["labels"].get(LABEL) == manifest.name
+            and (own is None or job["agentId"] in own)
         ]
     return changes, errors
 

@@ -154,6 +154,21 @@ def test_prune_removes_only_jobs_labelled_with_the_files_name():
     assert changes(file, *jobs, prune=True) == [("unchanged", "a"), ("removed", "gone")]
 
 
+def test_prune_for_one_agent_removes_no_jobs_of_agents_that_have_the_same_file():
+    file = "{name: reports, jobs: [{name: a, schedule: '@daily'}]}"
+    own = {"labels": {"managed-by": "reports"}, "schedule": "@daily"}
+    jobs = [existing_job({"name": name, **own}, agent=agent) for agent in ("ada", "bob") for name in "ab"]
+
+    def removed(agent: str | None) -> list[tuple[str, str]]:
+        manifest = read_manifest(file, agent or "ada")
+        found = plan(manifest, jobs, now_ms=NOW, prune=True, agent=agent)
+        return [(change.agent, change.name) for change in found if change.kind == "removed"]
+
+    assert removed("ada") == [("ada", "b")]
+    assert removed("bob") == [("bob", "b")]
+    assert removed(None) == [("ada", "b"), ("bob", "a"), ("bob", "b")]
+
+
 def test_prune_needs_a_file_with_a_name():
     with pytest.raises(InvalidArgument, match="--prune"):
         changes(DAILY, prune=True)

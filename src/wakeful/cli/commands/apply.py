@@ -58,7 +58,7 @@ def register(app: typer.Typer) -> None:
         manifest = parse_manifest(text, s.agent or "default", file)
         before = await s.out.wait_for(s.client.jobs.list(all_agents=True))
         errors = [*manifest.errors, *await _agent_errors(s, manifest, before, create_agent)]
-        changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune)
+        changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune, agent=s.agent)
         refused_by_server = await _validate(s, manifest.jobs)
         known = {error.position for error in refused_by_server}
         errors += refused_by_server + [error for error in wrong if error.position not in known]
