@@ -28,6 +28,7 @@ from wakeful.start_rules import BudgetOwner
 from wakeful.store.audit import AuditEntry
 from wakeful.store.hooks import HookRow
 from wakeful.store.idempotency import Keyed
+from wakeful.store.port import current_tenant
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
 
@@ -159,6 +160,7 @@ class JobHooks:
             self._seen.discard(hashed)
             self._unknown.take(address, now_ms)
             raise _unknown()
+        current_tenant.set(job.workspace)  # the sender has no key
         if len(self._seen) >= _MOST:
             self._seen.clear()
         self._seen.add(hashed)

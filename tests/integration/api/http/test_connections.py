@@ -428,6 +428,18 @@ async def test_what_a_request_calls_is_a_call_of_its_tenant(new_app: NewApp, mon
             await call("cron.list")
         assert (await ask("GET", "/jobs")).status == 200
         assert tenants == ["acme", "acme", None]
+        job = "/api/workspaces/acme/agents/default/jobs/a"
+        assert (await key("PUT", job, {"schedule": SELDOM})).status == 201
+        hook = (await key("POST", f"{job}/hook")).body["url"].rpartition("/")[2]
+        add_runs = app.store.add_runs
+
+        async def added(*args: Any, **given: Any) -> list[RunView]:
+            tenants.append(current_tenant.get())
+            return await add_runs(*args, **given)
+
+        monkeypatch.setattr(app.store, "add_runs", added)
+        assert (await ask.with_key(None)("POST", f"/hooks/{hook}")).status == 202
+        assert tenants[3:] == ["acme"]
 
 
 @on_one_store
