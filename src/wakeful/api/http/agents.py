@@ -14,7 +14,15 @@ from wakeful.api.http.etags import etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.http.problems import Malformed, Stale
-from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
+from wakeful.api.http.responses import (
+    BODY,
+    JsonResponse,
+    list_response,
+    location_of,
+    no_content,
+    request_body,
+    responses,
+)
 from wakeful.errors import NotFound
 from wakeful.service.agents.agents import StaleAgent, stale_agent
 from wakeful.service.auth.access import Principal, visible_agent
@@ -89,13 +97,8 @@ async def put_workspace(
 )
 async def list_agents(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The agents of a workspace, by name; a key of the role agent sees only its own."""
-    return JsonResponse(
-        {
-            "agents": [
-                serialize_agent(principal, row) for row in await services.agents.list(principal, workspace)
-            ]
-        }
-    )
+    rows = await services.agents.list(principal, workspace)
+    return await list_response({"agents": (serialize_agent(principal, row) for row in rows)})
 
 
 @router.get(
