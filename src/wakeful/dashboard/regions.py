@@ -122,7 +122,8 @@ class RegionCache:
         compressed = compress(body) if len(body) >= SMALLEST else None
         headers = {name: value for name, value in response.headers.items() if name != "content-length"}
         kept = _Kept(body, compressed, headers, time.monotonic(), position)
-        self._kept.put(key, kept, len(body) + len(compressed or b"") + 2_000)
+        named = sum(len(each or "") for each in key)  # an address may be long
+        self._kept.put(key, kept, len(body) + len(compressed or b"") + named + 2_000)
         return kept
 
 

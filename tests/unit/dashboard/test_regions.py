@@ -102,3 +102,10 @@ def test_callers_who_see_something_else_do_not_share():
 def test_the_number_of_regions_is_bounded():
     assert region_names(" a, b,,a ") == ("a", "b")
     assert len(region_names(",".join(map(str, range(100))))) == regions.MOST_REGIONS
+
+
+async def test_long_addresses_count_towards_the_size_of_the_cache():
+    cache, page = RegionCache(), _Page()
+    for number in range(600):
+        await cache.get(region_key(ADA, f"/jobs?q={number}" + "x" * 60_000, "rows"), page)
+    assert len(cache._kept) * 60_000 < regions._BUDGET
