@@ -7,6 +7,7 @@ whose share is less than one slot take turns.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from heapq import nlargest
 from math import exp
 from typing import Final, TypeVar
 
@@ -18,6 +19,8 @@ K = TypeVar("K")
 #: After how many seconds most of the use is forgotten. Much smaller parts still tell who was the last one.
 _MEMORY_S: Final = 10
 _FORGOTTEN: Final = 1e-30
+#: How many owners are remembered, those with the most use: each claim goes through all of them.
+_MOST_REMEMBERED: Final = 1_000
 
 
 class LaneUsage:
@@ -78,4 +81,6 @@ def _mix(recent: Mapping[K, float], busy: Iterable[K], kept: float) -> dict[K, f
     mixed = {key: part * kept for key, part in recent.items() if part > _FORGOTTEN}
     for key in busy:
         mixed[key] = mixed.get(key, 0) + 1 - kept
+    if len(mixed) > _MOST_REMEMBERED:
+        return dict(nlargest(_MOST_REMEMBERED, mixed.items(), key=lambda item: item[1]))
     return mixed
