@@ -142,14 +142,18 @@ def new_job(body: Object, uid: str) -> Object:
     labels = template.setdefault("metadata", {}).setdefault("labels", {})
     if not metadata.get("labels") and labels:
         metadata["labels"] = dict(labels)
-    if "selector" in spec and not spec.get("manualSelector"):
-        causes.append(_wrong("spec.selector", spec["selector"], "`selector` not auto-generated"))
-    for key, value in (
-        (CONTROLLER_UID, uid), ("controller-uid", uid), (JOB_NAME, name), ("job-name", name),
-    ):  # fmt: skip
+    generated = {CONTROLLER_UID: uid, "controller-uid": uid, JOB_NAME: name, "job-name": name}
+    for key, value in generated.items():
         if labels.setdefault(key, value) != value:
-            causes.append(_wrong("spec.template.metadata.labels", labels, f"must be '{value}'"))
-    spec["selector"] = {"matchLabels": {CONTROLLER_UID: uid}}
+            field = f"spec.template.metadata.labels[{key}]"
+            causes.append(_wrong(field, labels[key], f"must be '{value}'"))
+    selected = (spec.get("selector") or {}).get("matchLabels") or {}
+    if not spec.get("manualSelector") and not selected.items() <= generated.items():
+        causes.append(_wrong("spec.selector", selected, "`selector` not auto-generated"))
+    if not selected.items() <= labels.items():
+        why = "`selector` does not match template `labels`"
+        causes.append(_wrong("spec.template.metadata.labels", labels, why))
+    spec["selector"] = {"matchLabels": {**selected, CONTROLLER_UID: uid}}
     job["spec"] = spec = {**_JOB_DEFAULTS, **_dependent_defaults(spec), **spec}
     template["spec"] = {**_POD_DEFAULTS, **pod}
     causes += _spec_causes(spec)

@@ -37,6 +37,7 @@ def job(name: str = "a", **fields: Any) -> dict[str, Any]:
 
 
 INDEXED: dict[str, Any] = {"completionMode": "Indexed", "completions": 2}
+EXPORTED = {"controller-uid": "1", "batch.kubernetes.io/job-name": "another"}
 FAIL_INDEX = {"rules": [{"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}}]}
 
 
@@ -115,40 +116,42 @@ async def test_a_generated_name_differs_each_time(kube: Clients):
     assert {(name[:4], len(name)) for name in names} == {("run-", 9)}
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"metadata": {"name": "Not_Valid"}}, "metadata.name"),
-        ({"metadata": {}}, "metadata.name"),
-        ({"metadata": {"name": "a" * 64}}, "spec.template.labels"),
-        ({"metadata": {"name": "a", "labels": {"x": "not valid"}}}, "metadata.labels"),
-        ({"metadata": {"name": "a", "labels": {"x": "y" * 64}}}, "metadata.labels"),
-        ({"metadata": {"name": "a", "labels": {"/x": "y"}}}, "metadata.labels"),
-        ({"metadata": {"name": "a", "annotations": {"x": "y" * 262_144}}}, "metadata.annotations"),
-        ({"spec": {"template": {"spec": {"containers": [{"name": "m", "image": "i"}]}}}}, "restartPolicy"),
-        ({"spec": {"template": {"spec": {"restartPolicy": "Never"}}}}, "spec.template.spec.containers"),
-        (
-            {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "m"}]}}}},
-            "spec.template.spec.containers[0].image",
-        ),
-        ({"spec": {**job()["spec"], "backoffLimit": -1}}, "spec.backoffLimit"),
-        ({"spec": {**job()["spec"], "selector": {"matchLabels": {}}}}, "spec.selector"),
-        (job(successPolicy={"rules": [{"succeededCount": 1}]}), "spec.successPolicy"),
-        (job(**INDEXED, successPolicy={"rules": [{"succeededCount": 3}]}), "rules[0].succeededCount"),
-        (job(**INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-2"}]}), "succeededIndexes"),
-        (job(**INDEXED, successPolicy={"rules": [{}]}), "spec.successPolicy.rules[0]"),
-        (job(completionMode="Indexed", parallelism=2), "spec.completions"),
-        (job(completionMode="Ordered"), "spec.completionMode"),
-        (job(backoffLimitPerIndex=1), "spec.backoffLimitPerIndex"),
-        (job(**INDEXED, maxFailedIndexes=1), "spec.backoffLimitPerIndex"),
-        (job(podFailurePolicy=FAIL_INDEX), "rules[0].action"),
-        (
-            job(podFailurePolicy=FAIL_INDEX, podReplacementPolicy="TerminatingOrFailed"),
-            "spec.podReplacementPolicy",
-        ),
-        (job(podReplacementPolicy="Never"), "spec.podReplacementPolicy"),
-    ],
-)
+#: Changes of a Job that the API refuses, and a field that it names.
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"metadata": {"name": "Not_Valid"}}, "metadata.name"),
+    ({"metadata": {}}, "metadata.name"),
+    ({"metadata": {"name": "a" * 64}}, "spec.template.labels"),
+    ({"metadata": {"name": "a", "labels": {"x": "not valid"}}}, "metadata.labels"),
+    ({"metadata": {"name": "a", "labels": {"x": "y" * 64}}}, "metadata.labels"),
+    ({"metadata": {"name": "a", "labels": {"/x": "y"}}}, "metadata.labels"),
+    ({"metadata": {"name": "a", "annotations": {"x": "y" * 262_144}}}, "metadata.annotations"),
+    ({"spec": {"template": {"spec": {"containers": [{"name": "m", "image": "i"}]}}}}, "restartPolicy"),
+    ({"spec": {"template": {"spec": {"restartPolicy": "Never"}}}}, "spec.template.spec.containers"),
+    (
+        {"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "m"}]}}}},
+        "spec.template.spec.containers[0].image",
+    ),
+    ({"spec": {**job()["spec"], "backoffLimit": -1}}, "spec.backoffLimit"),
+    ({"spec": {**job()["spec"], "selector": {"matchLabels": {"a": "b"}}}}, "spec.selector"),
+    (job(template={**job()["spec"]["template"], "metadata": {"labels": EXPORTED}}), "metadata.labels"),
+    (job(successPolicy={"rules": [{"succeededCount": 1}]}), "spec.successPolicy"),
+    (job(**INDEXED, successPolicy={"rules": [{"succeededCount": 3}]}), "rules[0].succeededCount"),
+    (job(**INDEXED, successPolicy={"rules": [{"succeededIndexes": "0-2"}]}), "succeededIndexes"),
+    (job(**INDEXED, successPolicy={"rules": [{}]}), "spec.successPolicy.rules[0]"),
+    (job(completionMode="Indexed", parallelism=2), "spec.completions"),
+    (job(completionMode="Ordered"), "spec.completionMode"),
+    (job(backoffLimitPerIndex=1), "spec.backoffLimitPerIndex"),
+    (job(**INDEXED, maxFailedIndexes=1), "spec.backoffLimitPerIndex"),
+    (job(podFailurePolicy=FAIL_INDEX), "rules[0].action"),
+    (
+        job(podFailurePolicy=FAIL_INDEX, podReplacementPolicy="TerminatingOrFailed"),
+        "spec.podReplacementPolicy",
+    ),
+    (job(podReplacementPolicy="Never"), "spec.podReplacementPolicy"),
+]
+
+
+@pytest.mark.parametrize(("change", "field"), INVALID)
 async def test_an_invalid_job_is_refused(kube: Clients, api: KubernetesApi, change: Any, field: str):
     found = await refusal(kube.batch.create_namespaced_job("default", {**job(), **change}))
     assert (found["code"], found["reason"]) == (422, "Invalid")
