@@ -237,13 +237,7 @@ class Verifier(Loop):
             if refused is not None:
                 return refused
         request = VerifyLaunch(launch, due.view.output, due.view.evidence)
-        try:
-            return await verify_run(self._launchers.verifier(verify.get("kind")), request, verify)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            log.exception("launcher.error", **launch.log_fields, kind=verify.get("kind"))
-            return Failed(error_text(error))
+        return await verify_run(self._launchers.verifier(verify.get("kind")), request, verify)
 
     async def _try_again(self, due: DueVerification, held: tuple[str, int], failed: Failed) -> None:
         """Postpone a verification whose check failed itself."""

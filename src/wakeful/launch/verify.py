@@ -10,6 +10,7 @@ is checked before its outcome is written, because the directives of its handler 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
@@ -21,9 +22,12 @@ from wakeful.json_value import compact
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.user_code import NoAnswer, isolate
+from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.stored_text import cleaned
 from wakeful.verification import MAX_TRIES, Verdict, judge_success, outcome_of
+
+log = get_logger("wakeful.launch.verify")
 
 
 class VerifyLaunch(Launch):
@@ -70,6 +74,11 @@ async def verify_run(
         result = await isolate(lambda: launcher.verify(run, verify), limit_ms / 1000)
     except NoAnswer:
         return Failed(f"no answer within {limit_ms / 1000:g} s")
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        log.exception("launcher.error", **run.log_fields, kind=verify.get("kind"))
+        return Failed(truncate(f"{type(error).__name__}: {error}"))
     if isinstance(result, Failed):
         return result._replace(error=truncate(result.error))
     return result._replace(reason=truncate(result.reason))
