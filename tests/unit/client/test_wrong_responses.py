@@ -47,7 +47,7 @@ GIVEN: dict[str, Any] = {
     "fields": {}, "dag": {}, "signal": "go", "verified": True, "revision": 1, "status": "succeeded",
     "document": {"name": "x"}, "patch": {}, "select": {}, "events": [{}], "report": {},
     "reports": [{"id": "1"}], "request": {}, "held": [("1", 1)], "run_ids": ["1"], "attempt": 1,
-    "output": "x", "runs": [],
+    "output": "x", "runs": [], "documents": [{"name": "x"}],
 }  # fmt: skip
 PARTS = (
     "jobs", "runs", "agents", "incidents", "suggestions", "keys", "audit", "quotas", "workflows", "instances",
