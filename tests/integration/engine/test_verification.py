@@ -216,7 +216,9 @@ async def test_checks_of_one_workspace_that_hang_hold_up_no_other(new_app: NewAp
     async with app:
         await app.services.workspaces.put(LOCAL, "calm", {})
         jobs: Any = {"schedule": SELDOM, "target": Function("work"), "overlap_policy": "allow"}
-        await app.jobs.create("hanging", **jobs, verify={"kind": "function", "name": "hang"})
+        await app.jobs.create(
+            "hanging", **jobs, verify={"kind": "function", "name": "hang", "timeout": "10m"}
+        )
         calm = app.jobs.of("default", "calm")
         await calm.create("checked", **jobs, verify=CHECK)
         hanging = [await app.jobs.run("hanging") for _ in range(40)]
@@ -224,7 +226,7 @@ async def test_checks_of_one_workspace_that_hang_hold_up_no_other(new_app: NewAp
             await verifying(app, run.id)
         for _ in range(3):
             run = await calm.run("checked")
-            async with asyncio.timeout(20):  # the checks that hang end after 30 s
+            async with asyncio.timeout(PATIENCE):  # far less than the checks that hang have
                 assert (await app.runs.of("default", "calm").wait(run.id, poll=0.03)).state == "succeeded"
         release.set()
         for run in hanging:
