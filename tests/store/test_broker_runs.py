@@ -49,6 +49,24 @@ async def test_progress_of_another_attempt_or_of_an_ended_run_changes_nothing(st
     assert not await _extend(store, run.id, 1, NOW + 2 * MINUTE)
 
 
+async def test_a_run_that_awaits_its_report_shows_why_it_waits(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.note_callback(run.id, 1, "early")
+    assert (await look(store, run)).error is None, "its launch is not recorded"
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    await store.note_callback(run.id, 2, "another attempt")
+    assert (await look(store, run)).error is None
+    await store.note_callback(run.id, 1, "no worker has it")
+    seen = await look(store, run)
+    assert (seen.error, seen.state, seen.due_ms) == ("no worker has it", "running", NOW + MINUTE)
+    await store.note_callback(run.id, 1, None)
+    assert (await look(store, run)).error is None
+    await store.note_callback(run.id, 1, "no worker has it")
+    await store.complete_run(ended(run), alone)
+    await store.note_callback(run.id, 1, "late")
+    assert (await look(store, run)).error is None
+
+
 async def test_a_run_that_is_taken_over_is_launched_again_in_the_same_attempt(store: Store) -> None:
     run = await _taken_over(store)
     assert (run.state, run.reason, run.attempt, run.worker) == ("retrying", TAKEN_OVER, 1, None)

@@ -24,19 +24,20 @@ from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, MAX_USAGE
 from wakeful.outcome import AwaitingCallback
 
-ReportStatus = Literal["running", "succeeded", "failed"]
+ReportStatus = Literal["running", "waiting", "succeeded", "failed"]
 
 _REASON: Final = re.compile(r"[a-z_]{1,64}")
 _STATUSES: Final[tuple[str, ...]] = get_args(ReportStatus)
 
 
 class Report(NamedTuple):
-    """What a worker reports about a run: that it is running, or how its attempt ended."""
+    """What a worker reports about a run: that it is running, why it waits, or how its attempt ended."""
 
     run_id: str
     attempt: int
     status: ReportStatus
     output: str | None = None
+    #: of a failure, and of a run that waits for another worker: why
     error: str | None = None
     #: compact JSON of what it used, and of the evidence that the work was done
     usage: str | None = None

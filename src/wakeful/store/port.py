@@ -331,6 +331,10 @@ class Store(
         """
         ...
 
+    async def note_callback(self, run_id: str, attempt: int, problem: str | None) -> None:
+        """Write why a run that awaits its report is not executed, as its error; None: it is executed."""
+        ...
+
     async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
         """Return runs that await a report, in the order of their ids, after that id; '': from the first."""
         ...

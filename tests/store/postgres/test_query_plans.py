@@ -503,6 +503,7 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     for name, values in given.items():
         yield f"prechecks.{name}", getattr(prechecks, name), values
     yield "callbacks.EXTEND", callbacks.EXTEND, [run, 1, NOW]
+    yield "callbacks.NOTE", callbacks.NOTE, [run, 1, "no worker"]
     yield "callbacks.AWAITING", callbacks.AWAITING["postgresql"], [callbacks.FIRST_ID, 1000]
 
 

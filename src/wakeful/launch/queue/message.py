@@ -134,4 +134,4 @@ def result_id(report: Report) -> str | None:
     >>> result_id(Report("r1", 2, "succeeded")), result_id(Report("r1", 2, "running"))
     ('r1-2-outcome', None)
     """
-    return None if report.status == "running" else f"{report.run_id}-{report.attempt}-outcome"
+    return None if report.status in ("running", "waiting") else f"{report.run_id}-{report.attempt}-outcome"

@@ -45,8 +45,11 @@ _FETCH_S: Final = 5.0
 _ANSWER_S: Final = 5.0
 #: Seconds until a message is delivered again whose function this worker does not have.
 _UNKNOWN_S: Final = 10.0
+#: A function that this worker does not have is reported at each such delivery of a message: every minute.
+_REPORTED: Final = 6
 _PAUSE_S: Final = 1.0
 _CONFIRM_S: Final = 5.0
+_LONGEST_NOTE: Final = 500
 
 log = get_logger("wakeful.queue")
 
@@ -189,10 +192,13 @@ class QueueWorker:
             )
             # After the timeout of its run no worker may execute it. It would be delivered for days, and NATS
             # delivers no other message if too many wait.
-            waited_ms = 1000 * _UNKNOWN_S * (deliveries(message) - 1)
+            tries = deliveries(message) - 1
+            waited_ms = 1000 * _UNKNOWN_S * tries
             if waited_ms > (run.timeout_ms or DEFAULT_TIMEOUT_MS):
                 await self._reply(message, b"+TERM")
             else:
+                if tries % _REPORTED == 0:
+                    await self._report_unknown(run)
                 await self._put_back(message, _UNKNOWN_S)
             return
         if (run.id, run.attempt) in self._executing:  # heartbeats were lost; its outcome ends the message too
@@ -216,6 +222,16 @@ class QueueWorker:
             await self._put_back(message, _UNKNOWN_S)
         finally:
             self._executing.discard((run.id, run.attempt))
+
+    async def _report_unknown(self, run: Launch) -> None:
+        """Report that this worker does not have the function, so that the run shows it."""
+        why = (
+            f"the last worker that got its message does not have the function '{run.target.get('name')}'; "
+            "start a worker that registers it"
+        )
+        with contextlib.suppress(Unavailable, _TooLarge):
+            report = Report(run.id, run.attempt, "waiting", error=truncate(why, _LONGEST_NOTE))
+            await self._report(report, run.workspace, wait=False)
 
     async def _execute(self, run: Launch, message: Msg) -> None:
         """Report the start, call the function, report the outcome, acknowledge the message."""

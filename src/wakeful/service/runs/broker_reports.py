@@ -2,6 +2,7 @@
 
 A report names run and attempt, which are the fence: one of an earlier attempt, or about a run that has ended,
 is refused. Progress extends the deadline of the run by its timeout. The first outcome of an attempt counts.
+A worker that cannot execute the run reports why; the run shows it until another worker reports progress.
 
 Reports that arrive while others are applied form a batch. Its outcomes are written in one transaction, and so
 are its later deadlines.
@@ -134,6 +135,8 @@ class BrokerReports:
                 why = _refusal(each.kind, report, run, job)
                 if why is not None:
                     each.done(self._refuse(each.kind, report, why, run))
+                elif report.status == "waiting":
+                    each.done(await self._note(run, report.error))
                 elif report.status == "running":
                     progress.append((each, run, _extension(run, job, now_ms)))
                 elif run.awaiting_callback and run.worker is None and run.instance is None:
@@ -160,9 +163,21 @@ class BrokerReports:
             return
         for each, run, _ in progress:
             if run.worker is not None or run.id in extended:
-                each.done(ReportResult(True))
+                try:
+                    each.done(await self._note(run, None))
+                except Exception as error:
+                    each.done(error)
                 continue
             await self._apply_alone(each)  # the run has changed meanwhile
+
+    async def _note(self, run: RunView, problem: str | None) -> ReportResult:
+        """Write why a run is not executed, unless it shows that; None: it is executed."""
+        text = None if problem is None else truncate(problem, MAX_FAILED_OUTPUT)
+        if text is not None and not run.awaiting_callback:
+            raise Unavailable(f"the launch of run '{run.id}' is not recorded yet")
+        if text != run.error:
+            await self._store.note_callback(run.id, run.attempt, text)
+        return ReportResult(True)
 
     async def _write(self, together: Sequence[tuple[_Waiting, Reported]]) -> None:
         """Write outcomes of runs that await them, in one transaction. After an error, each in its own."""
@@ -197,6 +212,8 @@ class BrokerReports:
         why = _refusal(kind, report, run, job)
         if why is not None:
             return self._refuse(kind, report, why, run)
+        if report.status == "waiting":
+            return await self._note(run, report.error)
         if report.status == "running":
             return await self._progress(kind, report, run, job)
         finished = await write_report(self._store, run, job, _outcome(report), kind)
@@ -212,7 +229,7 @@ class BrokerReports:
             run = await self._store.run(run.id) or run
             if run.state != "running" or run.attempt != report.attempt:
                 return self._refuse(kind, report, _over(run, report.attempt), run)
-        return ReportResult(True)
+        return await self._note(run, None)
 
     @staticmethod
     def _refuse(kind: str, report: Report, why: str, run: RunView | None = None) -> ReportResult:

@@ -179,7 +179,8 @@ def _verifying(run: RunView, verification: VerificationView | None) -> str:
 
 def _running(run: RunView) -> str:
     if run.awaiting_callback:
-        return f"awaiting callback since {instant(run.started_ms)}, until {instant(run.due_ms)}"
+        awaiting = f"awaiting callback since {instant(run.started_ms)}, until {instant(run.due_ms)}"
+        return f"{run.error} ({awaiting})" if run.error else awaiting
     where = f"on {'executor' if run.is_pull else 'worker'} {run.worker}" if run.worker else "without a worker"
     if run.is_pull and run.waiting:
         return f"{where}: {run.waiting}"

@@ -13,6 +13,10 @@ from wakeful.store.sql.driver import Session
 EXTEND: Final = """
     UPDATE runs SET due_at = CASE WHEN due_at < $3 THEN $3 ELSE due_at END
     WHERE id = $1 AND attempt = $2 AND state = 'running' AND awaiting_callback AND due_at IS NOT NULL"""
+#: the primary key
+NOTE: Final = """
+    UPDATE runs SET error = $3
+    WHERE id = $1 AND attempt = $2 AND state = 'running' AND awaiting_callback AND due_at IS NOT NULL"""
 #: lower than every id
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _COLUMNS: Final = "SELECT r.id::text, r.attempt, r.idempotency_key, coalesce(j.work, '{}'), r.requires"
@@ -36,6 +40,11 @@ async def extend(session: Session, extensions: Sequence[Extension]) -> set[str]:
         if is_id(run_id) and await session.execute(EXTEND, run_id, attempt, due_ms) == 1:
             awaiting.add(run_id)
     return awaiting
+
+
+async def note(session: Session, run_id: str, attempt: int, problem: str | None) -> None:
+    """Write why a run that awaits its report is not executed; None: it is."""
+    await session.execute(NOTE, run_id, attempt, problem)
 
 
 async def awaiting(session: Session, kind: str, after: str, limit: int) -> list[AwaitingRun]:

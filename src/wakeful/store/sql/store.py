@@ -180,6 +180,9 @@ class SqlStore(
     async def extend_callbacks(self, extensions: Sequence[Extension]) -> set[str]:
         return await self._driver.write(self._shared(callbacks.extend), extensions)
 
+    async def note_callback(self, run_id: str, attempt: int, problem: str | None) -> None:
+        await self._driver.write(self._shared(callbacks.note), run_id, attempt, problem)
+
     async def awaiting_runs(self, after: str, limit: int) -> list[AwaitingRun]:
         return await self._read(callbacks.awaiting, self._driver.kind, after, limit)
 

@@ -225,6 +225,30 @@ async def test_a_run_without_a_report_times_out_and_is_retried(
     assert (done.state, done.reason) == ("failed", "timeout")
 
 
+async def test_a_run_whose_function_no_worker_has_says_so_until_one_has_it(
+    queue_app: NewQueueApp, broker: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.launch.queue.worker._UNKNOWN_S", 0.2)
+    calls: list[Launch] = []
+    other = Wakeful("sqlite:///:memory:")
+    other.function("other")(lambda: "no")
+    app = queue_app()
+    async with app:
+        await app.jobs.create("work", schedule=SELDOM, target=Queue())
+        run = await app.jobs.run("work")
+        async with working(broker, other):
+
+            async def says() -> bool:
+                return "does not have the function 'work'" in ((await app.runs.get(run.id)).waiting_for or "")
+
+            await eventually(says)
+            waiting = await app.runs.get(run.id)
+            assert (waiting.state, "awaiting callback" in (waiting.waiting_for or "")) == ("running", True)
+        async with working(broker, _functions(calls)):
+            done = await over(app, run.id)
+    assert (done.state, done.error, done.attempt, len(calls)) == ("succeeded", None, 1, 1)
+
+
 async def test_a_report_that_cannot_be_applied_is_delivered_again_and_a_bad_one_is_dropped(
     broker: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
