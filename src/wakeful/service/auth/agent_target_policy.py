@@ -107,9 +107,10 @@ class AgentTargetPolicy:
         if kind is not None and (old is None or _texts(work) != _texts(old)):
             who = "the model of a chat" if principal.by_model else "a key of the role 'agent'"
             setting = _CHAT_TARGETS if principal.by_model else _AGENT_TARGETS
+            receiver = f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
             raise PermissionDenied(
-                f"target: {who} may not set what is sent to a {kind}; leave the target out to use the target "
-                f"of the agent, or ask the operator to allow it with {setting}"
+                f"target: {who} may not set what is sent to {receiver}; leave the target out to use the "
+                f"target of the agent, or ask the operator to allow it with {setting}"
             )
         if principal.role == "agent" and old is not None:
             for field, before, now in (
