@@ -160,7 +160,9 @@ class Worker:
                 self._stopped_during_claim.clear()
             self._deferred = prefetch and self._completer.will_write
             # The planner leaves lanes in which runs wait: new ticks do not overtake them.
-            without = self._slots.backlog if self._deferred or not prefetch else ()
+            without = self._slots.backlog
+            if prefetch:  # a lane without an outcome to write would wait for as long as others have some
+                without = without & self._unwritten_lanes() if self._deferred else set()
             reserved = self._slots.reserve(prefetch=prefetch, without=without)
             slots, began = reserved.copy(), loop.time()
             try:
@@ -174,6 +176,10 @@ class Worker:
                 raise
             finally:
                 self._slots.settle(slots)
+
+    def _unwritten_lanes(self) -> set[str]:
+        """Return the lanes of attempts that have ended and whose outcome is not written yet."""
+        return {run.lane for run in self._in_flight.values() if run.ended}
 
     def accept(self, reserved: Reserved, taken: Sequence[TakenRun]) -> list[InFlight]:
         """Return claimed runs, ready to submit, and count down the slots that they use."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.factories import NOW, alone, ended, held, jobless
-from tests.support.waiting import PATIENCE, eventually, soon
+from tests.support.waiting import PATIENCE, eventually, over, soon
+from wakeful import Function
 from wakeful.calendars import parse_exclude
 from wakeful.document import timing_to_text
 from wakeful.engine import calendar_loader, planner
@@ -98,3 +99,20 @@ async def test_holidays_are_loaded_in_parts_between_which_other_jobs_are_planned
     finally:
         done.set()
         await request
+
+
+@on_one_store
+async def test_a_lane_is_claimed_although_outcomes_of_other_lanes_are_always_being_written(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Completer, "will_write", True)
+    app = new_app()
+
+    @app.function()
+    async def work() -> None: ...
+
+    async with asyncio.timeout(30), app:
+        assert app._engine is not None
+        app._engine._worker._slots.backlog.add("cron")  # its runs were stopped, and there are more
+        await app.jobs.create("waits", schedule=SELDOM, target=Function("work"))
+        assert (await over(app, (await app.jobs.run("waits")).id)).state == "succeeded"
