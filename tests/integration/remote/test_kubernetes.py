@@ -333,6 +333,23 @@ async def test_a_job_that_the_api_server_refuses_fails_without_a_retry(ask: ApiC
     assert "the Job was refused: Kubernetes responded 422 Invalid" in (run.error or "")
 
 
+@pytest.mark.parametrize("cause", ["right", "node"])
+async def test_a_job_counts_as_it_ended_if_its_log_cannot_be_read(
+    ask: ApiClient, cluster: ApiServer, cause: str
+):
+    executor = await new_executor(ask, cluster)
+    run_id = await start(ask, "digest", maxAttempts=1)
+    async with serving(executor):
+        name = await the_job(cluster, run_id)
+        if cause == "right":
+            cluster.permitted = ROLE[:2]
+        for _ in range(100 if cause == "node" else 0):
+            cluster.refuse_next("get", 500, "InternalError", 'Get "https://node-1:10250": no route to host')
+        cluster.finish_pod(name, 0, log="lost")
+        run = await over(ask.app, run_id)
+    assert (run.state, run.output) == ("succeeded", None)
+
+
 async def test_a_run_waits_for_a_quota_and_no_attempt_counts(ask: ApiClient, cluster: ApiServer):
     executor = await new_executor(ask, cluster)
     cluster.quota = 1

@@ -46,6 +46,9 @@ T = TypeVar("T")
 #: What the run of a suspended Job waits for.
 SUSPENDED: Final = "its Job is suspended, until a queue of the cluster or a person resumes it"
 
+#: After so many faults a log is given up: its node may be gone, and the outcome of the Job is known.
+LOG_FAULTS: Final = 5
+
 log = get_logger("wakeful.remote")
 
 
@@ -261,20 +264,23 @@ class KubernetesExecutor:
             return None
         name, container = str(pod["metadata"]["name"]), main_container(pod)
         try:
-            return log_tail(await self._persist(lambda: self._api.log(name, container))) or None
-        except KubernetesError as error:  # the container has not started, or its pod was deleted
-            if error.status not in (400, 404):
-                raise
+            return log_tail(await self._persist(lambda: self._api.log(name, container), LOG_FAULTS)) or None
+        except KubernetesError as error:
+            if error.status not in (400, 404):  # the container has not started, or its pod was deleted
+                log.warning("kubernetes.log_unreadable", name=name, error=error.message)
             return None
 
-    async def _persist(self, request: Callable[[], Coroutine[object, object, T]]) -> T:
-        """Repeat a request while the API server cannot answer it."""
-        failures = 0
+    async def _persist(
+        self, request: Callable[[], Coroutine[object, object, T]], most_faults: int | None = None
+    ) -> T:
+        """Repeat a request while the API server cannot answer it; raise its last fault after so many."""
+        failures = faults = 0
         while True:
             try:
                 return await request()
             except KubernetesError as error:
-                if not error.is_transient:
+                faults += error.status >= 500
+                if not error.is_transient or faults == most_faults:
                     raise
                 failures += 1
                 delay_s = max(self._backoff.delay(failures), error.retry_after_s)
