@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
 from tests.support.databases import Database, PostgresDatabase
-from tests.support.factories import MINUTE, NOW, SECOND, alone, asked, asleep, ended, job
+from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, alone, asked, asleep, ended, job
 from wakeful.capabilities import NO_CAPABILITIES
 from wakeful.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
-from wakeful.store.lane_shares import LaneUse, Owner
+from wakeful.store.lane_shares import NOT_SHARED, LaneUse, Owner
 from wakeful.store.port import Store, TakeNext
 from wakeful.store.rows import TakenRun
+from wakeful.store.sqlite import SqliteStore
 
 KNOWN = {"cron": LaneUse({}, {}, saturated=True)}
 UNKNOWN = {"cron": LaneUse({}, {}, saturated=False)}
@@ -129,6 +131,25 @@ async def test_more_owners_than_a_claim_looks_at_all_have_their_turn(
         served[run.workspace, run.agent] += 1
     assert served == dict.fromkeys(waiting, 2)
     assert await store.take(NOW, "w1", {"cron": 1}, usage=KNOWN) == []
+
+
+async def test_a_lane_with_slots_for_all_due_runs_needs_no_further_statement(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "wakeful.db", clock=FalseClock(), inline=True)
+    await store.open()
+    db = store._connection._db
+    assert db is not None
+    seen: list[list[str]] = []
+    for usage in (NOT_SHARED, UNKNOWN):
+        await _due(store, "flood", 3, since=NOW - MINUTE + len(seen) * 10)
+        await _due(store, "small", 3, since=NOW - SECOND + len(seen) * 10)
+        statements: list[str] = []
+        db.set_trace_callback(statements.append)
+        assert len(await store.take(NOW, "w1", {"cron": 10}, usage=usage)) == 6
+        db.set_trace_callback(None)
+        seen.append(statements)
+    assert len(seen[0]) > 3
+    assert len(seen[0]) == len(seen[1])
+    await store.close()
 
 
 async def test_runs_that_an_earlier_release_added_are_taken(database: Database) -> None:

@@ -24,7 +24,7 @@ _MOST_REMEMBERED: Final = 1_000
 
 
 class LaneUsage:
-    """The use of the lanes. The time is that of the event loop."""
+    """The use of lanes with a backlog. The time is that of the event loop."""
 
     def __init__(self, lanes: Iterable[str]) -> None:
         self._recent = {lane: _Recent() for lane in lanes}
@@ -37,7 +37,6 @@ class LaneUsage:
         self,
         runs: Iterable[InFlight],
         lanes: Iterable[str],
-        saturated: Iterable[str],
         now_s: float,
         *,
         waiting: bool = True,
@@ -48,10 +47,7 @@ class LaneUsage:
             owners = used.get(run.lane)
             if owners is not None and (not run.ended or run.holds_slot) and (waiting or not run.waiting):
                 owners[run.owner] = owners.get(run.owner, 0) + 1
-        full = set(saturated)
-        return {
-            lane: self._recent[lane].measure(owners, lane in full, now_s) for lane, owners in used.items()
-        }
+        return {lane: self._recent[lane].measure(owners, now_s) for lane, owners in used.items()}
 
 
 class _Recent:
@@ -64,7 +60,7 @@ class _Recent:
         self._owners: dict[Owner, float] = {}
         self._workspaces: dict[str, float] = {}
 
-    def measure(self, used: Mapping[Owner, int], saturated: bool, now_s: float) -> LaneUse:
+    def measure(self, used: Mapping[Owner, int], now_s: float) -> LaneUse:
         kept = exp(-max(0.0, now_s - self._at) / _MEMORY_S)
         self._at = now_s
         self._owners = _mix(self._owners, self.busy, kept)
@@ -74,7 +70,7 @@ class _Recent:
         for (workspace, agent), count in used.items():
             owners[workspace, agent] = owners.get((workspace, agent), 0) + count
             workspaces[workspace] = workspaces.get(workspace, 0) + count
-        return LaneUse(owners, workspaces, saturated)
+        return LaneUse(owners, workspaces, saturated=True)
 
 
 def _mix(recent: Mapping[K, float], busy: Iterable[K], kept: float) -> dict[K, float]:

@@ -7,22 +7,21 @@ this process can handle it (`Store.finish_and_take`). So a signal keeps its slot
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
 
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.store.rows import TakenRun
 
-#: How many signals of an instance follow one another before other runs of the lane may have the slot.
-MOST_IN_A_ROW: Final = 16
 
+def slots_to_follow(ended: Iterable[InFlight], most: Callable[[str], int]) -> dict[str, str]:
+    """Return the ended signals whose slot the next one of their instance may use, each with its lane.
 
-def slots_to_follow(ended: Iterable[InFlight]) -> dict[str, str]:
-    """Return the ended signals whose slot the next one of their instance may use, each with its lane."""
+    `most` returns how many of a lane may follow one another.
+    """
     return {
         run.launch.id: run.lane
         for run in ended
-        if run.launch.instance_id is not None and run.holds_slot and run.follows < MOST_IN_A_ROW
+        if run.launch.instance_id is not None and run.holds_slot and run.follows < most(run.lane)
     }
 
 

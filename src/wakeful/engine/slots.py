@@ -20,6 +20,8 @@ from wakeful.store.rows import TakenRun
 HOLD_S: Final = 1
 #: How long prefetched runs should wait for a slot, by the duration of the last attempts of their lane.
 _EXPECTED_WAIT_MS: Final = 500
+#: How many signals of an instance follow one another in a slot before other runs may have it.
+_MOST_IN_A_ROW: Final = 16
 #: The share of the last attempt in the average duration.
 _SHARE: Final = 0.1
 
@@ -95,6 +97,13 @@ class Slots:
         size = self.sizes[lane]
         most = size if average_ms <= _EXPECTED_WAIT_MS else int(size * _EXPECTED_WAIT_MS / average_ms)
         return max(0, most - len(self._waiting[lane]) - self._prefetching[lane])
+
+    def most_in_a_row(self, lane: str) -> int:
+        """Return how many signals of an instance may follow one another: fewer if others wait for long."""
+        average_ms = self._average_ms.get(lane, 0)
+        if lane not in self.backlog or average_ms * _MOST_IN_A_ROW <= _EXPECTED_WAIT_MS:
+            return _MOST_IN_A_ROW
+        return int(_EXPECTED_WAIT_MS / average_ms)
 
     def claimed(self, reserved: Reserved, taken: Sequence[TakenRun]) -> None:
         """Count down the slots that claimed runs use, and note which lanes have probably more runs."""

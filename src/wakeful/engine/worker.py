@@ -36,7 +36,7 @@ from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.start_rules import BUDGET, UNBUDGETED, may_start
-from wakeful.store.lane_shares import LaneUse
+from wakeful.store.lane_shares import UNKNOWN_USE, LaneUse
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun
 
@@ -125,14 +125,22 @@ class Worker:
         used = Counter(run.lane for run in runs if not run.ended and not run.waiting)
         return {lane: (used[lane], size) for lane, size in self._slots.sizes.items()}
 
-    def lane_usage(self, lanes: Iterable[str], *, waiting: bool = True) -> dict[str, LaneUse]:
-        """Return who uses these lanes; with `waiting` also by prefetched runs that wait for a slot."""
+    def lane_usage(self, lanes: Iterable[str]) -> dict[str, LaneUse]:
+        """Return who uses these lanes, so that those who want their slots can share them.
+
+        Of a lane without a backlog nothing is counted: mostly it has slots for all due runs.
+        """
+        lanes = set(lanes)
+        full = lanes & self._slots.backlog
+        usage = dict.fromkeys(lanes - full, UNKNOWN_USE)
+        return usage | self._measure(full, waiting=True) if full else usage
+
+    def _measure(self, lanes: Iterable[str], *, waiting: bool) -> dict[str, LaneUse]:
         runs = (*self._in_flight.values(), *self._superseded)
-        now_s = asyncio.get_running_loop().time()
-        return self._usage.measure(runs, lanes, self._slots.backlog, now_s, waiting=waiting)
+        return self._usage.measure(runs, lanes, asyncio.get_running_loop().time(), waiting=waiting)
 
     def _running_in(self, lane: str) -> LaneUse:
-        return self.lane_usage([lane], waiting=False)[lane]
+        return self._measure([lane], waiting=False)[lane]
 
     @property
     def may_take_suspect(self) -> bool:
@@ -207,7 +215,8 @@ class Worker:
                 if not earlier.ended:
                     self._superseded.add(earlier)
             self._in_flight[run.launch.id] = run
-            self._usage.started(run)
+            if run.lane in self._slots.backlog:
+                self._usage.started(run)
             if run.prefetched:
                 self._slots.wait(run)
             else:
@@ -390,7 +399,7 @@ class Worker:
         if self.uncertain_claims or self._closed or not self.lease.valid:
             return None
         ended = [run for each in batch if (run := self._in_flight.get(each.run_id)) is not None]
-        signals = slots_to_follow(ended)
+        signals = slots_to_follow(ended, self._slots.most_in_a_row)
         reserved = self._slots.reserve_after({run.lane for run in ended}) if self._slots.backlog else None
         if reserved is not None:
             self._reserved = reserved

@@ -37,6 +37,8 @@ class LaneUse(NamedTuple):
     saturated: bool
 
 
+#: the use of a lane that has probably slots for all due runs
+UNKNOWN_USE: Final = LaneUse(MappingProxyType({}), MappingProxyType({}), saturated=False)
 #: lanes that are not shared: the runs that are due longest are first
 NOT_SHARED: Final[Mapping[str, LaneUse]] = MappingProxyType({})
 

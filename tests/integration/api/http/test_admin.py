@@ -41,7 +41,8 @@ async def test_a_new_workspace_has_its_own_jobs(ask: ApiClient):
     assert (there.status, there.body["tz"]) == (201, "Asia/Tokyo")
     assert (await ask("GET", f"{JOBS}/a")).status == 404
     refused: list[dict[str, object]] = [{"tz": "Mars"}, {"colour": 1}, {"tz": 1}]
-    refused += [{"laneWeight": weight} for weight in (0, 0.01, 101, "2", True, [])]
+    weights: list[object] = [0, 0.01, 101, "2", True, []]
+    refused += [{"laneWeight": weight} for weight in weights]
     for name, document in (("Acme", {}), *(("b", document) for document in refused)):
         reply = await ask("PUT", f"/api/workspaces/{name}", document)
         assert (reply.status, reply.code) == (422, "invalid-argument"), name
