@@ -18,7 +18,7 @@ def test_the_owners_that_are_remembered_are_bounded_and_the_last_ones_are_among_
     for second in range(10):
         for number in range(1_000):
             usage.started(_run(1_000 * second + number))
-        use = usage.measure([], ["cron"], [], float(second))["cron"]
+        use = usage.measure([], ["cron"], float(second))["cron"]
     assert len(use.owners) == 1_000
     assert {number // 1_000 for number in map(_number, use.owners)} == {9}
     assert 0 < use.workspaces["acme"] <= 1

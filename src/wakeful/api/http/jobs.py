@@ -115,7 +115,7 @@ async def create_job(
 
 
 @router.post(
-    "/agents/{agent}/jobs/batch",
+    "/agents/{agent}/jobs/bulk",
     summary="Create several jobs",
     status_code=201,
     responses=responses({201: "SavedJobs"}, *BODY, 409, 429, headers=("Idempotency-Replayed",)),

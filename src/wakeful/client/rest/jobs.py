@@ -56,7 +56,7 @@ class RestJobs:
         """Create the jobs of these documents, all or none."""
         body: Json = {"jobs": [dict(each) for each in documents]}
         reply = await self._connection.request(
-            "POST", self._path("batch"), body=body, extra_timeout=_MANY_TIMEOUT
+            "POST", self._path("bulk"), body=body, extra_timeout=_MANY_TIMEOUT
         )
         return cast(builtins.list[JobShape], read_list(reply, "jobs", dict))
 

@@ -88,7 +88,7 @@ async def test_keys_are_scoped_to_the_principal(ask: ApiClient):
 async def test_a_stored_secret_is_encrypted(ask: ApiClient, database: str):
     reply = await ask("POST", JOBS, _JOB, headers=_KEY)
     many = await ask(
-        "POST", f"{JOBS}/batch", {"jobs": [{**_JOB, "name": "b"}]}, headers={"Idempotency-Key": "2"}
+        "POST", f"{JOBS}/bulk", {"jobs": [{**_JOB, "name": "b"}]}, headers={"Idempotency-Key": "2"}
     )
     with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as db:
         stored = db.execute("SELECT status, body FROM idempotency_keys").fetchall()
@@ -209,7 +209,7 @@ _CALLS: dict[str, object] = {
     f"{JOBS}/hook/hook": None,
     f"{JOBS}/restore/revisions/1/restore": None,
     "/agents/hooked/rotate-secret": None,
-    f"{JOBS}/batch": {"jobs": [{**_JOB, "name": "batch-1"}, {**_JOB, "name": "batch-2"}]},
+    f"{JOBS}/bulk": {"jobs": [{**_JOB, "name": "batch-1"}, {**_JOB, "name": "batch-2"}]},
     "/keys": {"role": "member"},
     "/jobs/pause": {"jobs": ["pause-1", "pause-2"]},
     "/jobs/resume": {"jobs": ["resume-1"]},

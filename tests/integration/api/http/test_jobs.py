@@ -71,18 +71,18 @@ async def test_a_batch_creates_all_jobs_or_none(ask: ApiClient):
         {"jobs": [{"name": f"n{n}"} for n in range(1001)]},
     ]
     for wrong in refused:
-        assert (await ask("POST", f"{JOBS}/batch", wrong)).status == 422, wrong
-    twice = await ask("POST", f"{JOBS}/batch", {"jobs": [*documents, documents[1]]})
+        assert (await ask("POST", f"{JOBS}/bulk", wrong)).status == 422, wrong
+    twice = await ask("POST", f"{JOBS}/bulk", {"jobs": [*documents, documents[1]]})
     assert (twice.status, twice.code) == (409, "already-exists")
     assert "'job-1'" in twice.body["detail"]
     member = await ask.new("member")
-    assert (await member("POST", f"{JOBS}/batch", {"jobs": documents})).status == 403
+    assert (await member("POST", f"{JOBS}/bulk", {"jobs": documents})).status == 403
     await ask("PUT", "/quotas", {"bucket": "scheduler.liveJobs", "limit": 2})
-    limited = await ask("POST", f"{JOBS}/batch", {"jobs": documents})
+    limited = await ask("POST", f"{JOBS}/bulk", {"jobs": documents})
     assert (limited.status, limited.code) == (429, "resource-exhausted"), limited.body
     assert (await ask("GET", JOBS)).body["jobs"] == []
     await ask("PUT", "/quotas", {"bucket": "scheduler.liveJobs", "limit": 3})
-    done = await ask("POST", f"{JOBS}/batch", {"jobs": documents})
+    done = await ask("POST", f"{JOBS}/bulk", {"jobs": documents})
     assert (done.status, [job["name"] for job in done.body["jobs"]]) == (201, ["job-0", "job-1", "job-2"])
     assert all(job["secret"].startswith("whsec_") for job in done.body["jobs"])
 

@@ -81,7 +81,7 @@ TABLE = [
     ),
     Row(
         "POST",
-        f"{_OWN}/jobs/batch",
+        f"{_OWN}/jobs/bulk",
         {"jobs": [{"name": "more", "schedule": SELDOM}]},
         (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING),
     ),

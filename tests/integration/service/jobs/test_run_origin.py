@@ -143,11 +143,11 @@ async def test_concurrent_requests_of_one_run_make_five_jobs_in_all(ask: ApiClie
 async def test_each_job_of_a_batch_counts(ask: ApiClient, ada: ApiClient):
     run = await in_run(ask, ada)
     jobs = [{"name": f"once-{number}", **ONCE} for number in range(6)]
-    assert refused(await run("POST", f"{JOBS}/batch", {"jobs": jobs})) == (429, "resource-exhausted")
+    assert refused(await run("POST", f"{JOBS}/bulk", {"jobs": jobs})) == (429, "resource-exhausted")
     assert await names(ask) == []
-    assert (await run("POST", f"{JOBS}/batch", {"jobs": jobs[:5]})).status == 201
+    assert (await run("POST", f"{JOBS}/bulk", {"jobs": jobs[:5]})).status == 201
     assert refused(await run.add("once-6", ONCE)) == (429, "resource-exhausted")
-    weekly = await run("POST", f"{JOBS}/batch", {"jobs": [{"name": "weekly", **WEEKLY}]})
+    weekly = await run("POST", f"{JOBS}/bulk", {"jobs": [{"name": "weekly", **WEEKLY}]})
     assert refused(weekly)[0] == 403
 
 

@@ -208,7 +208,7 @@ async def test_a_response_that_cannot_be_written_gives_its_runs_back(fault: str)
 
     if fault == "disconnect":
         gone.set()
-    response = ClaimResponse({"runs": [{}]}, lambda: abandoned.append("runs"))
+    response = ClaimResponse('{"runs": [{}]}', lambda: abandoned.append("runs"))
     with contextlib.suppress(OSError):
         await response({"type": "http"}, receive, send)
     assert abandoned == ["runs"]
