@@ -1,8 +1,9 @@
 """What a run requires of the process that takes it, and what a process has. Pure.
 
 A requirement is a name and the lowest version: `function:digest` for a function, `agent:WORKSPACE/AGENT` for
-the class of an agent, `celery` for a Celery app, and '' for a target that every process can launch. A process
-may take a run if it has the requirement's name in at least that version.
+the class of an agent, `celery` for any Celery app, `celery:APP` for the app of that name, and '' for a target
+that every process can launch. A process may take a run if it has the requirement's name in at least that
+version.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ Capabilities = Mapping[str, int]
 
 _FUNCTION: Final = "function:"
 _AGENT: Final = "agent:"
-#: The requirement of runs with Celery targets.
+#: The requirement of runs with Celery targets that name no app.
 CELERY: Final = "celery"
+_CELERY_APP: Final = f"{CELERY}:"
 #: Names are part of an index, whose entries are limited.
 _MAX_BYTES: Final = 200
 
@@ -44,6 +46,8 @@ class Requirement(NamedTuple):
         """
         if self.name == CELERY:
             return "a Celery app"
+        if self.name.startswith(_CELERY_APP):
+            return f"the Celery app '{self.name.removeprefix(_CELERY_APP)}'"
         if self.name.startswith(_FUNCTION):
             return f"the function '{self.name.removeprefix(_FUNCTION)}'"
         workspace, _, agent = self.name.removeprefix(_AGENT).partition("/")
@@ -57,7 +61,7 @@ class Requirement(NamedTuple):
         >>> Requirement("function:digest").advice
         "no running replica has the function 'digest'; start a process that registers it"
         """
-        if self.name == CELERY:
+        if is_celery(self.name):
             return f"no running replica has {self.description}; start one with WAKEFUL_CELERY_APP"
         return f"no running replica has {self.description}; start a process that registers it"
 
@@ -76,9 +80,31 @@ def function_requirement(name: str) -> str:
     >>> function_requirement("d" * 1000)[:22]
     'function:sha256-e8cec1'
     """
+    return _requirement(_FUNCTION, name)
+
+
+def celery_requirement(app: str) -> str:
+    """Return the requirement's name for the Celery app of that name.
+
+    >>> celery_requirement("shop")
+    'celery:shop'
+    """
+    return _requirement(_CELERY_APP, app)
+
+
+def is_celery(requirement: str) -> bool:
+    """Return whether this is the name of a requirement of Celery targets.
+
+    >>> is_celery("celery"), is_celery("celery:shop"), is_celery("function:celery")
+    (True, True, False)
+    """
+    return requirement == CELERY or requirement.startswith(_CELERY_APP)
+
+
+def _requirement(kind: str, name: str) -> str:
     if not name.isprintable() or len(name.encode()) > _MAX_BYTES:
-        return f"{_FUNCTION}sha256-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
-    return _FUNCTION + name
+        return f"{kind}sha256-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()}"
+    return kind + name
 
 
 def agent_requirement(workspace: str, agent: str) -> str:
@@ -95,6 +121,8 @@ def requirement_of(work: Work, workspace: str, agent: str) -> Requirement:
 
     >>> requirement_of(Work({"kind": "function", "name": "digest"}), "default", "default")
     Requirement(name='function:digest', version=0)
+    >>> requirement_of(Work({"kind": "celery", "task": "add", "app": "shop"}), "default", "default")
+    Requirement(name='celery:shop', version=0)
     >>> requirement_of(Work({"kind": "webhook", "url": "https://a.example"}), "default", "default")
     Requirement(name='', version=0)
     """
@@ -110,13 +138,19 @@ def requirement_of(work: Work, workspace: str, agent: str) -> Requirement:
         name = target.get("name")
         return _function(name) if isinstance(name, str) else NOTHING
     if kind == CELERY:
-        return _CELERY
+        app = target.get("app")
+        return _celery(app) if isinstance(app, str) else _CELERY
     return Requirement(agent_requirement(workspace, agent)) if kind == "agent" else NOTHING
 
 
 @lru_cache(maxsize=4096)
 def _function(name: str) -> Requirement:
     return Requirement(function_requirement(name))
+
+
+@lru_cache(maxsize=256)
+def _celery(app: str) -> Requirement:
+    return Requirement(celery_requirement(app))
 
 
 def can_take(capabilities: Capabilities, requirement: Requirement) -> bool:

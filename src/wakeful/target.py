@@ -174,6 +174,8 @@ class CeleryTask:
     queue: str | None = None
     #: further options of `apply_async`, such as `{"priority": 5}`
     options: Mapping[str, Json] | None = None
+    #: the name of the app, if processes on the database have different ones
+    app: str | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the target as it is in a job document."""
@@ -181,6 +183,7 @@ class CeleryTask:
             "args": list(self.args),
             "kwargs": dict(self.kwargs or {}),
             "queue": self.queue,
+            "app": self.app,
             "options": dict(self.options or {}),
         }
         given = {name: value for name, value in fields.items() if value}

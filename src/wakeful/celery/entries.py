@@ -38,8 +38,10 @@ _OWN: Final = frozenset({"name", "schedule", "target", "labels"})
 _HASH: Final = 8
 
 
-def convert_entries(entries: Mapping[str, Any], app_name: str, tz: str) -> dict[str, dict[str, Json]]:
-    """Return the job documents by the names of their entries.
+def convert_entries(
+    entries: Mapping[str, Any], app_name: str, tz: str, *, in_target: bool = False
+) -> dict[str, dict[str, Json]]:
+    """Return the job documents by the names of their entries. `in_target`: their targets name the app.
 
     Raises InvalidArgument that names every entry that cannot be converted, and why.
 
@@ -52,7 +54,7 @@ def convert_entries(entries: Mapping[str, Any], app_name: str, tz: str) -> dict[
     names, found, problems = job_names(entries), {}, []
     for name, entry in entries.items():
         try:
-            found[name] = {"name": names[name], **_document(name, entry, app_name, tz)}
+            found[name] = {"name": names[name], **_document(name, entry, app_name, tz, in_target)}
         except (InvalidArgument, InvalidSchedule) as error:
             problems.append((name, error.message))
     if problems:
@@ -96,7 +98,7 @@ def _hashed(name: str, slug: str) -> str:
     return f"{start}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:_HASH]}"
 
 
-def _document(name: str, entry: Any, app_name: str, tz: str) -> dict[str, Json]:
+def _document(name: str, entry: Any, app_name: str, tz: str, in_target: bool) -> dict[str, Json]:
     if not isinstance(entry, Mapping):
         raise InvalidArgument("an entry is a dict with 'task' and 'schedule'")
     unknown = sorted(str(each) for each in entry.keys() - _ENTRY_FIELDS)
@@ -122,7 +124,7 @@ def _document(name: str, entry: Any, app_name: str, tz: str) -> dict[str, Json]:
         "description": f"The entry {name!r} of the beat schedule of {app_name}.",
         **convert_schedule(schedule, tz, relative=bool(entry.get("relative"))),
         **own,
-        "target": _target(task, entry, options),
+        "target": _target(task, entry, options) | ({"app": app_name} if in_target else {}),
         "labels": {LABEL: app_name},
     }
 

@@ -25,7 +25,7 @@ from wakeful.app import Wakeful
 from wakeful.celery.engine_thread import EngineThread
 from wakeful.celery.entries import convert_entries
 from wakeful.celery.job_sync import sync_jobs
-from wakeful.errors import WakefulError
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.settings import FILE, Settings, read_settings
 from wakeful.store.address import shown_address
@@ -61,7 +61,12 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
         self.app.finalize()
         entries = dict(self.app.conf.beat_schedule)
         self.install_default_entries(entries)
-        documents = convert_entries({**self._default_entries(), **entries}, self.app_name, self.timezone)
+        documents = convert_entries(
+            {**self._default_entries(), **entries},
+            self.app_name,
+            self.timezone,
+            in_target=self._names_app,
+        )
         self._engine = EngineThread(self._wakeful(documents), self._grace_s)
         self._engine.start()
 
@@ -81,6 +86,14 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     def app_name(self) -> str:
         """The name of the app, which its jobs have in a label."""
         return str(self.app.main or "celery")
+
+    @property
+    def _names_app(self) -> bool:
+        """Whether the targets of the jobs name the app, so that no process with another app takes them."""
+        named = bool(self.app.conf.get("wakeful_name_app"))
+        if named and not self.app.main:
+            raise InvalidArgument("wakeful_name_app: the app has no name; name it, as in Celery('shop')")
+        return named
 
     @property
     def timezone(self) -> str:

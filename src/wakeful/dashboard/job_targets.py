@@ -84,6 +84,7 @@ _PARTS: Final[Mapping[str, tuple[Control, ...]]] = {
         Control("kwargs", "Keyword arguments", "json", placeholder='{"to": "me"}'),
         Control("queue", "Queue", "line", placeholder="celery"),
         Control("options", "Further options", "json", placeholder='{"priority": 5}'),
+        Control("app", "App", "line", hint="Empty: any Celery app of a running process.", placeholder="shop"),
     ),
     "workflow": (
         Control("workflowId", "Workflow", "line"),

@@ -152,6 +152,28 @@ async def test_a_process_without_the_app_leaves_the_runs_to_one_that_has_it(
             assert (await over(without, run.id)).output == '{"sum":3}'
 
 
+@on_one_store
+async def test_two_apps_on_one_database_take_only_the_runs_that_name_them(
+    new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker
+):
+    other = Celery("other", broker="memory://", set_as_current=False)
+    async with new_app(celery=other) as first:
+        own, theirs = CeleryTask("other.send", app="other"), CeleryTask("tests.add", args=[1, 2], app="tests")
+        await first.jobs.create("own", schedule=SELDOM, target=own)
+        await first.jobs.create("theirs", schedule=SELDOM, target=theirs)
+        waiting = [(await first.jobs.run("theirs", overlap_policy="allow")).id for _ in range(5)]
+        sent = await over(first, (await first.jobs.run("own")).id)
+        assert sent.state == "succeeded"
+        assert {(await first.runs.get(run)).state for run in waiting} == {"pending"}
+        tested = await first.jobs.test_target(target=theirs)
+        assert tested["message"] == (
+            "no running replica has the Celery app 'tests'; start one with WAKEFUL_CELERY_APP"
+        )
+        async with new_app(celery=celery_app(shared_redis)):
+            waiting.append((await first.jobs.run("theirs", overlap_policy="allow")).id)
+            assert {(await over(first, run)).output for run in waiting} == {'{"sum":3}'}
+
+
 async def test_the_result_of_a_task_is_found_after_its_sender_has_died(
     new_app: NewApp, shared_redis: RedisServer, worker: CeleryWorker, tmp_path: Path
 ):

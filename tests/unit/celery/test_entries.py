@@ -55,6 +55,11 @@ def test_an_entry_can_set_fields_of_its_job() -> None:
     assert job["target"] == {"kind": "celery", "task": "a", "options": {"priority": 1}}
 
 
+def test_targets_can_name_the_app() -> None:
+    (job,) = convert_entries({"a": {"task": "a", "schedule": 60}}, "shop", "UTC", in_target=True).values()
+    assert job["target"] == {"kind": "celery", "task": "a", "app": "shop"}
+
+
 @pytest.mark.parametrize("seconds", [1, 2, 30, 60])
 @pytest.mark.parametrize("pause_s", [3, 10, 59, 60, 3_600])
 def test_ticks_that_are_overdue_when_beat_starts_are_sent_once(seconds: int, pause_s: int) -> None:

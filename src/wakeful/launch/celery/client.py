@@ -110,6 +110,8 @@ class CeleryClient:
 
         self._app = app
         self._terminate = terminate
+        #: the name that the code of the app gives it; None: its code is not here, or gives it none
+        self.app_name: str | None = str(app.main) if has_code and app.main else None
         backend = app.backend
         #: whether results can be read by any process. Those of `rpc://` reach only the sender
         self.has_results = not isinstance(backend, DisabledBackend | RPCBackend)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from wakeful.capabilities import CELERY
+from wakeful.capabilities import CELERY, celery_requirement, is_celery
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job import Json
@@ -31,6 +31,7 @@ from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
 from wakeful.settings import Settings
 from wakeful.store.port import Store
+from wakeful.store.rows import AwaitingRun
 
 #: Seconds within which the broker must accept a task.
 SEND_S: Final = 30.0
@@ -79,8 +80,15 @@ class CeleryLauncher:
         self._unreadable = False
 
     def capabilities(self) -> Mapping[str, int]:
-        """Return that this process has a Celery app, if it has one."""
-        return {} if self._connect is None else {CELERY: 0}
+        """Return that this process has a Celery app, if it has one. Its name is known once it is open."""
+        if self._connect is None:
+            return {}
+        name = self._app_name
+        return {CELERY: 0} if name is None else {CELERY: 0, celery_requirement(name): 0}
+
+    @property
+    def _app_name(self) -> str | None:
+        return None if self._client is None else self._client.app_name
 
     async def examine(self) -> CeleryHealth | None:
         """Return the state of the app; None: this process has none. Raises Unavailable with the cause."""
@@ -122,10 +130,16 @@ class CeleryLauncher:
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for a target that can never be launched, NotAllowed for its task."""
         check_target(target)
+        if self._client is not None and not self._is_own(target):
+            return  # a process that has that app checks the task when it is launched
         try:
             self._check_task(str(target["task"]))
         except NotAllowed as error:
             raise NotAllowed(f"target: {error.message}") from error
+
+    def _is_own(self, target: Mapping[str, Json]) -> bool:
+        """Return whether the app of this process is meant: it is named, or none is."""
+        return target.get("app") in (None, self._app_name)
 
     def _check_task(self, task: str) -> None:
         self._allowlist.check(task, None if self._client is None else self._client.registered)
@@ -137,6 +151,12 @@ class CeleryLauncher:
         client, senders = self._client, self._senders
         if client is None or senders is None:
             return Failed("no Celery app in this process", reason="not_registered", counted=False)
+        if not self._is_own(run.target):  # planned by an older replica, or the job was edited
+            return Failed(
+                truncate(f"this process does not have the Celery app '{run.target['app']}'"),
+                reason="not_registered",
+                counted=False,
+            )
         try:
             task = task_of(run)
             self._check_task(task.name)
@@ -296,6 +316,12 @@ class CeleryLauncher:
         if not ended and not result.applied:
             self._revoke([task_id])
 
+    def _may_have_sent(self, row: AwaitingRun) -> bool:
+        """Return whether the run awaits a task of the app of this process."""
+        if is_celery(row.requires):
+            return row.requires in self.capabilities()
+        return _is_celery(row.work)
+
     async def _sweep(self, client: CeleryClient) -> None:
         """Await the tasks of all replicas, and revoke those whose runs have ended."""
         loop = asyncio.get_running_loop()
@@ -304,7 +330,7 @@ class CeleryLauncher:
             for row in page:
                 task_id = f"{row.idempotency_key}-{row.attempt}"
                 awaiting.add(task_id)
-                if row.requires == CELERY or _is_celery(row.work):
+                if self._may_have_sent(row):
                     self._tracker.add(Awaited(row.run_id, row.attempt, task_id), loop.time(), own=False)
             after = page[-1].run_id
         over: list[str] = []

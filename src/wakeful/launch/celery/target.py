@@ -11,7 +11,7 @@ from wakeful.job import Json
 from wakeful.launch.broker import message_id
 from wakeful.launch.port import Launch
 
-_FIELDS: Final = ("kind", "task", "args", "kwargs", "queue", "options")
+_FIELDS: Final = ("kind", "task", "args", "kwargs", "queue", "options", "app")
 #: The options of `apply_async` that a job may set, with the types of their values.
 _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "exchange": (str,),
@@ -28,6 +28,7 @@ _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
     "shadow": (str,),
 }
 _MAX_NAME: Final = 255
+_MAX_APP: Final = 100
 #: Headers that a job cannot set start with this.
 HEADER: Final = "wakeful-"
 #: Headers of Celery's own, which say what a worker executes: those of a job would replace them.
@@ -75,6 +76,11 @@ def check_target(target: Mapping[str, Json]) -> None:
         raise InvalidArgument('target: kwargs is an object, such as {"to": "me"}')
     if queue is not None and (not isinstance(queue, str) or not queue or len(queue) > _MAX_NAME):
         raise InvalidArgument("target: queue is the name of a queue of the Celery app")
+    app = target.get("app")
+    if app is not None and (
+        not isinstance(app, str) or not app.strip() or not app.isprintable() or len(app) > _MAX_APP
+    ):
+        raise InvalidArgument("target: app is the name of a Celery app: 'shop' is that of Celery('shop')")
     _check_options(target.get("options", {}))
 
 

@@ -210,9 +210,10 @@ class TargetTests:
             case "celery":
                 requirement = requirement_of(work, workspace, agent)
                 if not self._launchers.can_launch(requirement):
-                    return TargetTest(
-                        kind, True, "this process has no Celery app; others may: runs wait for one"
+                    text = (
+                        f"this process does not have {requirement.description}; others may: runs wait for one"
                     )
+                    return TargetTest(kind, True, text)
                 return await self._celery()
             case "queue":
                 return await self._queue()

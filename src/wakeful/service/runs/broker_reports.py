@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.capabilities import CELERY
+from wakeful.capabilities import is_celery
 from wakeful.errors import DatabaseFault, Unavailable
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
@@ -268,7 +268,9 @@ def _broker_of(run: RunView, job: JobOfRun) -> str | None:
         raise Unavailable(f"the job of run '{run.id}' was edited, and its launch is not recorded yet")
     if run.response_code is not None or run.is_pull:
         return None
-    return {"": "queue", CELERY: "celery"}.get(run.requires)
+    if is_celery(run.requires):
+        return "celery"
+    return "queue" if run.requires == "" else None
 
 
 def _over(run: RunView, attempt: int) -> str:

@@ -46,6 +46,7 @@ class _World:
     """A broker whose workers end each task at once, its result backend, and the services of the process."""
 
     has_results = True
+    app_name = "shop"
     registered: frozenset[str] = frozenset()
 
     def __init__(self, faults: dict[str, Callable[[_World], Any]]) -> None:
@@ -318,6 +319,23 @@ async def test_the_result_of_a_dead_replica_is_read_also_if_the_job_was_edited(w
         while "r1" not in world.reports:
             await asyncio.sleep(0.01)
     assert world.reports["r1"].status == "succeeded"
+
+
+async def test_results_of_another_app_are_left_to_processes_that_have_it():
+    world = _World({})
+    world.sent += ["k1-1", "k2-1"]  # task ids are those of runs: no other app has them in fact
+    work = '{"target":{"kind":"celery","task":"a"}}'
+    world.awaiting += [
+        AwaitingRun("r1", 1, "k1", work, "celery:other"),
+        AwaitingRun("r2", 1, "k2", work, "celery:shop"),
+    ]
+    async with _open(world), asyncio.timeout(30):
+        while "r2" not in world.reports:
+            await asyncio.sleep(0.01)
+        outcome = await world.launcher.start(launch({"kind": "celery", "task": "a", "app": "other"}))
+    assert set(world.reports) == {"r2"}
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.counted) == ("not_registered", False)
 
 
 @pytest.mark.parametrize(
