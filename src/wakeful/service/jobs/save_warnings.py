@@ -178,6 +178,6 @@ def _wait(agent: str, claim_timeout_ms: int) -> str:
     return (
         f"wait for an executor, and a run that none claims within {spell_duration(claim_timeout_ms)} fails; "
         f"no executor has asked for runs of this agent in the last {RECENTLY}. Set a target of the job "
-        "(webhookUrl or target; --url in the CLI), or of the agent (wakeful agents put "
-        f"{agent} --url URL)"
+        "(webhookUrl or target; --url in the CLI), or of the agent (wakeful agents set "
+        f"""{agent} target='{{"kind": "webhook", "url": "URL"}}')"""
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shlex
 
 import pytest
 
@@ -32,12 +34,30 @@ def test_the_warning_names_the_wait_and_the_remedies():
         "job 'hello' has no target, nor has its agent 'writer': its runs wait for an executor, and a run "
         "that none claims within 1 minute 30 seconds fails; no executor has asked for runs of this agent in "
         "the last hour. Set a target of the job (webhookUrl or target; --url in the CLI), or of the agent "
-        "(wakeful agents put writer --url URL)"
+        """(wakeful agents set writer target='{"kind": "webhook", "url": "URL"}')"""
     )
     assert jobs_wait(["c", "b", "d", "a"], "writer").startswith(
         "agent 'writer' has no target any more, nor have 4 jobs of it (a, b, c, …): their runs wait for an"
     )
     assert "nor has 1 job of it (a): its runs wait" in jobs_wait(["a"], "writer")
+
+
+async def test_the_advice_keeps_the_other_fields_of_the_agent(ask: ApiClient):
+    body = (await ask("POST", JOBS.replace("/default/jobs", "/writer/jobs"), HELLO)).body
+    (warning,) = body["warnings"]
+    command = shlex.split(warning.partition("(wakeful ")[2].removesuffix(")"))
+    assert command[:3] == ["agents", "set", "writer"]
+    agent = JOBS.replace("/default/jobs", "/writer")
+    assert (await ask("PATCH", agent, {"tz": "Europe/Berlin"})).status == 200
+    field, _, value = command[3].partition("=")
+    target = json.loads(value.replace("URL", "https://a.example"))
+    changed = await ask("PATCH", agent, {field: target})
+    assert (changed.status, changed.body["tz"], changed.body["target"]["kind"]) == (
+        200,
+        "Europe/Berlin",
+        "webhook",
+    )
+    assert "warnings" not in (await ask("PUT", f"{agent}/jobs/hello", HELLO)).body
 
 
 async def test_create_upsert_and_edit_warn_over_http(ask: ApiClient):
