@@ -5,11 +5,13 @@ Typer's own help imports Rich and its Markdown renderer, which takes longer than
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from wakeful.cli import exit_codes
 from wakeful.cli.coercion import coerce_quickly
@@ -25,8 +27,36 @@ Row = tuple[str, str, str]
 WIDTH: Final = 110
 
 
+def write_out(text: str) -> bool:
+    """Write to stdout. Returns whether someone reads it: if not, the rest of the output is dropped."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
+
+
+def _show_help(ctx: Context, param: Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        write_out(f"{ctx.get_help()}\n")
+        raise typer.Exit
+
+
+def _quiet(option: TyperOption | None) -> TyperOption | None:
+    """Return the option --help so that a reader of a pipe that has enough is no error: Typer exits with 1."""
+    if option is not None:
+        option.callback = _show_help
+    return option
+
+
 class HelpCommand(TyperCommand):
     """A command whose help groups the options by panel."""
+
+    def get_help_option(self, ctx: Context) -> TyperOption | None:
+        """Return the option --help."""
+        return _quiet(super().get_help_option(ctx))
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Return the arguments and options."""
@@ -45,6 +75,10 @@ class HelpCommand(TyperCommand):
 class HelpGroup(TyperGroup):
     """A group whose help groups the options and commands by panel."""
 
+    def get_help_option(self, ctx: Context) -> TyperOption | None:
+        """Return the option --help."""
+        return _quiet(super().get_help_option(ctx))
+
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Return the arguments and options."""
         return coerce_quickly(super().get_params(ctx))
@@ -52,7 +86,7 @@ class HelpGroup(TyperGroup):
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the options; print the help if there are no arguments."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
-            typer.echo(ctx.get_help())
+            write_out(f"{ctx.get_help()}\n")
             raise typer.Exit(exit_codes.USAGE)
         return super().parse_args(ctx, args)
 

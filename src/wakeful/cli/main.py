@@ -12,7 +12,7 @@ import typer
 from wakeful import __version__
 from wakeful.cli import exit_codes
 from wakeful.cli.commands import LazyGroup
-from wakeful.cli.help import WIDTH
+from wakeful.cli.help import WIDTH, write_out
 from wakeful.errors import WakefulError
 
 app = typer.Typer(
@@ -71,7 +71,7 @@ def _print_error(sentence: str) -> None:
 
 def _version(requested: bool) -> None:
     if requested:
-        print(f"wakeful {__version__}")
+        write_out(f"wakeful {__version__}\n")
         raise typer.Exit
 
 

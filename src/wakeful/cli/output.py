@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from wakeful.cli.help import write_out
 from wakeful.cli.show.tables import escaped
 
 T = TypeVar("T")
@@ -81,13 +81,9 @@ class Output:
         self._write("\n".join(lines))
 
     def _write(self, text: str) -> None:
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader of a pipe has enough: drop the rest. The exit code is that of the command.
+        # If the reader of a pipe has enough, the exit code is that of the command.
+        if not write_out(text):
             self.unread = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def _print_all(self, renderables: Sequence[RenderableType]) -> None:
         for renderable in renderables:

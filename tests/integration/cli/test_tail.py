@@ -209,7 +209,19 @@ def test_the_end_of_a_pipe_ends_it(machine: Machine):
         assert "Traceback" not in reader.stderr.read()
 
 
-@pytest.mark.parametrize("options", [["runs"], ["runs", "--json"], ["list"], ["run", "ops/bad", "--wait"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["runs"],
+        ["runs", "--json"],
+        ["list"],
+        ["run", "ops/bad", "--wait"],
+        ["--help"],
+        ["add", "-h"],
+        ["agents", "--help"],
+        ["--version"],
+    ],
+)
 def test_a_closed_pipe_does_not_change_the_exit_code(machine: Machine, options: list[str]):
     reader, writer = os.pipe()
     os.close(reader)
