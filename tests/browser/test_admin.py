@@ -205,6 +205,27 @@ async def test_a_workspace_is_created_edited_and_switched(tab: Tab, ask: ApiClie
     await page.wait_for_url("**/workspaces/default/")
 
 
+async def test_only_the_edited_fields_of_a_workspace_change(tab: Tab, ask: ApiClient) -> None:
+    page = tab.page
+    path = "/api/workspaces/default"
+    await ask("PUT", path, {"budget": {"costPerDay": 2.5}})
+    await tab.open("workspace")
+    cap = page.get_by_label("Budget: cost a day")
+    await cap.fill("")
+    await cap.press_sequentially("3e")
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_text("write a number, such as 2.5").wait_for()
+    assert (await ask("GET", path)).body["budget"] == {"costPerDay": 2.5}, "no number does not remove the cap"
+    await cap.fill("2.5")
+    await page.get_by_label("Description").fill("ACME")
+    await ask("PUT", path, {"budget": {"costPerDay": 1}, "tz": "Asia/Tokyo"})
+    await page.get_by_role("button", name="Save").click()
+    await page.locator("dd", has_text="ACME").wait_for()
+    stored = (await ask("GET", path)).body
+    assert (stored["description"], stored["tz"]) == ("ACME", "Asia/Tokyo")
+    assert stored["budget"] == {"costPerDay": 1}
+
+
 async def test_the_range_of_the_cost_is_chosen_and_downloaded(tab: Tab, ask: ApiClient) -> None:
     await _fill(ask)
     await tab.open("cost")

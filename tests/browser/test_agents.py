@@ -8,6 +8,9 @@ from tests.support.dashboard_pages import fill
 from tests.support.waiting import eventually
 from wakeful import Agent, Schedule, SetState, on
 
+#: JavaScript has no such number.
+LARGE = 2**60 + 1
+
 
 async def test_an_agent_is_created_edited_and_deleted(tab: Tab, ask: ApiClient) -> None:
     page = tab.page
@@ -62,7 +65,12 @@ async def test_a_form_that_is_saved_as_it_is_changes_nothing(tab: Tab, ask: ApiC
     budget = {"tokensPerDay": 5_000, "costPerDay": 1.25, "tokensPerRun": 900, "costPerRun": 0.5}
     alerts = {"url": "https://example.com/alerts", "failures": 3}
     agent = {
-        "target": {"kind": "webhook", "url": "https://example.com/wake", "headers": {"x-team": "ops"}},
+        "target": {
+            "kind": "chat",
+            "url": "https://example.com/v1",
+            "model": "small",
+            "options": {"seed": LARGE, "top_p": 1.0},
+        },
         "tz": "Asia/Tokyo",
         "channel": "ops",
         "to": "@ada",
@@ -78,7 +86,13 @@ async def test_a_form_that_is_saved_as_it_is_changes_nothing(tab: Tab, ask: ApiC
         "evolution": "suggest",
     }
     assert (await ask("PUT", "/agents/writer", agent)).status == 201
-    whole = {"tz": "Asia/Tokyo", "description": "ACME", "budget": budget, "alerts": alerts}
+    whole = {
+        "tz": "Asia/Tokyo",
+        "description": "ACME\nTokyo",
+        "budget": budget,
+        "alerts": alerts,
+        "laneWeight": 1.2345678,
+    }
     assert (await ask("PUT", "/api/workspaces/default", whole)).status == 200
 
     async def stored(path: str) -> dict[str, object]:
@@ -98,6 +112,12 @@ async def test_a_form_that_is_saved_as_it_is_changes_nothing(tab: Tab, ask: ApiC
         await page.wait_for_url(done)
         await page.locator(".toast").wait_for()  # after the page has loaded again
         assert await stored(path) == before
+
+    before = await stored("/agents/writer")
+    await tab.open("agents", "writer")
+    await page.get_by_role("button", name="Activate").click()
+    await page.get_by_role("button", name="Deactivate").wait_for()
+    assert await stored("/agents/writer") == {**before, "active": True}
 
 
 async def test_a_new_agent_does_not_replace_another(tab: Tab, ask: ApiClient) -> None:
@@ -133,16 +153,16 @@ async def test_an_instance_gets_a_signal_and_is_paused_stopped_and_started(tab: 
     await page.get_by_label("Data (JSON)").fill("{")
     await page.get_by_role("button", name="Send").click()
     await page.locator("#signal-data-error", has_text="This is not JSON").wait_for()
-    await page.get_by_label("Data (JSON)").fill('{"by": 7}')
+    await page.get_by_label("Data (JSON)").fill(f'{{"by": {LARGE}}}')
     await page.get_by_role("button", name="Send").click()
     await page.wait_for_url("**/runs/*")
 
     async def counted() -> bool:
-        return bool((await ask("GET", "/agents/report/instances/eu")).body["state"]["count"] == 7)
+        return bool((await ask("GET", "/agents/report/instances/eu")).body["state"]["count"] == LARGE)
 
     await eventually(counted)
     await tab.open("agents", "report", "instances", "eu")
-    assert '"count": 7' in await page.locator("#instance pre").first.inner_text()
+    assert f'"count": {LARGE}' in await page.locator("#instance pre").first.inner_text()
     assert await page.get_by_role("link", name="eu-daily").count() == 1
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_label("Note").fill("maintenance")

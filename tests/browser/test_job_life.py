@@ -52,6 +52,19 @@ async def test_a_job_runs_and_its_run_is_shown(tab: Tab, ask: ApiClient) -> None
     await see(tab, "Succeeded", "#runs")
 
 
+async def test_a_payload_is_sent_as_it_was_written(tab: Tab, ask: ApiClient) -> None:
+    await given(ask, "task", {"kind": "pull"})
+    await tab.open("agents", "default", "jobs", "task")
+    await tab.page.get_by_label("More actions").click()
+    await click(tab, "Run with a payload")
+    large = 2**60 + 1  # JavaScript has no such number
+    await tab.page.locator("dialog[open]").get_by_label("Payload").fill(f'{{"id": {large}, "share": 1.0}}')
+    await confirm(tab, "Run")
+    await tab.page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+    payload = (await ask("GET", f"/runs/{tab.page.url.rpartition('/')[2]}")).body["payload"]
+    assert payload == {"id": large, "share": 1.0}
+
+
 async def test_a_run_is_followed_live_and_stopped(tab: Tab, ask: ApiClient) -> None:
     await given(ask, "task", {"kind": "pull"})
     run = (await ask("POST", f"{JOBS}/task/run")).body["id"]

@@ -154,7 +154,8 @@ def _fits(part: Control, value: Json) -> bool:
         return are_pairs(value, part.separator)
     if part.form == "lines":
         return isinstance(value, list) and all(
-            isinstance(each, str) and each and each.splitlines() == [each] for each in value
+            isinstance(each, str) and each and each.strip() == each and each.splitlines() == [each]
+            for each in value
         )
     return True
 

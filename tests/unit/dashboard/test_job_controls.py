@@ -78,4 +78,5 @@ def test_a_target_is_shown_in_its_controls_or_as_json():
     for odd in unusual:
         other = target_control({**webhook, **odd}, None)
         assert other.chosen == "json"
-    assert target_control({"kind": "command", "argv": ["a", ""]}, None).chosen == "json"
+    for argument in ("", " a", "a\n", "a\nb"):
+        assert target_control({"kind": "command", "argv": ["a", argument]}, None).chosen == "json"

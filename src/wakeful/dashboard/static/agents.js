@@ -1,8 +1,9 @@
 // Forms and buttons of the pages about agents, instances and incidents: data-form names what an element does.
 
 import { finish, toastLater } from "./actions.js";
-import { get, page, request } from "./api.js";
+import { page, request } from "./api.js";
 import { confirmDialog, element, openDialog, toast } from "./dialogs.js";
+import { write } from "./form_fields.js";
 
 export default function start(item) {
   const run = FORMS[item.dataset.form];
@@ -29,10 +30,10 @@ const FORMS = {
   },
 
   async active(button) {
-    const agent = await get(button.dataset.api);
-    const wanted = button.dataset.active !== "true";
-    if (!wanted && !(await confirmDialog(`Deactivate ${agent.name}? Its jobs are paused, and it takes no messages.`))) return;
-    await request("PUT", button.dataset.api, { ...agent, active: wanted }, { headers: { "if-match": agent.etag } });
+    const { api, name } = button.dataset;
+    const active = button.dataset.active !== "true";
+    if (!active && !(await confirmDialog(`Deactivate ${name}? Its jobs are paused, and it takes no messages.`))) return;
+    await request("PATCH", api, { active });
     finish("reload");
   },
 
@@ -63,10 +64,10 @@ const FORMS = {
       id: crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`,
       source: "/dashboard",
       type: String(data.get("type")).trim(),
-      data: json(data, "data"),
     };
+    const raw = write([...texts(event), ["data", json(data, "data") ?? "null"]]);
     const instance = encodeURIComponent(String(data.get("instance")).trim());
-    const run = await request("POST", `${form.dataset.api}?instance=${instance}`, event);
+    const run = await request("POST", `${form.dataset.api}?instance=${instance}`, undefined, { raw });
     location.assign(page("runs", run.id));
   },
 
@@ -92,7 +93,7 @@ const FORMS = {
     const headers = version === undefined ? { "if-none-match": "*" } : { "if-match": `"${version}"` };
     let saved;
     try {
-      saved = await request("PUT", `${api}/${encodeURIComponent(name)}`, documentOf(form, data), { headers });
+      saved = await request("PUT", `${api}/${encodeURIComponent(name)}`, undefined, { raw: documentOf(data), headers });
     } catch (error) {
       if (error.status !== 412) throw error;
       const told = version === undefined
@@ -113,37 +114,42 @@ class FieldError extends Error {
   }
 }
 
-// The whole document: a PUT resets what it does not have.
-function documentOf(form, data) {
-  const rest = json(data, "rest") ?? {};
-  const made = { ...rest };
+// The text of the whole document: a PUT resets what it does not have.
+function documentOf(data) {
+  const made = { ...JSON.parse(json(data, "rest") ?? "{}") };
   for (const name of ["description", "tz", "channel", "to", "approval"]) {
     const value = String(data.get(name)).trim();
     if (value) made[name] = value;
   }
   made.active = data.get("active") !== null;
   made.evolution = data.get("evolution");
-  for (const name of ["target", "heartbeat"]) {
-    const value = json(data, name);
-    if (value !== null) made[name] = value;
-  }
   const budget = {};
   for (const name of ["tokensPerDay", "costPerDay", "tokensPerRun", "costPerRun"]) {
     const value = String(data.get(name)).trim();
     if (value) budget[name] = Number(value);
   }
   if (Object.keys(budget).length) made.budget = budget;
-  return made;
+  const whole = new Map(texts(made));
+  for (const name of ["target", "heartbeat"]) {
+    const text = json(data, name);
+    if (text !== null) whole.set(name, text);
+  }
+  return write(whole);
 }
 
+// The JSON texts of the values of an object.
+const texts = (values) => Object.entries(values).map(([name, value]) => [name, JSON.stringify(value)]);
+
+// The JSON text of a control, as it was written: JavaScript changes large numbers. Null: it is empty.
 function json(data, name) {
   const text = String(data.get(name) ?? "").trim();
   if (!text) return null;
   try {
-    return JSON.parse(text);
+    JSON.parse(text);
   } catch (error) {
     throw new FieldError(name, `This is not JSON: ${error.message}`);
   }
+  return text;
 }
 
 function clearErrors(item) {

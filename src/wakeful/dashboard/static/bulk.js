@@ -160,16 +160,18 @@ function showErrors({ done }, errors) {
 
 // --- undo ---
 
-const REVERSE = { pause: "resume", resume: "pause" };
+// A job that is paused again has no note and no end any more: that is not an undo.
+const REVERSE = { pause: ["resume", "Undo"], resume: ["pause", "Pause again"] };
 
 function undoOf(action, done, refresh) {
   if (action in REVERSE && done.jobs.length) {
+    const [reverse, label] = REVERSE[action];
     return {
-      label: "Undo",
+      label,
       run: async () => {
-        const undone = await carryOut(REVERSE[action], done.jobs.map((job) => job.id), {});
-        toast(`Undone: ${jobs(undone.jobs.length)} ${WORDS[REVERSE[action]].done}`);
-        if (undone.errors.length) showErrors(WORDS[REVERSE[action]], undone.errors);
+        const undone = await carryOut(reverse, done.jobs.map((job) => job.id), {});
+        toast(`${jobs(undone.jobs.length)} ${WORDS[reverse].done}`);
+        if (undone.errors.length) showErrors(WORDS[reverse], undone.errors);
         refresh();
       },
     };

@@ -3,6 +3,7 @@
 import { finish, toastLater } from "./actions.js";
 import { request } from "./api.js";
 import { element, focusAgain, openDialog } from "./dialogs.js";
+import { write } from "./form_fields.js";
 
 export default function formDialogs(root) {
   root.addEventListener("click", (event) => {
@@ -29,7 +30,9 @@ function ask(button) {
     problem.textContent = "";
     send.setAttribute("aria-busy", "true");
     try {
-      const result = await request(method, path, { ...JSON.parse(body), ...values(fields) });
+      const fixed = Object.entries(JSON.parse(body)).map(([name, value]) => [name, JSON.stringify(value)]);
+      const raw = write(new Map([...fixed, ...values(fields)]));
+      const result = await request(method, path, undefined, { raw });
       dialog.close();
       if (show) await showOnce(result, show.split(","));
       finish(done, result);
@@ -69,19 +72,21 @@ function row({ label, hint, control }) {
   return element("div", { className: "field" }, ...parts);
 }
 
+// The values as JSON texts. JSON is sent as it was written: JavaScript changes large numbers.
 function values(fields) {
-  const given = {};
+  const given = new Map();
   for (const { name, type, control } of fields) {
-    if (type === "checkbox") given[name] = control.checked;
+    if (type === "checkbox") given.set(name, JSON.stringify(control.checked));
     else if (control.value.trim() === "") continue;
     else if (type === "json") {
       try {
-        given[name] = JSON.parse(control.value);
+        JSON.parse(control.value);
       } catch {
         throw new Error(`${name}: this is not JSON; text needs quotation marks`);
       }
-    } else if (type === "datetime-local") given[name] = new Date(control.value).toISOString();
-    else given[name] = control.value;
+      given.set(name, control.value);
+    } else if (type === "datetime-local") given.set(name, JSON.stringify(new Date(control.value).toISOString()));
+    else given.set(name, JSON.stringify(control.value));
   }
   return given;
 }

@@ -20,7 +20,9 @@ export default function workspace(form) {
         location.assign(`/workspaces/${encodeURIComponent(name)}/workspace`);
         return;
       }
-      await request("PUT", form.dataset.save, read(form.elements));
+      const changed = changes(form);
+      // A PUT resets what it does not have, and others may have changed it meanwhile.
+      await request("PUT", form.dataset.save, { ...(await request("GET", form.dataset.save)), ...changed });
       toastLater("Saved");
       location.reload();
     } catch (error) {
@@ -31,7 +33,20 @@ export default function workspace(form) {
 
 const CAPS = ["costPerDay", "tokensPerDay", "costPerRun", "tokensPerRun"];
 
+// The fields that differ from the page as it was rendered.
+function changes(form) {
+  const rendered = form.cloneNode(true);
+  rendered.reset();
+  const before = read(rendered.elements);
+  const now = read(form.elements);
+  return Object.fromEntries(Object.entries(now).filter(([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name])));
+}
+
 function read(elements) {
+  for (const name of [...CAPS, "weight"]) {
+    // A browser gives a number that it cannot read as an empty value, which would remove the limit.
+    if (elements[name].validity.badInput) throw new Error(`${elements[name].labels[0]?.textContent ?? name}: write a number, such as 2.5, or nothing.`);
+  }
   const { tz, description, weight, alerts } = elements;
   const budget = {};
   for (const cap of CAPS) if (elements[cap].value !== "") budget[cap] = Number(elements[cap].value);
