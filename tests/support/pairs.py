@@ -194,6 +194,11 @@ def _put_agent(of: Arguments) -> Call:
     return lambda s, w: s.agents.put(LOCAL, w, name, document)
 
 
+def _patch_agent(of: Arguments) -> Call:
+    name, active = of.agent(), of.rng.random() < 0.5
+    return lambda s, w: s.agents.update(LOCAL, w, name, {"active": active})
+
+
 def _delete_agent(of: Arguments) -> Call:
     name = of.agent()
     return lambda s, w: s.agents.delete(LOCAL, w, name)
@@ -243,6 +248,11 @@ def _message(of: Arguments) -> Call:
     return lambda s, w: s.messages.send(LOCAL, w, TEAM, document)
 
 
+def _wake(of: Arguments) -> Call:
+    name = of.agent()
+    return lambda s, w: s.wakes.wake(LOCAL, w, name)
+
+
 def _delete_session(of: Arguments) -> Call:
     name = of.instance()
     return lambda s, w: s.sessions.delete(LOCAL, w, TEAM, name)
@@ -280,6 +290,7 @@ OPERATIONS: Final[Mapping[str, Draw]] = {
 #: What else a pair is drawn from: operations about agents, and about what an agent has.
 AGENT_OPERATIONS: Final[Mapping[str, Draw]] = {
     "put agent": _put_agent,
+    "patch agent": _patch_agent,
     "delete agent": _delete_agent,
     "register class": _register,
     "create key": _create_key,
@@ -289,6 +300,7 @@ AGENT_OPERATIONS: Final[Mapping[str, Draw]] = {
     "pause instance": _pause_instance,
     "signal": _signal,
     "message": _message,
+    "wake": _wake,
     "delete session": _delete_session,
     "create job of team": _create_job_of_team,
     "delete job of team": _delete_job_of_team,

@@ -34,7 +34,9 @@ async def test_two_operations_about_an_agent_at_once_are_as_one_after_the_other(
 
 async def test_nothing_is_left_of_an_agent_that_is_deleted_meanwhile(database: Database) -> None:
     pairs = await Pairs.on(database, stepped=True)
-    names = ("signal", "start instance", "message", "register class", "create key", "create job of team")
+    names = (
+        "signal", "start instance", "message", "wake", "register class", "create key", "create job of team",
+    )  # fmt: skip
     for name in names:
         operations = {each: AGENT_OPERATIONS[each] for each in ("delete agent", name)}
         for case in cases(effort.cases(9, 150), operations):

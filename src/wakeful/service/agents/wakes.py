@@ -7,7 +7,6 @@ from collections.abc import Callable
 from wakeful.agents.sessions import LANE
 from wakeful.capabilities import requirement_of
 from wakeful.document import work_from_text
-from wakeful.errors import AlreadyExists
 from wakeful.instances import WAKE_SIGNAL
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
@@ -16,13 +15,15 @@ from wakeful.run_factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.job_editor import run_as_it_is
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.runs.manual_runs import read_payload
 from wakeful.start_rules import BudgetOwner
+from wakeful.store.accounts import AgentRow, no_agent
 from wakeful.store.idempotency import Keyed
+from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import row_of
 from wakeful.store.rows import JobRow, RunView
@@ -40,31 +41,42 @@ class WakeJobs:
     async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow]:
         """Return the work of a wake and the wake job. Its runs move with the job if the target changes.
 
-        The work is that of the job: it has the target of the agent, in the lane of conversations.
+        The work is that of the job: it has the target of the agent, in the lane of conversations. An agent
+        that is deleted meanwhile is not added again: that is NotFound.
         """
-        return await self._accounts.with_context(workspace, agent, self._job)
+        row = await self._store.job(workspace, agent, WAKE_JOB)
+        if row is None:
+            row = await self._create(workspace, agent)
+        return work_from_text(row.work), row
 
-    async def _job(self, context: JobContext) -> tuple[Work, JobRow]:
-        row = await self._store.job(context.workspace, context.agent, WAKE_JOB)
-        if row is not None:
-            return work_from_text(row.work), row
+    async def _create(self, workspace: str, agent: str) -> JobRow:
+        """Add the wake job in a transaction that holds the agent, unless it exists by then."""
+        found: list[JobRow] = []
+
+        def add_missing(owner: AgentRow, old: JobRow | None) -> InternalChange | None:
+            found[:] = [self._new_job(owner) if old is None else old]
+            return InternalChange(add=found[0]) if old is None else None
+
+        def internal(owner: AgentRow) -> InternalRules:
+            return {WAKE_JOB: lambda old: add_missing(owner, old)}
+
+        if await self._store.put_agent(workspace, agent, lambda old: None, internal=internal) is None:
+            raise no_agent(agent)
+        return found[0]
+
+    def _new_job(self, owner: AgentRow) -> JobRow:
+        context = self._accounts.new_context(owner.workspace, owner.name, None, owner)
         work = inherit(Work(lane=LANE), context.target)
         now_ms = self._store.clock.now_ms()
         definition = Definition(
             WAKE_JOB, None, work=work, description="Made when the agent was woken by hand."
         )
-        row = row_of(unscheduled_job(context.workspace, context.agent, definition, now_ms))
-        if signed_by_agent(work, context.inherited):
-            row = with_agents_secret(row, context.inherited, now_ms)
-        elif needs_secret(definition):
-            row = row._replace(secret=self._keyring.seal(new_secret()))
-        try:
-            await self._store.create_jobs(
-                [row], agents={(context.workspace, context.agent): context.inherited}
-            )
-        except AlreadyExists:
-            return await self._job(context)
-        return work, row
+        row = row_of(unscheduled_job(owner.workspace, owner.name, definition, now_ms))
+        if signed_by_agent(work, owner.inherited):
+            return with_agents_secret(row, owner.inherited, now_ms)
+        if needs_secret(definition):
+            return row._replace(secret=self._keyring.seal(new_secret()))
+        return row
 
 
 class WakeService:
