@@ -408,6 +408,20 @@ async def test_a_batch_stores_a_signal_once(store: Store) -> None:
     assert (await view(store)).waiting == 2
 
 
+async def test_the_instance_of_an_agent_that_was_deleted_meanwhile_has_received_nothing(store: Store) -> None:
+    await store.send([arrival(signal_id="one")], MAILBOX)
+
+    def stop(old: InstanceRow | None, jobs: object) -> InstanceChange:
+        assert old is not None
+        return InstanceChange(old._replace(status="stopped"), cancel="stopped")
+
+    await store.change_instance("default", "report", "eu", NOW, stop)
+    assert await store.delete_agent("default", "report")
+    await store.put_class(agent_class(), NOW)
+    (again,) = await store.send([arrival(signal_id="one")], MAILBOX)
+    assert (again.duplicate, again.run.state) == (False, "pending")
+
+
 async def test_a_duplicate_does_not_need_room_in_the_mailbox(store: Store) -> None:
     (first,) = await store.send([arrival(signal_id="a")], 1)
     (again,) = await store.send([arrival(signal_id="a")], 1)

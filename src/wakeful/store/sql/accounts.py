@@ -80,7 +80,9 @@ WITH_INTERNAL_JOBS: Final = f"""
 #: instances_name: a range of it
 LIVE_INSTANCES: Final = """
     SELECT count(*) FROM instances WHERE workspace = $1 AND agent = $2 AND status <> 'stopped'"""
-DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2"
+DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2 RETURNING id::text"
+#: the primary key: a range of it for each. An instance of the same name has the same id, and begins anew
+DELETE_SIGNAL_IDS: Final = "DELETE FROM signal_ids WHERE instance_id = ANY($1::uuid[])"
 #: the primary key
 DELETE_CLASS: Final = "DELETE FROM agent_classes WHERE workspace = $1 AND agent = $2"
 #: suggestions_of_agent
@@ -223,10 +225,12 @@ async def delete_agent(
         )
     # The rows of sessions before their histories: an outcome that appends holds the row of its session.
     for statement in (
-        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES,
-        DELETE_SUGGESTIONS,
+        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_SUGGESTIONS,
     ):  # fmt: skip
         await session.execute(statement, workspace, name)
+    gone = [row[0] for row in await session.rows(DELETE_INSTANCES, workspace, name)]
+    if gone:
+        await session.execute(DELETE_SIGNAL_IDS, gone)
     # None is added meanwhile: that holds the row of the agent.
     ids = sorted(row[0] for row in await session.rows(KEYS_OF_AGENT, workspace, name)) if deleted else []
     await session.execute_many(REVOKE_KEY, [(key_id, now_ms) for key_id in ids])
