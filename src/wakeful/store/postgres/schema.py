@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
 _HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
 _VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
+#: how often a migration is tried: it can end in a deadlock with replicas of the version before it
+_TRIES: Final = 10
 #: how long a migration may take, for large tables
 _MIGRATION_S: Final = 3_600
 #: the limits of the role or the database are meant for short statements
@@ -70,6 +72,15 @@ async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> N
             check_schema(required or 0, steps[-1].number)
         if not pending(steps, installed):
             return  # needs neither a lock nor the right to create
+    for tried in range(1, _TRIES + 1):
+        try:
+            return await _apply(connection, schema, steps)
+        except asyncpg.DeadlockDetectedError:
+            if tried == _TRIES:
+                raise
+
+
+async def _apply(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
     async with connection.transaction():
         await connection.execute(_NO_TIMEOUTS)
         await connection.execute(_LOCK_SCHEMA, schema)
