@@ -5,7 +5,6 @@ Named jobs need no confirmation. A filter is confirmed on the terminal, or with 
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -78,8 +77,7 @@ def read_filter(
             raise InvalidArgument(f"name the jobs to {verb}, or give --label or --all; not both")
         return None
     # An agent from the environment alone is no filter: `wakeful delete` would mean all its jobs.
-    agent_option = s.agent is not None and s.agent != os.environ.get("WAKEFUL_AGENT")
-    if not label and not all_ and not agent_option:
+    if not label and not all_ and not s.agent_option:
         raise InvalidArgument(
             f"name the jobs to {verb}, or select them with --agent, --label or --all: `wakeful {verb} --help`"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Concatenate, Final, ParamSpec
@@ -102,6 +103,11 @@ class Session:
     def all_agents(self) -> bool:
         """Whether lists cover all agents: yes, unless --agent names one."""
         return self.agent is None
+
+    @property
+    def agent_option(self) -> bool:
+        """Whether --agent names the agent, and not only WAKEFUL_AGENT."""
+        return self.agent is not None and self.agent != os.environ.get("WAKEFUL_AGENT")
 
     async def find_job(self, name: str) -> tuple[RestJobs, str]:
         """Return the jobs of a job's agent, and the job's name or id.

@@ -245,6 +245,9 @@ def path(*parts: str) -> str:
     >>> path("default", "agents", "a b")
     '/api/workspaces/default/agents/a%20b'
     """
+    for part in parts:
+        if part in (".", ".."):  # a part of an address that leads elsewhere, quoted or not
+            raise InvalidArgument(f"'{part}' is not a name or an id")
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
 
 

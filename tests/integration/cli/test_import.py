@@ -72,6 +72,40 @@ def test_a_crontab_can_be_imported_paused_with_a_webhook(machine: Machine, tmp_p
     assert job["target"]["url"] == "https://example.com/hook"
 
 
+def test_an_import_keeps_what_people_did_to_its_jobs(machine: Machine, tmp_path: Path):
+    crontab, store = tmp_path / "crontab", tmp_path / "jobs.json"
+    crontab.write_text("0 9 * * * sync\n")
+    claw = {
+        "name": "brief",
+        "enabled": True,
+        "schedule": {"kind": "cron", "expr": "0 7 * * *"},
+        "payload": {"kind": "agentTurn", "message": "go"},
+    }
+    store.write_text(json.dumps({"jobs": [claw]}))
+    again = [
+        ("import", "crontab", str(crontab), "--paused", "--agent", "kept", "--json"),
+        ("import", "openclaw", str(store), "--paused", "--agent", "kept", "--json"),
+    ]
+    for command in again:
+        machine.wakeful(*command)
+    assert machine.wakeful("resume", "kept/sync", "kept/brief").code == 0
+    for name in ("kept/sync", "kept/brief"):
+        assert machine.wakeful("edit", name, "--label", "team=ops").code == 0
+
+    crontab.write_text("0 10 * * * sync\n@daily new\n")
+    store.write_text(json.dumps({"jobs": [{**claw, "enabled": False}]}))  # as the switch-over asks for
+    for command in again:
+        assert machine.wakeful(*command).code == 0
+
+    jobs = machine.wakeful("list", "--all", "--agent", "kept", "--json").json["jobs"]
+    assert {job["name"]: (job["enabled"], job["labels"].get("team")) for job in jobs} == {
+        "brief": (True, "ops"),
+        "new": (False, None),
+        "sync": (True, "ops"),
+    }
+    assert jobs[2]["schedule"]["expr"] == "0 10 * * *"
+
+
 def test_two_crontabs_do_not_overwrite_each_other(machine: Machine, tmp_path: Path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("0 9 * * * backup /a\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -203,6 +204,14 @@ def test_an_agents_key_needs_no_agent_option(machine: Machine, jobs: dict[str, s
     assert machine.wakeful("show", "a", "--json", WAKEFUL_KEY=key).json["agentId"] == "ops"
 
 
+def test_the_key_of_an_admin_is_not_limited_to_an_agent(machine: Machine, jobs: dict[str, str]):
+    refused = machine.wakeful("keys", "create", "boss", "--role", "admin", "--agent", "ops")
+    assert refused.code == 2
+    assert "a key of the role admin is not bound to an agent" in refused.err
+    made = machine.wakeful("keys", "create", "boss", "--role", "admin", "--json", WAKEFUL_AGENT="ops")
+    assert (made.code, made.json["agent"]) == (0, None), "the agent of the environment asks for nothing"
+
+
 def test_a_filter_finds_jobs_with_the_label_system_but_no_internal_jobs(machine: Machine):
     for name in ("agents", "put", "watched", "--target", '{"kind": "echo"}', "--heartbeat", "true"), (
         "add", "tidy", "-s", "@daily", "--message", "tidy up", "--label", "system=yes", "--agent", "watched",
@@ -213,3 +222,27 @@ def test_a_filter_finds_jobs_with_the_label_system_but_no_internal_jobs(machine:
     deleted = machine.wakeful("delete", "--agent", "watched", "--yes", "--json")
     assert (deleted.code, deleted.json["deleted"]) == (0, ["watched/tidy"])
     assert machine.wakeful("agents", "delete", "watched").code == 0
+
+
+def test_an_executor_claims_runs_of_the_named_agents_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("kubernetes_asyncio")
+    from wakeful.cli import kubernetes_executor
+
+    job = tmp_path / "job.yaml"
+    job.write_text("{kind: Job, spec: {template: {spec: {containers: [{name: work, image: busybox}]}}}}")
+    claimed: list[tuple[str, ...]] = []
+
+    async def execute(client: object, options: kubernetes_executor.ExecutorOptions, started: object) -> None:
+        claimed.append(options.agents)
+
+    monkeypatch.setattr(kubernetes_executor, "execute_on_kubernetes", execute)
+    monkeypatch.setattr("wakeful.cli.commands.serve.keep_log", lambda settings: None)
+
+    def run(*options: str, **environment: str) -> int:
+        command = ("executor", "kubernetes", "--template", str(job), *options)
+        return Machine(tmp_path).wakeful(*command, **environment).code
+
+    assert run() == run("--agent", "ops") == run("--agents", "ops,web") == run(WAKEFUL_AGENT="ops") == 0
+    assert run("--agents", "web", WAKEFUL_AGENT="ops") == 0
+    assert claimed == [(), ("ops",), ("ops", "web"), ("ops",), ("web",)]
+    assert run("--agents", "web", "--agent", "ops") == 2

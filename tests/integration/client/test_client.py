@@ -29,6 +29,7 @@ from wakeful import (
 )
 from wakeful.client import AsyncClient
 from wakeful.schedule import Every
+from wakeful.service.runs.dead_letters import DeadLetterService
 
 
 @pytest.fixture
@@ -136,6 +137,33 @@ async def test_a_dead_letter_is_replayed_and_discarded(client: AsyncClient):
     assert await client.runs.dead_letters() == []
     with pytest.raises(NotFound):
         await client.runs.discard("nobody")
+
+
+@pytest.mark.parametrize("verb", ["replay", "discard"])
+async def test_all_dead_letters_are_more_than_one_request(
+    client: AsyncClient, monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    await client.jobs.create("fail", schedule=SELDOM, target=Function("fail"), max_attempts=1)
+    async with asyncio.timeout(PATIENCE):
+        dead = [(await client.jobs.run("fail")).id for _ in range(5)]
+        for run_id in dead:
+            await client.runs.wait(run_id, poll=0.01)
+    defaults = DeadLetterService.select.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "limit", 2)  # instead of a thousand
+    runs = client._rest.runs
+    async with asyncio.timeout(PATIENCE):  # replayed runs fail again, and are not replayed without an end
+        done = await (runs.replay_all() if verb == "replay" else runs.discard_all(all_agents=True))
+    assert done == dead
+    assert not {run.id for run in await client.runs.dead_letters()} & set(dead)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_name_leads_to_no_other_path(client: AsyncClient, name: str):
+    calls = [client.jobs.rotate_secret, client.jobs.get, client.runs.get, client.agents.get]
+    for call in calls:
+        with pytest.raises(InvalidArgument, match="is not a name or an id"):
+            await call(name)
 
 
 async def test_work_is_claimed_and_completed(client: AsyncClient):

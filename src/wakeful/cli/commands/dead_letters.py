@@ -87,7 +87,11 @@ def register(app: typer.Typer) -> None:
         if chosen is None or len(chosen) > 1:
             if wait:
                 raise InvalidArgument("--wait works for one run only")
-            done = await s.out.wait_for(s.runs().replay_many(chosen, all_agents=s.all_agents))
+            runs = s.runs()
+            replaying = (
+                runs.replay_all(all_agents=s.all_agents) if chosen is None else runs.replay_many(chosen)
+            )
+            done = await s.out.wait_for(replaying)
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
             return exit_codes.OK
         run = await s.out.wait_for(s.client.runs.replay(chosen[0]))
@@ -108,11 +112,13 @@ def register(app: typer.Typer) -> None:
     async def discard(s: Session, ids: RunIds = None, all_: All = False) -> None:
         """Remove runs from the dead letters. They stay failed."""
         chosen = _chosen(ids, all_, "discard")
-        if chosen is not None and len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
+        if chosen is None:
+            done = await s.out.wait_for(s.runs().discard_all(all_agents=s.all_agents))
+        elif len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
             await s.out.wait_for(s.client.runs.discard(chosen[0]))
             done = chosen
         else:
-            done = await s.out.wait_for(s.runs().discard_many(chosen, all_agents=s.all_agents))
+            done = await s.out.wait_for(s.runs().discard_many(chosen))
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
 
 

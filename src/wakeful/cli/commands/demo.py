@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.commands.serve import settings_with, wakeful_command
+from wakeful.cli.commands.serve import wakeful_command
 from wakeful.cli.local_key import shown_link
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_table
@@ -67,7 +67,10 @@ def register(app: typer.Typer) -> None:
             typer.Option("--dir", help="keep the database in this directory (default: a temporary one)"),
         ] = None,
     ) -> None:
-        """Start a server and an agent, run the agent every few seconds, and show the runs."""
+        """Start a server and an agent, run the agent every few seconds, and show the runs.
+
+        WAKEFUL_… variables and wakeful.toml do not change it.
+        """
         from wakeful.cli.demo_agent import DemoAgent, make_jobs
 
         configure("console", "error")
@@ -76,9 +79,8 @@ def register(app: typer.Typer) -> None:
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="wakeful-demo-"))
             )
             place.mkdir(parents=True, exist_ok=True)
-            settings = replace(
-                settings_with(host="127.0.0.1", dev=True), db=f"sqlite:///{place.resolve()}/demo.db"
-            )
+            # Not the settings of this machine: with its NATS servers, the demo would take its results.
+            settings = Settings(db=f"sqlite:///{place.resolve()}/demo.db", allow_private_targets=True)
             protect_process()
             url, key, server = await stack.enter_async_context(_server(settings, port))
             agent = await stack.enter_async_context(DemoAgent())

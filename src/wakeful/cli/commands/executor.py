@@ -100,7 +100,7 @@ def register(app: typer.Typer) -> None:
             kubeconfig=kubeconfig,
             context=context,
             concurrency=concurrency,
-            agents=_names(agents),
+            agents=_agents(s, agents),
             lanes=_names(lanes),
             start_grace_s=start_grace,
             health=None if health is None else (host, health),
@@ -113,6 +113,15 @@ def register(app: typer.Typer) -> None:
 
         await execute_on_kubernetes(s.client, options, started)
         s.out.say(Text("stopped", "dim"))
+
+
+def _agents(s: Session, text: str | None) -> tuple[str, ...]:
+    """Return the agents of --agents, else that of --agent."""
+    if text is None:
+        return () if s.agent is None else (s.agent,)
+    if s.agent_option:
+        raise InvalidArgument("give --agents or --agent, not both")
+    return _names(text)
 
 
 def _names(text: str | None) -> tuple[str, ...]:

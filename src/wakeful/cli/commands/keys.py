@@ -36,8 +36,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Create a key. It is shown only once. With --agent, the key is limited to that agent."""
         role = "agent" if s.agent and role == "member" else role
-        agent = s.agent if role == "agent" else None
-        if agent is not None:
+        # The server refuses an admin's key with an agent; WAKEFUL_AGENT alone does not ask for one.
+        agent = s.agent if role == "agent" or s.agent_option else None
+        if role == "agent" and agent is not None:
             await s.check_agents(create=create_agent)
         given = {"name": name, "role": role, "agent": agent, "expiresAt": expires}
         key = await s.out.wait_for(

@@ -39,7 +39,7 @@ _OPTIONS: Final = {
         ],
         None,
     ),
-    "paused": (Annotated[bool, typer.Option("--paused", help="create the jobs paused")], False),
+    "paused": (Annotated[bool, typer.Option("--paused", help="create new jobs paused")], False),
     "dry_run": (
         Annotated[bool, typer.Option("--dry-run", help="have the server check the jobs without saving them")],
         False,

@@ -7,7 +7,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from wakeful.cli.importers.entries import Command, Entry, Reading, Remark
@@ -54,6 +54,8 @@ class ExistingJob:
     source: str
     #: the hash of its entry; '': imported by an earlier version
     entry: str = ""
+    #: all its labels, also those that people gave it
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,15 @@ def plan(
 
     `source` returns the identity of an entry's file. Among the existing jobs, only those of the same kind and
     source are changed: the job with the same work, else the one with the name; a name that another job has
-    gets a number.
+    gets a number. A job that exists keeps its other labels, and stays on or paused as it is.
     """
     planned: list[Planned] = []
     refused = list(reading.refused)
     names: dict[str, dict[str, tuple[str, str] | None]] = {}
     known: dict[tuple[str, str, str, str], str] = {}
+    old: dict[tuple[str, str], ExistingJob] = {}
     for job in existing:
+        old[job.agent, job.name] = job
         names.setdefault(job.agent, {})[job.name] = (job.kind, job.source)
         if job.entry:
             known[job.agent, job.kind, job.source, job.entry] = job.name
@@ -107,9 +111,11 @@ def plan(
         agent, kind, own_source, work = key
         taken = names.setdefault(agent, {})
         name = known.get(key) or choose_name(entry.name, (kind, own_source), taken)
-        document = _document(
-            entry, name, {KIND_LABEL: kind, SOURCE_LABEL: own_source, ENTRY_LABEL: work}, choices
-        )
+        labels: dict[str, Json] = {KIND_LABEL: kind, SOURCE_LABEL: own_source, ENTRY_LABEL: work}
+        document = _document(entry, name, labels, choices)
+        if (before := old.get((agent, name))) is not None:
+            document["labels"] = {**before.labels, **labels}
+            document.pop("enabled", None)  # else the import would pause what was resumed since the last one
         try:
             definition = read_definition(document, now_ms=now_ms, defaults=Defaults())
         except InvalidArgument as error:

@@ -72,6 +72,7 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
             job["labels"].get(KIND_LABEL, ""),
             source_of(job["labels"]),
             job["labels"].get(ENTRY_LABEL, ""),
+            job["labels"],
         )
         for job in jobs
     ]

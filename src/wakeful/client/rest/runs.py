@@ -6,10 +6,10 @@ import builtins
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from wakeful.client.connection import Connection, Query, path, read_list, read_page
+from wakeful.client.connection import Connection, Query, check_next, path, read_list, read_page
 from wakeful.client.operation_types import DeadLetterGroupsShape
 from wakeful.client.types import HeartbeatsShape, ReleasedShape, ReportShape, RunShape
-from wakeful.errors import FailedPrecondition, Unavailable
+from wakeful.errors import FailedPrecondition, Unavailable, WakefulError
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -112,14 +112,45 @@ class RestRuns:
     async def replay_many(
         self, run_ids: Iterable[str] | None, *, all_agents: bool = False
     ) -> builtins.list[str]:
-        """Replay these dead letters, or all; return the ids of the dead letters that were replayed."""
+        """Replay these dead letters, or the oldest thousand; return the ids of those replayed."""
         return await self._many("replay", run_ids, all_agents, "replayed")
 
     async def discard_many(
         self, run_ids: Iterable[str] | None, *, all_agents: bool = False
     ) -> builtins.list[str]:
-        """Discard these dead letters, or all; return the ids of those that were discarded."""
+        """Discard these dead letters, or the oldest thousand; return the ids of those discarded."""
         return await self._many("discard", run_ids, all_agents, "discarded")
+
+    async def replay_all(self, *, all_agents: bool = False) -> builtins.list[str]:
+        """Replay all dead letters of now, in several requests; return the ids of those replayed."""
+        return await self._all("replay", all_agents, "replayed")
+
+    async def discard_all(self, *, all_agents: bool = False) -> builtins.list[str]:
+        """Discard all dead letters of now, in several requests; return the ids of those discarded."""
+        return await self._all("discard", all_agents, "discarded")
+
+    async def _all(self, action: str, all_agents: bool, key: str) -> builtins.list[str]:
+        newest = await self.dead_letters(limit=1, all_agents=all_agents)
+        if not newest:
+            return []
+        which: dict[str, Json] = {"all": True} if all_agents else {"agent": self._agent}
+        where = path(self._workspace, "dead-letters", action)
+        done: builtins.list[str] = []
+        cursor: str | None = None
+        while True:
+            # Without `through`, replayed runs that fail again would be replayed again, without an end.
+            body: Json = {**which, "through": newest[0]["id"], "cursor": cursor}
+            try:
+                reply = await self._connection.request("POST", where, body=body)
+            except WakefulError as error:
+                if not done:
+                    raise
+                raise type(error)(f"{len(done)} were {key}, then: {error.message}") from error
+            done += cast(builtins.list[str], read_list(reply, key, str))
+            following = cast(dict[str, Json], reply).get("cursor")
+            if not isinstance(following, str):
+                return done
+            cursor = check_next(cursor, following)
 
     async def _many(
         self, action: str, run_ids: Iterable[str] | None, all_agents: bool, key: str
