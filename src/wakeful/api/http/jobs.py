@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Annotated, Final
 
@@ -18,14 +18,22 @@ from wakeful.api.http.dependencies import (
     ServicesDep,
 )
 from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
-from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_once
 from wakeful.api.http.job_lists import JobListDep, list_page
 from wakeful.api.http.problems import Stale
-from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
+from wakeful.api.http.responses import (
+    BODY,
+    JsonResponse,
+    list_response,
+    location_of,
+    no_content,
+    request_body,
+    responses,
+)
 from wakeful.api.http.schemas.jobs import MAX_BATCH
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
 from wakeful.ids import is_id
-from wakeful.job import JobRecord
+from wakeful.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
@@ -143,11 +151,16 @@ async def create_jobs(
         _check_agent(document, agent)
     create = partial(services.jobs.create_many, principal, workspace, agent, documents)
 
-    def created(saved: Sequence[SaveResult]) -> Response:
+    def created(saved: Sequence[SaveResult]) -> Iterator[Json]:
         now_ms = services.now_ms()
-        return JsonResponse({"jobs": [serialize_saved_job(principal, each, now_ms) for each in saved]}, 201)
+        return (serialize_saved_job(principal, each, now_ms) for each in saved)
 
-    return await respond_once(request, principal, workspace, create, created)
+    if idempotency_key_of(request) is None:
+        return await list_response({"jobs": created(await create(keyed=None))}, 201)
+    # With a key, the response is stored in the transaction, which does not wait for others.
+    return await respond_once(
+        request, principal, workspace, create, lambda saved: JsonResponse({"jobs": [*created(saved)]}, 201)
+    )
 
 
 @router.get(

@@ -73,9 +73,10 @@ async def compact_in_turns(content: Mapping[str, Json | Iterator[Json]]) -> str:
     return f"{{{','.join(fields)}}}"
 
 
-async def list_response(content: Mapping[str, Json | Iterator[Json]]) -> Response:
+async def list_response(content: Mapping[str, Json | Iterator[Json]], status: int = 200) -> Response:
     """Return a response with lists whose items may be large, or take time to serialize."""
-    return Response(cleaned(await compact_in_turns(content)).encode(), media_type=JsonResponse.media_type)
+    text = cleaned(await compact_in_turns(content))
+    return Response(text.encode(), status, media_type=JsonResponse.media_type)
 
 
 def no_content() -> Response:

@@ -282,6 +282,7 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
         "wakeful.api.http.runs.serialize_run",
         "wakeful.api.rpc.cron.serialize_run",
         "wakeful.api.http.job_lists.serialize_job",
+        "wakeful.api.http.jobs.serialize_saved_job",
         "wakeful.service.jobs.jobs.job_of",
     ):
         noted(place)
@@ -294,6 +295,11 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
     assert len(await LocalScheduler(ask.app.services, LOCAL).runs("default", None, 12)) == 12
     claimed = await ask("POST", "/runs/claim", {"worker": "w", "limit": 100})
     assert [run["payload"] for run in claimed.body["runs"]] == [[1] * 30_000] * 12
+    for batch in "ab":
+        names = [f"{batch}-{number}" for number in range(6)]
+        batch_of_jobs = [{**large, "payload": "x" * 40_000, "name": name} for name in names]
+        made = await ask("POST", f"{JOBS}/bulk", {"jobs": batch_of_jobs})
+        assert (made.status, [job["name"] for job in made.body["jobs"]]) == (201, names)
     taking.cancel()
     assert [len(each) for each in (runs.body["runs"], jobs.body["jobs"], told["runs"])] == [12, 12, 12]
     assert (runs.body["runs"][0]["payload"], runs.body["cursor"]) == ([1] * 30_000, None)
