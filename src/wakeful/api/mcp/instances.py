@@ -56,12 +56,13 @@ async def read_instance(scheduler: Scheduler, tool_call: ToolCall, context: Call
 
 async def send_signal(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> Result:
     """Send a signal to an instance of the agent."""
+    data = json_in(tool_call.fields.get("data"))  # an empty object is data too
     given = {name: value for name, value in tool_call.fields.items() if not empty(value)}
     if "signal" not in given:
         raise InvalidArgument("signal: it is missing; write its type, such as 'report.generate'")
     signal = Signal(
         cast(str, given["signal"]),  # the class checks each value
-        json_in(given.get("data")),
+        None if data == "" else data,
         id=cast(str | None, given.get("id")),
         subject=cast(str | None, given.get("subject")),
     )

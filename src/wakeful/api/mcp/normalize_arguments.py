@@ -56,6 +56,8 @@ TAKES: Final[dict[Action, tuple[str, ...]]] = {
     "instance": ("instance",),
     "signal": ("signal", "instance", "data", "id", "subject"),
 }
+#: The arguments that are no fields of a job.
+_NO_FIELDS: Final = frozenset({"note", "until", "instance", "signal", "data"})
 #: The actions about instances of the agent.
 _OF_INSTANCES: Final = ("instances", "instance", "signal")
 #: The arguments of the call, not of the job.
@@ -125,6 +127,8 @@ def normalize(arguments: Mapping[str, object], meta: Mapping[str, object] | None
         elif inner is not None:
             problems[name] = "give an object with the fields of the job"
     call = {name: flat.pop(name) for name in [*flat] if name in _OF_CALL}
+    # Some clients send every argument.
+    flat = {name: value for name, value in flat.items() if name not in _NO_FIELDS or not empty(value)}
     job, fields = _job_and_fields(action, flat, nested, job_value, problems)
     agent = fields.pop("agentId", None)
     _report_unused(action, call, fields, job, problems)
@@ -353,7 +357,7 @@ def _fill_context(
             where: dict[str, object] = {name: known[name] for name in _CONTEXT if name in known}
             if where.get("channel") is not None:  # a job that is made in a conversation reports there
                 where.setdefault("deliver", True)
-            fields = {**where, **fields}
+            fields |= {name: value for name, value in where.items() if fields.get(name) is None}
     return fields
 
 

@@ -79,7 +79,8 @@ def _field(field: Field) -> Json:
     return {"type": types.get(field.kind.form, "string"), "description": field.spec.tool}
 
 
-_JOB: Final[dict[str, Json]] = {
+#: The fields of a job, as JSON Schema.
+JOB: Final[dict[str, Json]] = {
     "schedule": _WHEN,
     **{field.name: _field(field) for field in (*OTHER, *DECLARED) if field.spec.tool},
     "payload": {"type": "object", "description": "data for the run, instead of a message"},
@@ -93,7 +94,7 @@ ARGUMENTS: Final[dict[str, Json]] = {
         "job": {
             "type": "object",
             "description": "the job, for add; the fields to change, for update",
-            "properties": _JOB,
+            "properties": JOB,
         },
         "jobId": _text("the name or the id of the job, for all actions but add, list and status"),
         "agentId": _text("whose jobs; left out, your own"),

@@ -24,6 +24,7 @@ from wakeful.api.mcp.normalize_arguments import (
     normalize,
 )
 from wakeful.api.mcp.port import CallContext, JsonObject, Scheduler
+from wakeful.api.mcp.prompts import JOB
 from wakeful.api.mcp.schedules import read_instant
 from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_words
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
@@ -219,7 +220,11 @@ async def _update(scheduler: Scheduler, tool_call: ToolCall, context: CallContex
     agent, name, old = await _job(scheduler, tool_call, context)
     # A time without a zone is in the zone of the job.
     tz = context.tz if old.get("schedule") is None else str(old.get("tz") or context.tz)
-    patch = document(tool_call.fields, now_ms=context.now_ms, tz=tz)
+    fields = tool_call.fields
+    if fields.keys() | {"name"} >= JOB.keys():
+        # The client sends every field, and null for those that the model left out: they stay as they are.
+        fields = {name: value for name, value in fields.items() if value is not None}
+    patch = document(fields, now_ms=context.now_ms, tz=tz)
     if not patch:
         raise InvalidArgument("there is nothing to change; give the fields to change")
     job = await scheduler.update(agent, name, cast(JsonObject, patch))

@@ -138,6 +138,24 @@ async def test_flat_arguments_in_snake_case_are_accepted(writer: Agent):
     assert [job["name"] for job in rest["jobs"]] == ["look-again-twice-2"]
 
 
+async def test_a_client_that_sends_every_argument_changes_what_the_model_gave(writer: Agent):
+    (tool,) = (await writer.client.list_tools()).tools
+    nothing = dict.fromkeys(tool.input_schema["properties"])
+    del nothing["action"]
+    unset = dict.fromkeys(tool.input_schema["properties"]["job"]["properties"])
+    given = {"name": "a", "schedule": SELDOM, "message": "look", "maxRuns": 5, "description": "why"}
+    await writer("add", **{**nothing, "job": {**unset, **given}})
+    patch = {**unset, "message": "look again"}
+    changed = (await writer("update", **{**nothing, "jobId": "a", "job": patch}))["job"]
+    assert {name: changed[name] for name in ("message", "maxRuns", "description")} == {
+        "message": "look again",
+        "maxRuns": 5,
+        "description": "why",
+    }
+    # A single null resets its field.
+    assert "maxRuns" not in (await writer("update", jobId="a", job={"maxRuns": None}))["job"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

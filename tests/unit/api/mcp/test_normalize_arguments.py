@@ -224,6 +224,8 @@ def test_a_job_that_is_made_in_a_channel_delivers_there_unless_it_says_otherwise
     assert normalize({**add, "deliver": False}).fields["deliver"] is False
     assert normalize({**add, "context": {"channel": "mail", "deliver": False}}).fields["deliver"] is False
     assert "deliver" not in normalize({**add, "context": {"to": "@ada"}}).fields
+    unset = {"deliver": None, "channel": None, "to": None}
+    assert normalize({**add, **unset}).fields == normalize(add).fields
 
 
 # --- the schedule ------------------------------------------------------------------------------------
