@@ -74,6 +74,20 @@ async def test_the_palette_runs_pauses_and_resumes_a_job(ask: ApiClient, tab: Ta
     await expect(tab.page.get_by_role("combobox")).to_have_count(0)
 
 
+async def test_after_a_failed_search_no_other_job_is_run(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask)
+    tab.expected.append("status of 503")
+    await tab.open()
+    await tab.page.keyboard.press("Control+k")
+    await tab.page.keyboard.type("run dig")
+    await expect(tab.page.get_by_role("option")).to_have_count(1)
+    await tab.page.route("**/search?**", lambda route: route.fulfill(status=503, json={"detail": "busy"}))
+    await tab.page.get_by_role("combobox").fill("run backup")
+    await tab.page.keyboard.press("Enter")
+    await expect(tab.page.locator(".toast")).to_contain_text("busy")
+    assert (await ask("GET", "/runs")).body["runs"] == []
+
+
 async def test_a_member_is_not_offered_what_it_may_not_do(ask: ApiClient, new_tab: NewTab) -> None:
     await some_jobs(ask)
     tab = await new_tab(await ask.new("member"), phone=True)

@@ -176,7 +176,9 @@ export function openPalette(given = "") {
       const local = verbOf(text) ? [] : localOptions(text);
       show(text.trim() ? [...remote, ...local] : local);
     } catch (error) {
-      if (error.name !== "AbortError") toast(error.message, { kind: "error" });
+      if (error.name === "AbortError") return;
+      show([]); // Enter must not choose what was found for another text
+      toast(error.message, { kind: "error" });
     }
   };
 
