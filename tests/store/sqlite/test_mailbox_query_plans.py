@@ -125,7 +125,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         "change": (lambda: store.change_instance("default", "report", "n000009", NOW, pause), 10 * STEP),
         "instance": (lambda: store.instance("default", "report", "n000009"), 2 * STEP),
         "instances": (lambda: store.instances(InstanceFilter("default", limit=50)), 100 * STEP),
-        "runs": (lambda: store.runs(RunFilter("default", instance_id=key_of("n000007"))), 2 * STEP),
+        "runs": (lambda: store.runs(RunFilter("default", instance_id=key_of("n000007"))), 3 * STEP),
         "schedules": (lambda: store.schedules(key_of()), STEP),
         "stale": (lambda: store.stale_instances(agent_class(hash="m"), 50), 10 * STEP),
         "hibernated": (lambda: store.hibernated([key_of("n000007")], NOW), STEP),
