@@ -86,6 +86,15 @@ async def test_runs_that_a_person_confirms_are_listed(store: Store):
     assert await listed() == newest[:1]
 
 
+async def test_runs_to_confirm_that_older_replicas_added_are_listed_in_their_workspace(database: Database):
+    store = await database.connect()
+    older, newer = [await given_reported(store, check='{"kind":"manual"}', name=name) for name in "ab"]
+    await database.execute(f"UPDATE verifications SET workspace = NULL WHERE run_id = '{older.id}'")
+    found = await store.runs(RunFilter("default", to_confirm=True))
+    assert [run.id for run in found] == [newer.id, older.id]
+    assert await store.runs(RunFilter("other", to_confirm=True)) == []
+
+
 async def test_nothing_else_ends_or_renews_a_run_that_is_verified(store: Store):
     job = await new_job(store)
     run = pulled(job)

@@ -16,9 +16,15 @@ _LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: before and after every id
 _FIRST: Final = "00000000-0000-0000-0000-000000000000"
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-#: Every verification, and the primary key of runs once for each.
+#: verifications_of_workspace: those of the workspace, and those without one, which replicas of schema 16
+#: added; the primary key of runs once for each
 _TO_CONFIRM: Final = f"""
-    r.id = ANY(ARRAY(SELECT v.run_id FROM verifications v WHERE v.verify::jsonb ->> 'kind' = 'manual'))
+    r.id = ANY(ARRAY(
+        SELECT v.run_id FROM verifications v
+        WHERE v.workspace = $1 AND v.verify::jsonb ->> 'kind' = 'manual'
+        UNION ALL
+        SELECT v.run_id FROM verifications v
+        WHERE v.workspace IS NULL AND v.verify::jsonb ->> 'kind' = 'manual'))
     AND r.state = 'running' AND r.worker = '{VERIFYING}'"""
 _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 

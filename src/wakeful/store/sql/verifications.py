@@ -13,10 +13,10 @@ from wakeful.store.rows import VERIFYING
 from wakeful.store.sql.driver import Row, Session
 from wakeful.store.verifications import VerificationView
 
-#: the primary key
+#: the primary key, and that of runs
 ADD: Final = """
-    INSERT INTO verifications (run_id, attempt, reported_by, due_at, verify, requires, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)"""
+    INSERT INTO verifications (run_id, attempt, reported_by, due_at, verify, requires, at, workspace)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, (SELECT r.workspace FROM runs r WHERE r.id = $1))"""
 #: the primary key
 MARK: Final = f"UPDATE runs SET worker = '{VERIFYING}' WHERE id = $1"
 #: the primary key

@@ -29,9 +29,15 @@ _DIALECT: Final = Dialect(
     f"coalesce(j.schedule_kind, {SCHEDULE_KIND.format(**_OF_J)})",
     f"coalesce(j.target_kind, {TARGET_KIND.format(**_OF_J)})",
 )
-#: Every verification, and the primary key of runs once for each.
+#: verifications_of_workspace: those of the workspace, and those without one, which replicas of schema 16
+#: added; the primary key of runs once for each
 _TO_CONFIRM: Final = f"""
-    SELECT w.rowid FROM verifications v CROSS JOIN runs w ON w.id = v.run_id
+    SELECT w.rowid FROM (
+        SELECT run_id, verify FROM verifications INDEXED BY verifications_of_workspace
+        WHERE workspace = ? UNION ALL
+        SELECT run_id, verify FROM verifications INDEXED BY verifications_of_workspace
+        WHERE workspace IS NULL) v
+    CROSS JOIN runs w ON w.id = v.run_id
     WHERE json_extract(v.verify, '$.kind') = 'manual' AND w.state = 'running' AND w.worker = '{VERIFYING}'"""
 _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
@@ -121,6 +127,7 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     if only.to_confirm:
         source = "NOT INDEXED"
         where.append(f"rowid IN ({_TO_CONFIRM})")
+        args.append(only.workspace)
     elif unsuccessful and only.instance_id is None and not only.dead:
         source = f"INDEXED BY runs_unsuccessful{'' if only.job_id is None else '_of_job'}"
     elif only.job_id is not None:

@@ -12,3 +12,9 @@ WHERE r.id = l.run_id AND l.workspace IS NULL;
 CREATE INDEX live_runs_of_owner
     ON live_runs (lane, requires, (coalesce(workspace, '')), (coalesce(agent, '')), due_at, run_id)
     WHERE due_at IS NOT NULL AND NOT is_pull AND losses = 0;
+
+-- The workspace of a verification, so that the runs of one workspace to confirm are found without those of others.
+-- Replicas of schema 16 leave it out.
+ALTER TABLE verifications ADD COLUMN workspace text COLLATE "C";
+UPDATE verifications v SET workspace = (SELECT r.workspace FROM runs r WHERE r.id = v.run_id);
+CREATE INDEX verifications_of_workspace ON verifications (workspace);
