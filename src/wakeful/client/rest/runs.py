@@ -133,13 +133,16 @@ class RestRuns:
         newest = await self.dead_letters(limit=1, all_agents=all_agents)
         if not newest:
             return []
+        last = newest[0].get("id")
+        if not isinstance(last, str):
+            raise Unavailable("the server responded, but not as Wakeful does: a run has no id")
         which: dict[str, Json] = {"all": True} if all_agents else {"agent": self._agent}
         where = path(self._workspace, "dead-letters", action)
         done: builtins.list[str] = []
         cursor: str | None = None
         while True:
             # Without `through`, replayed runs that fail again would be replayed again, without an end.
-            body: Json = {**which, "through": newest[0]["id"], "cursor": cursor}
+            body: Json = {**which, "through": last, "cursor": cursor}
             try:
                 reply = await self._connection.request("POST", where, body=body)
             except WakefulError as error:
