@@ -159,8 +159,9 @@ class Finished(NamedTuple):
     handled: Handled | None = None
     #: whether the usage was counted before, when the run was reported as done
     usage_counted: bool = False
-    #: whether it was lost together with other runs of its worker, and is tried again on its own
-    suspect: bool = False
+    #: True: it was lost together with other runs of its worker, and is tried again on its own; False: it was
+    #: tried so, and its worker lives; None: neither
+    suspect: bool | None = None
 
 
 def conclude(

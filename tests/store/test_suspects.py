@@ -13,7 +13,7 @@ DEAD = NOW + MINUTE
 def _suspect(run: UnfinishedRun) -> Finished:
     return Finished(
         run.id, run.job_id, run.attempt, "retrying", NOW, DEAD, due_ms=DEAD, reason="lost",
-        failed_attempts=run.failed_attempts, suspect=run.companions > 0,
+        failed_attempts=run.failed_attempts, suspect=True if run.companions else None,
     )  # fmt: skip
 
 
@@ -41,11 +41,15 @@ async def test_runs_that_were_lost_together_are_taken_one_at_a_time_and_others_g
     assert (first.attempt, second.attempt) == (2, 2)
     assert (await look(store, first)).worker == "w3"
 
-    # A failure that is not a loss leaves it a suspect; its losses are counted.
-    await store.finish("w3", [ended(first, "retrying", due_ms=DEAD)], alone)
+    # A failure that is not a loss ends the suspicion; a stop does not.
+    failed = ended(first, "retrying", due_ms=DEAD)._replace(suspect=False)
+    await store.finish("w6", [failed], alone)  # not the worker that holds it
+    await store.finish("w3", [failed], alone)
     await store.release("w4", DEAD)
     again = [run for _ in range(4) for run in await store.take_suspect(DEAD, "w5", ["cron"])]
-    assert sorted(run.id for run in again) == sorted(run.id for run in together)
-    assert await store.take(DEAD, "w5", {"cron": 10}) == []
+    assert {run.id for run in again} == {run.id for run in together} - {first.id}
+    assert [run.id for run in await store.take(DEAD, "w5", {"cron": 10})] == [first.id]
     await store.rescue(DEAD + MINUTE, DEAD + 1, 10, judge, alone)
-    assert {seen[run.id] for run in together} == {(1, 2)}
+    assert {run.id: seen[run.id] for run in together} == {
+        run.id: (0 if run.id == first.id else 1, 2) for run in together
+    }

@@ -9,7 +9,7 @@ attempt is lost, and the next one has a new message.
 A run that kills its process must end, and the runs beside it must not end with it. So a loss counts as a
 failed attempt only if the worker held no other run, or if the run was lost with others `lost_limit` times
 before. Runs that were lost together are suspects: each process runs one of them at a time, beside its other
-work.
+work. A suspect whose attempt ends while its process lives is none any more.
 
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
@@ -233,7 +233,7 @@ class Rescuer(Loop):
             error += " with other runs"
         lost = Failed(error, permanent=policy.on_lost == "fail", reason="lost", counted=counted)
         finished = self._conclude(run, policy, lost)
-        return finished._replace(suspect=together and finished.state == "retrying")
+        return finished._replace(suspect=True) if together and finished.state == "retrying" else finished
 
     def _take_over(self, run: UnfinishedRun) -> Finished:
         """Launch the same attempt of a run again: its broker may have its message already."""

@@ -205,6 +205,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "PICK_SUSPECT", sql.PICK_SUSPECT, [NOW, ["cron", "main"], [""], [0]]
     yield "HELD_COUNTS", sql.HELD_COUNTS, [["w1", "w2"]]
     yield "ADD_LOSSES", sql.ADD_LOSSES, [pending[:5]]
+    yield "CLEAR_LOSSES", sql.CLEAR_LOSSES, [pending[:5]]
     given = pending[10:20], [1] * 10
     yield "RECORD_STARTS", prefetch.RECORD_STARTS, ["w1", *given, [NOW] * 10]
     yield "GIVE_BACK", prefetch.GIVE_BACK, ["w1", *given, NOW]

@@ -189,6 +189,9 @@ async def _update_live(db: Db, outcomes: Sequence[Finished]) -> None:
     live = [each.run_id for each in outcomes if each.state in ("retrying", "running")]
     if live:
         await db.execute(sql.ADD_LIVE_RUNS, live)
+    cleared = [each.run_id for each in outcomes if each.suspect is False]
+    if cleared:
+        await db.execute(sql.CLEAR_LOSSES, cleared)
 
 
 async def _apply(

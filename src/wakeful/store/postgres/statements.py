@@ -514,6 +514,10 @@ LIMIT_EXECUTORS: Final = """
 ADD_LOSSES: Final = """
     WITH lost AS (UPDATE runs SET losses = losses + 1 WHERE id = ANY($1::uuid[]))
     UPDATE live_runs SET losses = losses + 1 WHERE run_id = ANY($1::uuid[])"""
+#: the primary keys of runs and live_runs, once for each
+CLEAR_LOSSES: Final = """
+    WITH cleared AS (UPDATE runs SET losses = 0 WHERE id = ANY($1::uuid[]))
+    UPDATE live_runs SET losses = 0 WHERE run_id = ANY($1::uuid[])"""
 #: live_runs_held, once for each worker
 HELD_COUNTS: Final = """
     SELECT worker, count(*) FROM live_runs

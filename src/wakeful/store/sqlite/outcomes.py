@@ -122,6 +122,7 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         written += statement.execute(db, rows, worker)
     if other:
         written += db.executemany(sql.FINISH, other).rowcount
+        db.executemany(sql.CLEAR_LOSSES, [(each.run_id,) for each in finished if each.suspect is False])
     return written
 
 

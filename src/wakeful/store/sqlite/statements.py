@@ -380,6 +380,8 @@ LIMIT_EXECUTORS: Final = """
     WHERE state = 'running' AND is_pull AND beat_at > ?1"""
 #: the primary key
 ADD_LOSS: Final = "UPDATE runs SET losses = losses + 1 WHERE id = ?"
+#: the primary key
+CLEAR_LOSSES: Final = "UPDATE runs SET losses = 0 WHERE id = ?"
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
 BUSY_WORKERS: Final = """
