@@ -247,11 +247,12 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
     """Each attempt but the last has a record, and there are no more than allowed.
 
     Attempts that a worker released do not count, nor prefetched ones whose worker died before it recorded
-    their start, nor the first ones that were lost together with other runs.
+    their start, nor the first ones that were lost together with other runs. An attempt that ends by itself
+    clears those losses.
     """
     tried: dict[str, list[int]] = defaultdict(list)
     uncounted: dict[str, int] = defaultdict(int)
-    together: dict[str, int] = defaultdict(int)
+    losses: dict[str, int] = defaultdict(int)
     unstarted = {(step.run_id, step.attempt) for step in records.steps if step.unstarted}
     for attempt in records.attempts:
         tried[attempt.run_id].append(attempt.attempt)
@@ -259,14 +260,16 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
             uncounted[attempt.run_id] += 1
             found.released += 1
         elif (attempt.error or "").endswith(TOGETHER):
-            together[attempt.run_id] += 1
-        elif _died(attempt.error) and (attempt.run_id, attempt.attempt) in unstarted:
-            uncounted[attempt.run_id] += 1
+            uncounted[attempt.run_id] += losses[attempt.run_id] < DEFAULT_POLICY.lost_limit
+            losses[attempt.run_id] += 1
+        elif _died(attempt.error):
+            uncounted[attempt.run_id] += (attempt.run_id, attempt.attempt) in unstarted
+        else:
+            losses[attempt.run_id] = 0
     for run in records.runs:
         what = f"{names.get(run.job_id or '')} {_short(run)}"
-        uncounted[run.id] += min(together[run.id], DEFAULT_POLICY.lost_limit)
-        if run.losses != together[run.id]:
-            found.others.append(f"{what} has {run.losses} losses, and was lost {together[run.id]} times")
+        if run.losses != losses[run.id]:
+            found.others.append(f"{what} has {run.losses} losses, and was lost {losses[run.id]} times")
         # A run cancelled between two attempts never started the next.
         want = list(range(1, run.attempt + (run.state == "cancelled" and run.attempt in tried[run.id])))
         if tried[run.id] != want:

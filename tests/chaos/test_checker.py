@@ -181,6 +181,17 @@ def test_an_attempt_that_was_lost_with_other_runs_does_not_count() -> None:
     assert told.complaints() == []
 
 
+def test_an_attempt_that_ends_by_itself_clears_the_losses_before_it() -> None:
+    told = story()
+    _lost_in_company(told)
+    run, lost = told.records.runs[0], told.records.attempts[0]
+    told.records.attempts.insert(1, replace(lost, attempt=lost.attempt + 1, error="exit status 1"))
+    told.records.runs[0] = replace(run, attempt=run.attempt + 1)
+    assert not any("losses" in complaint for complaint in told.complaints())
+    told.records.runs[0] = replace(told.records.runs[0], losses=1)
+    assert any("has 1 losses, and was lost 0 times" in complaint for complaint in told.complaints())
+
+
 @pytest.mark.parametrize("breaks", BREAKS, ids=lambda breaks: breaks.__name__.strip("_"))
 def test_each_violation_is_reported(breaks: Callable[[Story], None]) -> None:
     told = deepcopy(story())

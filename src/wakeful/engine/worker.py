@@ -368,7 +368,7 @@ class Worker:
             run.work, failed_attempts=run.failed_attempts, instance_id=launch.instance_id,
             checked=None if launch.watch is None else launch.watch.checked,
         )  # fmt: skip
-        if run.suspect:
+        if run.suspect and finished.state == "retrying":
             finished = finished._replace(suspect=False)
         return with_history(finished, launch, launch.job, run.work, launch.payload_text)
 

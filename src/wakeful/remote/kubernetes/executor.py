@@ -211,7 +211,8 @@ class KubernetesExecutor:
                 continue
             except TimeoutError:
                 pods = await self._persist(lambda: self._api.pods(name))
-            delay = start_delay(pods)
+            if pods or delay in (None, SUSPENDED):  # else its pods are deleted before it ends: the reason stays
+                delay = start_delay(pods)
             self._show_delay(run, name, delay)
             why = stuck(pods)
             if why is None:
