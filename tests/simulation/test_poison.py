@@ -11,11 +11,13 @@ from tests.simulation.journal import Life, Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import Body, World, takes
 from tests.support.effort import cases
+from wakeful.engine.engine import EngineConfig
 from wakeful.launch.port import Launch
 
 NOON = Plain(cron="0 12 * * *")
 MINUTELY = Plain(cron="* * * * *")
 ALLOW = Rules(overlap="allow")
+NARROW = EngineConfig(lanes={"cron": 4}, retention_days=36_500)
 
 
 def _poison(world: World, after_s: float = 0.5) -> Body:
@@ -107,3 +109,29 @@ async def test_runs_of_a_dead_worker_are_lost_together_in_several_batches_too(wo
         world.alive[0].crash("for no reason")
         await _supervise(world, 1, 3 * 60)
     assert [run.state for each in good for run in world.recorded(each)] == ["succeeded"] * 3
+
+
+@simulated(config=NARROW)
+async def test_runs_that_were_lost_together_start_although_others_wait_for_slots(world: World):
+    busy = [await world.create(f"busy-{n}", Plain(every_ms=1_000), ALLOW, body=takes(3)) for n in range(2)]
+    lost = [await world.create(f"lost-{n}", NOON, ALLOW, body=takes(20)) for n in range(3)]
+    for each in lost:
+        await world.trigger(each)
+    await world.start()
+    await world.sleep(15)
+    world.alive[0].crash("for no reason")
+    await _supervise(world, 1, 4 * 60)
+    assert len(world.recorded(busy[0], "pending")) > 10, "the lane has a backlog"
+    assert [run.state for each in lost for run in world.recorded(each)] == ["succeeded"] * 3
+
+
+@simulated()
+async def test_the_runs_of_a_killed_process_do_not_wait_for_each_other_one_by_one(world: World):
+    good = [await world.create(f"innocent-{n}", NOON, ALLOW, body=takes(60)) for n in range(21)]
+    for each in good:
+        await world.trigger(each)
+    await world.start()
+    await world.sleep(30)
+    world.alive[0].crash("for no reason")
+    await _supervise(world, 1, 7 * 60)
+    assert [run.state for each in good for run in world.recorded(each)] == ["succeeded"] * 21

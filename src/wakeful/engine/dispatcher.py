@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from wakeful.capabilities import Capabilities
 from wakeful.clock import Clock
@@ -15,6 +17,9 @@ from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun
 
 log = get_logger("wakeful.dispatcher")
+
+#: The suspects that run at once have at most one in so many free slots of a lane.
+_SHARE_OF_SUSPECTS: Final = 4
 
 
 async def give_back(store: Store, worker_name: str, worker: Worker) -> None:
@@ -52,6 +57,8 @@ class Dispatcher(Loop):
         self._worker = worker
         self._launchers = launchers
         self._budgets = budgets
+        #: whether the last suspects were several
+        self._took_some = False
 
     async def step(self) -> int | None:
         """Claim due runs. Returns when the next run is due; a free slot wakes the loop too.
@@ -68,9 +75,9 @@ class Dispatcher(Loop):
                 return None
             lanes = list(free)
             now_ms, capabilities = self.clock.now_ms(), self._launchers.capabilities()
-            suspects = await self._take_suspect(now_ms, lanes, capabilities)
-            used = {run.lane for run in suspects}  # by one run at most
-            left = {lane: count - (lane in used) for lane, count in free.items() if count > (lane in used)}
+            suspects = await self._take_suspects(now_ms, free, capabilities)
+            used = Counter(run.lane for run in suspects)
+            left = {lane: count - used[lane] for lane, count in free.items() if count > used[lane]}
             taken: Sequence[TakenRun] = ()
             if left or prefetch:
                 usage = self._worker.lane_usage({**left, **prefetch})
@@ -83,15 +90,28 @@ class Dispatcher(Loop):
             return now_ms
         return await self._store.next_due_ms(now_ms, lanes, capabilities)
 
-    async def _take_suspect(
-        self, now_ms: int, lanes: Sequence[str], capabilities: Capabilities
+    async def _take_suspects(
+        self, now_ms: int, free: Mapping[str, int], capabilities: Capabilities
     ) -> list[TakenRun]:
-        """Claim a run that was lost together with others, if this process runs none of them."""
-        if not self._worker.may_take_suspect:
+        """Claim runs that were lost together with others, if this process runs none of them.
+
+        In turns, some that were lost once, and a single one that may have been lost more often.
+        """
+        lanes = [lane for lane in free if lane in self._worker.suspect_lanes]
+        if not lanes:
             return []
-        taken = await self._store.take_suspect(now_ms, self._worker_name, lanes, capabilities)
-        self._worker.look_for_suspects = bool(taken)
-        return taken
+        roomy = [lane for lane in lanes if free[lane] >= 2 * _SHARE_OF_SUSPECTS]
+        ways = [(lanes, 1)]
+        if roomy:
+            some = min(free[lane] for lane in roomy) // _SHARE_OF_SUSPECTS
+            ways.insert(self._took_some, (roomy, some))
+        for where, limit in ways:
+            taken = await self._store.take_suspects(now_ms, self._worker_name, where, capabilities, limit)
+            if taken:
+                self._took_some = limit > 1
+                return taken
+        self._worker.found_no_suspects(lanes)
+        return []
 
     async def _release_unknown(self) -> None:
         """Release runs claimed for us whose claim response was lost."""

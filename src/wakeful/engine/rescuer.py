@@ -8,8 +8,9 @@ attempt is lost, and the next one has a new message.
 
 A run that kills its process must end, and the runs beside it must not end with it. So a loss counts as a
 failed attempt only if the worker held no other run, or if the run was lost with others `lost_limit` times
-before. Runs that were lost together are suspects: each process runs one of them at a time, beside its other
-work. A suspect whose attempt ends while its process lives is none any more.
+before. Runs that were lost together are suspects: a process runs few of them at once, beside its other work,
+and alone those that were lost more than once. A suspect whose attempt ends while its process lives is none
+any more.
 
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
@@ -118,7 +119,7 @@ class Rescuer(Loop):
         async for rescued in self._in_batches(rescue, until):
             log.warning("runs.rescued", count=len(rescued))
             self._log_decided("run.rescued", rescued)
-        self._worker.look_for_suspects = True
+        self._worker.look_for_suspects()
         async for expired in self._in_batches(expire, until):
             log.warning("runs.expired", count=len(expired))
             self._log_decided("run.expired", expired)

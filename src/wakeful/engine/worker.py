@@ -89,8 +89,8 @@ class Worker:
         self._claim_began = 0.0
         #: whether the dispatcher has left lanes to the next claim with outcomes
         self._deferred = False
-        #: whether suspects may be due: runs that were lost together with others of their worker
-        self.look_for_suspects = True
+        #: the lanes in which suspects may be due: runs that were lost together with others of their worker
+        self._unsearched = set(lanes)
         #: nothing is claimed any more: the process stops
         self._closed = False
         #: prefetched runs (with attempt) that have not started and are to be given back
@@ -142,11 +142,21 @@ class Worker:
     def _running_in(self, lane: str) -> LaneUse:
         return self._measure([lane], waiting=False)[lane]
 
+    def look_for_suspects(self) -> None:
+        """Look for suspects in all lanes before other runs are claimed there."""
+        self._unsearched = set(self._slots.sizes)
+
+    def found_no_suspects(self, lanes: Iterable[str]) -> None:
+        """Note that none are due in these lanes."""
+        self._unsearched.difference_update(lanes)
+
     @property
-    def may_take_suspect(self) -> bool:
-        """Whether to look for a suspect: this process runs one at a time, so that its loss has one cause."""
+    def suspect_lanes(self) -> set[str]:
+        """The lanes in which to look for suspects: none until those that run here have ended."""
         runs = (*self._in_flight.values(), *self._superseded)
-        return self.look_for_suspects and not any(run.suspect and not run.ended for run in runs)
+        if not self._unsearched or any(run.suspect and not run.ended for run in runs):
+            return set()
+        return self._unsearched
 
     @asynccontextmanager
     async def reserve_slots(self, *, prefetch: bool = False) -> AsyncIterator[Reserved]:
@@ -170,7 +180,7 @@ class Worker:
             # The planner leaves lanes in which runs wait: new ticks do not overtake them.
             without = self._slots.backlog
             if prefetch:  # a lane without an outcome to write would wait for as long as others have some
-                without = without & self._unwritten_lanes() if self._deferred else set()
+                without = without & self._unwritten_lanes() - self.suspect_lanes if self._deferred else set()
             reserved = self._slots.reserve(prefetch=prefetch, without=without)
             slots, began = reserved.copy(), loop.time()
             try:
@@ -331,7 +341,7 @@ class Worker:
         run.ended = True
         self._superseded.discard(run)
         if run.suspect:
-            self.look_for_suspects = True
+            self.look_for_suspects()
         # A signal keeps its slot until its outcome is written: then the next one of its instance has it. That
         # of an attempt that was lost meanwhile is not written.
         held = self._in_flight.get(launch.id) is run and not isinstance(run.stop_reason, str)
@@ -402,9 +412,8 @@ class Worker:
             return None
         ended = [run for each in batch if (run := self._in_flight.get(each.run_id)) is not None]
         signals = slots_to_follow(ended, self._slots.most_in_a_row)
-        reserved = self._slots.reserve_after({run.lane for run in ended}) if self._slots.backlog else None
-        if reserved is not None:
-            self._reserved = reserved
+        if self._slots.backlog:
+            self._reserved = self._slots.reserve_after({run.lane for run in ended} - self.suspect_lanes)
         if not (signals or self._reserved.free or self._reserved.prefetch):
             return None
         if not self._claiming.locked():

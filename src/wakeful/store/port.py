@@ -278,10 +278,18 @@ class Store(
         """
         ...
 
-    async def take_suspect(
-        self, now_ms: int, worker: str, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+    async def take_suspects(
+        self,
+        now_ms: int,
+        worker: str,
+        lanes: Sequence[str],
+        capabilities: Capabilities = NO_CAPABILITIES,
+        limit: int = 1,
     ) -> list[TakenRun]:
-        """Take the suspect of these lanes that is due longest, as by `take`. Returns at most one."""
+        """Take the suspects of these lanes that are due longest, as by `take`.
+
+        If `limit` allows several, those that were lost more than once are not taken.
+        """
         ...
 
     async def next_due_ms(

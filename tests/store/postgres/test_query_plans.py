@@ -202,7 +202,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
     yield "START", sql.START, [NOW, pending[:20], jobs, "w1", None, pending[10:20], None]
     yield "START_SIGNALS", sql.START_SIGNALS, [NOW, pending[20:40], jobs, "w1", None, [], None]
-    yield "PICK_SUSPECT", sql.PICK_SUSPECT, [NOW, ["cron", "main"], [""], [0]]
+    yield "PICK_SUSPECTS", sql.PICK_SUSPECTS, [NOW, ["cron", "main"], [""], [0], 7]
     yield "HELD_COUNTS", sql.HELD_COUNTS, [["w1", "w2"]]
     yield "ADD_LOSSES", sql.ADD_LOSSES, [pending[:5]]
     yield "CLEAR_LOSSES", sql.CLEAR_LOSSES, [pending[:5]]

@@ -211,7 +211,10 @@ class KubernetesExecutor:
                 continue
             except TimeoutError:
                 pods = await self._persist(lambda: self._api.pods(name))
-            if pods or delay in (None, SUSPENDED):  # else its pods are deleted before it ends: the reason stays
+            if pods or delay in (
+                None,
+                SUSPENDED,
+            ):  # else its pods were deleted, and the reason stays
                 delay = start_delay(pods)
             self._show_delay(run, name, delay)
             why = stuck(pods)

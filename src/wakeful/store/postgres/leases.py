@@ -135,17 +135,18 @@ async def _pick_of_owners(
     return rows
 
 
-async def take_suspect(
+async def take_suspects(
     db: Db,
     events: TransactionEvents,
     now_ms: int,
     worker: str,
     lanes: Sequence[str],
     capabilities: Capabilities,
+    limit: int,
 ) -> list[TakenRun]:
-    """Mark one due suspect as running under this worker. See `Store.take_suspect`."""
+    """Mark due suspects as running under this worker. See `Store.take_suspects`."""
     names, versions = list(capabilities), list(capabilities.values())
-    picked = await db.fetch(sql.PICK_SUSPECT, now_ms, list(lanes), names, versions)
+    picked = await db.fetch(sql.PICK_SUSPECTS, now_ms, list(lanes), names, versions, limit)
     signals = any(row[3] for row in picked)
     return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals)
 

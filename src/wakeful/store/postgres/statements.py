@@ -214,15 +214,16 @@ PICK_OF_OWNERS: Final = f"""
                 AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT c.most FOR UPDATE OF r SKIP LOCKED) p"""
 #: live_runs_suspect, in its order; the runs' primary key for what is found
-PICK_SUSPECT: Final = f"""
+PICK_SUSPECTS: Final = f"""
     SELECT r.id::text, l.job_id::text, l.serial, l.instance_id IS NOT NULL
     FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE l.losses > 0 AND l.due_at <= $1 AND l.lane = ANY($2::text[]) AND NOT l.is_pull
+        AND ($5::integer = 1 OR l.losses = 1)
         AND EXISTS (SELECT FROM unnest($3::text[], $4::integer[]) c (name, version)
             WHERE c.name = l.requires AND c.version >= l.requires_version)
         AND CASE WHEN r.state = l.state THEN r.lane = l.lane AND r.is_pull = l.is_pull
             AND r.requires = l.requires END AND (NOT l.serial OR {HAS_THE_TURN})
-    ORDER BY l.due_at, l.run_id LIMIT 1 FOR UPDATE OF r SKIP LOCKED"""
+    ORDER BY l.due_at, l.run_id LIMIT $5 FOR UPDATE OF r SKIP LOCKED"""
 #: the cursors' primary key. Starting a serial run and planning lock the cursor of the job: otherwise two runs
 #: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """

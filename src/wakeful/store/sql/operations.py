@@ -89,7 +89,7 @@ class Leases(Protocol[C]):
         usage: Mapping[str, LaneUse],
     ) -> list[TakenRun]: ...
 
-    async def take_suspect(
+    async def take_suspects(
         self,
         db: C,
         events: TransactionEvents,
@@ -97,6 +97,7 @@ class Leases(Protocol[C]):
         worker: str,
         lanes: Sequence[str],
         capabilities: Capabilities,
+        limit: int,
     ) -> list[TakenRun]: ...
 
     async def next_due_ms(

@@ -141,11 +141,16 @@ class SqlStore(
         return await self._driver.write(take, now_ms, worker, free, capabilities, prefetch, usage)
 
     @urgent
-    async def take_suspect(
-        self, now_ms: int, worker: str, lanes: Sequence[str], capabilities: Capabilities = NO_CAPABILITIES
+    async def take_suspects(
+        self,
+        now_ms: int,
+        worker: str,
+        lanes: Sequence[str],
+        capabilities: Capabilities = NO_CAPABILITIES,
+        limit: int = 1,
     ) -> list[TakenRun]:
-        take = self._operations.leases.take_suspect
-        return await self._driver.write(take, now_ms, worker, lanes, capabilities)
+        take = self._operations.leases.take_suspects
+        return await self._driver.write(take, now_ms, worker, lanes, capabilities, limit)
 
     @urgent
     async def next_due_ms(

@@ -157,17 +157,18 @@ async def _runs_of_owners(
     return found
 
 
-async def take_suspect(
+async def take_suspects(
     db: sqlite3.Connection,
     events: TransactionEvents,
     now_ms: int,
     worker: str,
     lanes: Sequence[str],
     capabilities: Capabilities,
+    limit: int,
 ) -> list[TakenRun]:
-    """Mark one due suspect as running under this worker. See `Store.take_suspect`."""
-    given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
-    return _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_SUSPECT, given).fetchall(), ())
+    """Mark due suspects as running under this worker. See `Store.take_suspects`."""
+    given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities)), limit
+    return _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_SUSPECTS, given).fetchall(), ())
 
 
 async def finish_and_take(

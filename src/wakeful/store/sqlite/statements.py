@@ -162,13 +162,14 @@ TAKE_OF_OWNER: Final = f"""
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
 #: runs_suspect, in its order
-TAKE_SUSPECT: Final = f"""
+TAKE_SUSPECTS: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_suspect {OF_DUE_RUN}
     WHERE r.losses > 0 AND r.due_at <= ?1 AND r.is_pull = 0 AND r.state IN ('pending', 'retrying')
+        AND (?4 = 1 OR r.losses = 1)
         AND r.lane IN (SELECT value FROM json_each(?2))
         AND EXISTS (SELECT 1 FROM json_each(?3) c WHERE c.key = r.requires AND c.value >= r.requires_version)
         AND (NOT r.serial OR ({HAS_THE_TURN}))
-    ORDER BY r.due_at, r.rowid LIMIT 1"""
+    ORDER BY r.due_at, r.rowid LIMIT ?4"""
 #: the primary key of instances, the beginning of a range of runs_mailbox, and runs_exposed, once for each
 #: instance: the run that follows the one that ended in that lane. It need not be exposed
 TAKE_NEXT: Final = f"""
