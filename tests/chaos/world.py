@@ -42,8 +42,8 @@ from wakeful.service.auth.access import LOCAL
 T = TypeVar("T")
 
 WHERE = (LOCAL, "default", "default")
-#: Upper limit of every wait, in seconds; generous for a busy machine.
-PATIENCE = 120.0
+#: Upper limit of every wait, in seconds. Runs that were lost twice are tried one at a time, at the end too.
+PATIENCE = 400.0
 
 
 @dataclass
