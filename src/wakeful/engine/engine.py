@@ -228,6 +228,7 @@ class Engine:
                 await self._worker.drain(grace_ms)  # may take longer than a lease, so heartbeats continue
             except asyncio.CancelledError:  # the caller waits no longer: the grace period is over
                 self._worker.stop_all()
+                self._worker.abandon_failed()
                 until = loop.time()
                 raise
             finally:

@@ -393,7 +393,11 @@ class Worker:
         if run.stop_reason is None:
             limit_ms = self._timeout_ms(run)
             self.stop(run.launch.id, Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout"))
-            return
+        else:
+            self._abandon(run)
+
+    def _abandon(self, run: InFlight) -> None:
+        """End an attempt that was stopped and still runs."""
         log.warning("run.abandoned", **run.launch.log_fields, reason="it does not stop")
         if isinstance(run.stop_reason, Failed) and run.policy.on_lost == "fail":
             # It may still be running, so another attempt would be a second start.
@@ -512,9 +516,16 @@ class Worker:
         self.stop_all()
         if runners:
             await asyncio.wait(runners, timeout=_DRAIN_STOP_S)
-        for run in [run for run in self._in_flight.values() if run.task is not None and not run.ended]:
-            if run.stop_reason is _PROCESS_ENDED:  # it did not stop; the process ends it
-                self._end(run, _PROCESS_ENDED)
+        self.abandon_failed()
+
+    def abandon_failed(self) -> None:
+        """End the attempts that were stopped with a failure and still run: the process ends them.
+
+        Otherwise they would be released, and those of `on_lost: fail` would start a second time.
+        """
+        for run in list(self._running()):
+            if isinstance(run.stop_reason, Failed):
+                self._abandon(run)
 
     def stop_all(self) -> None:
         """Stop all attempts: the process ends, and another one starts them again."""

@@ -235,25 +235,55 @@ async def test_a_run_with_on_lost_fail_fails_when_its_process_exits(new_app: New
     assert (len(cut_short.calls), work.calls) == (1, [])
 
 
-@on_one_store
-async def test_a_run_with_on_lost_fail_fails_even_if_it_ignores_cancellation(new_app: NewApp):
-    app = new_app()
-    let_go = asyncio.Event()
+def _unstoppable(app: Wakeful) -> tuple[asyncio.Event, asyncio.Event]:
+    """Register a function `work` that ignores cancellations. Returns that it got one, and what ends it."""
+    cancelled, let_go = asyncio.Event(), asyncio.Event()
 
     @app.function()
     async def work() -> None:
         while not let_go.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
+            try:
                 await let_go.wait()
+            except asyncio.CancelledError:
+                cancelled.set()
 
+    return cancelled, let_go
+
+
+@pytest.mark.parametrize("how", ["stopped", "cancelled"])
+@on_one_store
+async def test_a_run_with_on_lost_fail_fails_even_if_it_ignores_cancellation(new_app: NewApp, how: str):
+    app = new_app()
+    _, let_go = _unstoppable(app)
     async with app:
         await app.jobs.create("job", schedule=SELDOM, target=Function("work"), on_lost="fail")
         run = await in_state(app, (await app.jobs.run("job")).id, "running")
-        await app.stop(grace=0.05)
+        if how == "stopped":
+            await app.stop(grace=0.05)
+        else:  # such as by a second SIGINT
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await app.stop(grace=3_600)
     let_go.set()
     async with new_app(config=IDLE) as other:
         run = await other.runs.get(run.id)
     assert (run.state, run.reason) == ("failed", "lost")
+
+
+@on_one_store
+async def test_a_run_with_on_lost_fail_that_has_timed_out_fails_when_its_process_exits(new_app: NewApp):
+    app = new_app()
+    cancelled, let_go = _unstoppable(app)
+    async with app:
+        target = Function("work")
+        await app.jobs.create("job", schedule=SELDOM, target=target, on_lost="fail", timeout="100ms")
+        run = await app.jobs.run("job")
+        await eventually(cancelled.is_set)
+        await app.stop(grace=0.05)
+    let_go.set()
+    async with new_app(config=IDLE) as other:
+        run = await other.runs.get(run.id)
+    assert (run.state, run.reason) == ("failed", "timeout")
 
 
 @on_one_store
