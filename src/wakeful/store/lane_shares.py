@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from heapq import heapify, heappop, heapreplace
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -165,3 +166,44 @@ class Contenders:
             owner: Wants(self.wanted[owner].since_ms, len(found)) for owner, found in runs.items() if found
         }
         return in_order(runs, share(slots, wanted, use, self.weights))
+
+
+class ChosenRuns(NamedTuple, Generic[T]):
+    """The runs that a claim takes."""
+
+    #: by lane, in the order in which they should start
+    lanes: dict[str, list[T]]
+    #: the workspaces of shared lanes that have another weight than 1
+    weights: Mapping[str, float]
+
+
+async def choose_runs(
+    slots: Mapping[str, int],
+    usage: Mapping[str, LaneUse],
+    contenders: Callable[[Collection[str]], Awaitable[dict[str, Contenders]]],
+    longest_due: Callable[[Collection[str]], Awaitable[dict[str, list[T]]]],
+    of_owners: Callable[[str, Contenders, Mapping[Owner, int]], Awaitable[dict[Owner, list[T]]]],
+    identity: Callable[[T], Hashable],
+) -> ChosenRuns[T]:
+    """Return the runs for these slots, by lane. The lanes in `usage` are shared.
+
+    The functions read a database: the owners with due runs in these lanes, for lanes with several of them;
+    the runs of these lanes that are due longest; and the runs of each owner in a lane, up to its number, as
+    `Contenders.choose` needs them.
+    """
+    saturated = [lane for lane in slots if lane in usage and usage[lane].saturated]
+    shared = await contenders(saturated)
+    chosen = await longest_due(slots.keys() - shared.keys())
+    full = {lane for lane in chosen if lane in usage and len(chosen[lane]) >= slots[lane]}
+    shared.update(await contenders(full.difference(saturated)))
+    weights: dict[str, float] = {}
+    for lane, each in shared.items():
+        weights.update(each.weights)
+        runs = await each.choose(slots[lane], usage[lane], partial(of_owners, lane, each))
+        if len(runs) < slots[lane]:  # nobody else is due, or too many are to look at all of them
+            known = set(map(identity, runs))
+            others = (await longest_due([lane])).get(lane, ())
+            runs += [run for run in others if identity(run) not in known]
+            del runs[slots[lane] :]
+        chosen[lane] = runs
+    return ChosenRuns(chosen, weights)

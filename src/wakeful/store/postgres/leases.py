@@ -20,6 +20,7 @@ from wakeful.store.lane_shares import (
     DueOwner,
     LaneUse,
     Owner,
+    choose_runs,
 )
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
@@ -54,21 +55,14 @@ async def take(
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
-    saturated = [lane for lane in lanes if lane in usage and usage[lane].saturated]
-    shared = await _contenders(db, now_ms, saturated, capabilities)
-    rows = await _pick(db, now_ms, lanes.keys() - shared.keys(), lanes, capabilities, prefetch)
-    full = [lane for lane in rows if lane in usage and len(rows[lane]) >= lanes[lane]]
-    shared.update(await _contenders(db, now_ms, set(full).difference(saturated), capabilities))
-    weights: dict[str, float] = {}
-    for lane, contenders in shared.items():
-        weights.update(contenders.weights)
-        pick = partial(_pick_of_owners, db, now_ms, lane, contenders, capabilities)
-        rows[lane] = await contenders.choose(lanes[lane], usage[lane], pick)
-        if len(rows[lane]) < lanes[lane]:  # nobody else is due, or too many are to look at all of them
-            known = {row[0] for row in rows[lane]}
-            others = await _pick(db, now_ms, [lane], lanes, capabilities, prefetch)
-            rows[lane] += [row for row in others.get(lane, ()) if row[0] not in known]
-            del rows[lane][lanes[lane] :]
+    rows, weights = await choose_runs(
+        lanes,
+        usage,
+        partial(_contenders, db, now_ms, capabilities),
+        partial(_pick, db, now_ms, lanes, capabilities, prefetch),
+        partial(_pick_of_owners, db, now_ms, capabilities),
+        itemgetter(0),
+    )
     picked, later = list(chain.from_iterable(rows.values())), list[str]()
     if prefetch:
         picked, later = _divide(rows, free)
@@ -80,7 +74,7 @@ async def take(
 
 
 async def _contenders(
-    db: Db, now_ms: int, lanes: Collection[str], capabilities: Capabilities
+    db: Db, now_ms: int, capabilities: Capabilities, lanes: Collection[str]
 ) -> dict[str, Contenders]:
     """Return who has due runs in these lanes, for lanes with several owners."""
     if not lanes:
@@ -93,10 +87,10 @@ async def _contenders(
 async def _pick(
     db: Db,
     now_ms: int,
-    lanes: Collection[str],
     counts: Mapping[str, int],
     capabilities: Capabilities,
     prefetch: Mapping[str, int],
+    lanes: Collection[str],
 ) -> dict[str, list[Record]]:
     """Lock the runs of these lanes that are due longest, by lane."""
     if not lanes:
@@ -115,9 +109,9 @@ async def _pick(
 async def _pick_of_owners(
     db: Db,
     now_ms: int,
+    capabilities: Capabilities,
     lane: str,
     contenders: Contenders,
-    capabilities: Capabilities,
     limits: Mapping[Owner, int],
 ) -> dict[Owner, list[Record]]:
     """Lock the runs of each owner that are due longest, up to its limit."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from operator import itemgetter
 from typing import Any, Final
 
 from wakeful.capabilities import Capabilities
@@ -22,6 +23,7 @@ from wakeful.store.lane_shares import (
     DueOwner,
     LaneUse,
     Owner,
+    choose_runs,
 )
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
@@ -53,21 +55,14 @@ async def take(
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
-    saturated = [lane for lane in lanes if lane in usage and usage[lane].saturated]
-    shared = _contenders(db, now_ms, saturated, capabilities)
-    found = _longest_due_runs(db, now_ms, lanes.keys() - shared.keys(), lanes, capabilities)
-    full = [lane for lane in found if lane in usage and len(found[lane]) >= lanes[lane]]
-    shared.update(_contenders(db, now_ms, set(full).difference(saturated), capabilities))
-    weights: dict[str, float] = {}
-    for lane, contenders in shared.items():
-        weights.update(contenders.weights)
-        pick = partial(_runs_of_owners, db, now_ms, lane, contenders, capabilities)
-        found[lane] = await contenders.choose(lanes[lane], usage[lane], pick)
-        if len(found[lane]) < lanes[lane]:  # nobody else is due, or too many are to look at all of them
-            known = {row[-1] for row in found[lane]}
-            others = _longest_due_runs(db, now_ms, [lane], lanes, capabilities)[lane]
-            found[lane] += [row for row in others if row[-1] not in known]
-            del found[lane][lanes[lane] :]
+    found, weights = await choose_runs(
+        lanes,
+        usage,
+        partial(_contenders, db, now_ms, capabilities),
+        partial(_longest_due_runs, db, now_ms, lanes, capabilities),
+        partial(_runs_of_owners, db, now_ms, capabilities),
+        itemgetter(-1),
+    )
     started: list[tuple[Any, ...]] = []
     later: list[tuple[Any, ...]] = []
     for lane, rows in found.items():
@@ -80,12 +75,12 @@ async def take(
     return [run._replace(weight=weights.get(run.workspace, 1)) for run in taken]
 
 
-def _longest_due_runs(
+async def _longest_due_runs(
     db: sqlite3.Connection,
     now_ms: int,
-    lanes: Collection[str],
     counts: Mapping[str, int],
     capabilities: Capabilities,
+    lanes: Collection[str],
 ) -> dict[str, list[tuple[Any, ...]]]:
     """Return the runs of each of these lanes that are due longest."""
     found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in lanes}
@@ -101,8 +96,8 @@ def _longest_due_runs(
     return found
 
 
-def _contenders(
-    db: sqlite3.Connection, now_ms: int, lanes: Collection[str], capabilities: Capabilities
+async def _contenders(
+    db: sqlite3.Connection, now_ms: int, capabilities: Capabilities, lanes: Collection[str]
 ) -> dict[str, Contenders]:
     """Return who has due runs in these lanes, for lanes with several owners."""
     found: list[DueOwner] = []
@@ -140,9 +135,9 @@ def _due_owners(
 async def _runs_of_owners(
     db: sqlite3.Connection,
     now_ms: int,
+    capabilities: Capabilities,
     lane: str,
     contenders: Contenders,
-    capabilities: Capabilities,
     limits: Mapping[Owner, int],
 ) -> dict[Owner, list[tuple[Any, ...]]]:
     """Return the runs of each owner that are due longest, up to its limit."""
