@@ -356,6 +356,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "DELETE_AGENT": ["ws-5", "agent-5"],
         "DELETE_SESSIONS": ["ws-5", "agent-5"],
         "LIVE_INSTANCES": ["ws-5", "agent-5"],
+        "INSTANCE_IDS": ["ws-5", "agent-5"],
         "DELETE_INSTANCES": ["ws-5", "agent-5"],
         "DELETE_SIGNAL_IDS": [[f"00000000-0000-0000-0000-00000000000{number}" for number in range(3)]],
         "DELETE_CLASS": ["ws-5", "agent-5"],

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import pkgutil
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 
@@ -32,8 +35,11 @@ from tests.support.factories import (
 from tests.support.notifications import NotificationRecorder
 from tests.support.paths import ROOT
 from wakeful.errors import Unavailable
+from wakeful.store import sql, sqlite
+from wakeful.store.migrations import load
 from wakeful.store.rows import DueJob, JobFilter, JobPlan
 from wakeful.store.sqlite import SqliteStore
+from wakeful.store.sqlite.bulk import Bulk
 
 
 @pytest.fixture
@@ -303,3 +309,30 @@ async def test_the_kinds_of_a_job_of_schema_13_are_computed(store: SqliteStore, 
     assert await names(JobFilter("default", schedule_kind="every", target_kind="chat")) == ["old"]
     assert await names(JobFilter("default", schedule_kind="none")) == ["idle"]
     assert await names(JobFilter("default", target_kind="webhook")) == []
+
+
+#: what SQLite 3.33 does not know
+NEWER = re.compile(
+    r"\bRETURNING\b|\bMATERIALIZED\b|->|\bDISTINCT FROM\b|\bDROP COLUMN\b|\b(RIGHT|FULL) (OUTER )?JOIN\b"
+    r"|\b(unixepoch|string_agg|concat|concat_ws|octet_length|format)\("
+)
+
+
+def _statements() -> Iterator[tuple[str, str]]:
+    """Yield the statements that SQLite runs, with their names."""
+    for package in (sqlite, sql):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, value in vars(import_module(found.name)).items():
+                own = value.get("sqlite") if isinstance(value, dict) else value
+                text = own.text(1) if isinstance(own, Bulk) else own
+                if isinstance(text, str) and not name.startswith("__"):
+                    yield f"{found.name}.{name}", text
+    for step in load("sqlite"):
+        yield step.name, step.sql
+
+
+def test_no_statement_is_newer_than_sqlite_3_33() -> None:
+    """Systems in use have 3.34, such as RHEL 9 with its Python 3.11: a syntax error would stop planning."""
+    names = [name for name, _ in _statements()]
+    assert {"wakeful.store.sqlite.statements.CLAIM", "wakeful.store.sql.accounts.DELETE_AGENT"} <= {*names}
+    assert [(name, text) for name, text in _statements() if NEWER.search(text)] == []

@@ -80,7 +80,10 @@ WITH_INTERNAL_JOBS: Final = f"""
 #: instances_name: a range of it
 LIVE_INSTANCES: Final = """
     SELECT count(*) FROM instances WHERE workspace = $1 AND agent = $2 AND status <> 'stopped'"""
-DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2 RETURNING id::text"
+#: instances_name: a range of it
+INSTANCE_IDS: Final = "SELECT id::text FROM instances WHERE workspace = $1 AND agent = $2"
+#: instances_name: a range of it
+DELETE_INSTANCES: Final = "DELETE FROM instances WHERE workspace = $1 AND agent = $2"
 #: the primary key: a range of it for each. An instance of the same name has the same id, and begins anew
 DELETE_SIGNAL_IDS: Final = "DELETE FROM signal_ids WHERE instance_id = ANY($1::uuid[])"
 #: the primary key
@@ -223,12 +226,13 @@ async def delete_agent(
         raise FailedPrecondition(
             f"agent '{name}' has {plural(jobs, 'job')}: delete {'it' if jobs == 1 else 'them'} first"
         )
+    gone = [row[0] for row in await session.rows(INSTANCE_IDS, workspace, name)]
     # The rows of sessions before their histories: an outcome that appends holds the row of its session.
     for statement in (
-        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_SUGGESTIONS,
+        DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS, DELETE_HISTORIES, DELETE_INSTANCES,
+        DELETE_SUGGESTIONS,
     ):  # fmt: skip
         await session.execute(statement, workspace, name)
-    gone = [row[0] for row in await session.rows(DELETE_INSTANCES, workspace, name)]
     if gone:
         await session.execute(DELETE_SIGNAL_IDS, gone)
     # None is added meanwhile: that holds the row of the agent.

@@ -78,8 +78,9 @@ async def plan(
     if awake:
         db.executemany(END_PAUSE, awake)
     if written is not runs and (refused := refused_ticks(written)):
-        for (over,) in db.execute(sql.END_REFUSED, (json.dumps(refused),)).fetchall():
-            ended += db.execute(sql.JOB_NAMES, (over,))
+        over = db.execute(sql.REFUSED, (json.dumps(refused),)).fetchall()
+        db.executemany(sql.END_REFUSED, [row[:1] for row in over])
+        ended += over
     write_catchup(db, caught_up, missed_before)
     events.changed(ended)
     return Planned(len(claimed), list(written))

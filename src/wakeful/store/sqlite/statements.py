@@ -52,10 +52,11 @@ ADVANCE_AND_DISABLE: Final = """
         decided_ticks = coalesce(?, decided_ticks)
     WHERE rowid = ?"""
 #: the primary key, once for each. Their last tick was skipped, so no run can end them
-END_REFUSED: Final = """
-    UPDATE jobs SET enabled = 0, disabled_reason = 'no_more_ticks'
-    WHERE id IN (SELECT value FROM json_each(?)) AND enabled AND next_at IS NULL AND wake_at IS NULL
-    RETURNING id"""
+REFUSED: Final = """
+    SELECT id, workspace, agent, name FROM jobs
+    WHERE id IN (SELECT value FROM json_each(?)) AND enabled AND next_at IS NULL AND wake_at IS NULL"""
+#: the primary key
+END_REFUSED: Final = "UPDATE jobs SET enabled = 0, disabled_reason = 'no_more_ticks' WHERE id = ?"
 #: jobs_wake: its first entry
 NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wake_at IS NOT NULL"
 
