@@ -14,6 +14,13 @@ class TickShape(TypedDict):
     atMs: int
 
 
+class ChainShape(TypedDict):
+    """The job that a job comes after, and after which of its ends."""
+
+    job: str
+    on: str
+
+
 class JobShape(TypedDict):
     """A job: its document, its owner and its state."""
 
@@ -27,6 +34,7 @@ class JobShape(TypedDict):
     pauseNote: str | None
     pausedUntil: str | None
     schedule: dict[str, Json] | None
+    after: ChainShape | None
     tz: str | None
     target: dict[str, Json] | None
     payload: Json

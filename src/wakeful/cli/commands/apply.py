@@ -17,7 +17,7 @@ from wakeful.cli.show.diff import JobChange, diff
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.connection import error_of_code
 from wakeful.client.types import JobShape
-from wakeful.errors import Unauthenticated, Unavailable, WakefulError
+from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable, WakefulError
 from wakeful.plural import plural
 
 if TYPE_CHECKING:
@@ -56,6 +56,11 @@ def register(app: typer.Typer) -> None:
 
         text = await read_text(file)
         manifest = parse_manifest(text, s.agent or "default", file)
+        others = [job.agent for job in manifest.jobs if job.agent != s.agent]
+        if others and s.agent_option:
+            raise InvalidArgument(
+                f"{file}: it names the agent '{others[0]}', but --agent is '{s.agent}'; remove one of them"
+            )
         before = await s.out.wait_for(s.client.jobs.list(all_agents=True))
         errors = [*manifest.errors, *await _agent_errors(s, manifest, before, create_agent)]
         changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune, agent=s.agent)
@@ -70,7 +75,7 @@ def register(app: typer.Typer) -> None:
         untried: list[JobChange] = []
         if not dry_run:
             versions = {(job["agentId"], job["name"]): job["revision"] for job in before}
-            done, refused, untried = await _apply(s, changes, saved, warnings)
+            done, refused, untried = await _apply(s, _steps(changes, before), saved, warnings)
             changes = [_actual(change, saved, versions) for change in done]
         warnings |= {key: job["warnings"] for key, job in saved.items() if job.get("warnings")}
         secrets = {key: job["secret"] for key, job in saved.items() if job.get("secret")}
@@ -168,9 +173,28 @@ def _invalid(
     return error_of_code(errors[0][0].code)("\n".join(lines))
 
 
+def _steps(changes: Sequence[JobChange], before: Iterable[JobShape]) -> list[list[JobChange]]:
+    """Return the jobs to save, then those to delete, each after the jobs that follow it in a chain.
+
+    So the server warns of no job that is deleted too.
+    """
+    upstream = {
+        (job["agentId"], job["name"]): (job["agentId"], after["job"])
+        for job in before
+        if (after := job.get("after"))
+    }
+    left = {(each.agent, each.name): each for each in changes if each.kind == "removed"}
+    steps = [[each for each in changes if each.kind != "removed"]]
+    while left:
+        followed = {upstream[key] for key in left if key in upstream}
+        ends = [key for key in left if key not in followed] or [*left]
+        steps.append([left.pop(key) for key in ends])
+    return steps
+
+
 async def _apply(
     s: Session,
-    changes: Sequence[JobChange],
+    steps: Sequence[Sequence[JobChange]],
     saved: dict[tuple[str, str], JobShape],
     warnings: dict[tuple[str, str], list[str]],
 ) -> tuple[list[JobChange], list[tuple[JobChange, WakefulError]], list[JobChange]]:
@@ -179,11 +203,11 @@ async def _apply(
     Returns the changes done, refused and not tried. `saved` receives the saved jobs, and `warnings` what
     the deletions mean for jobs that are left.
     """
-    removed = tuple(f"job '{change.name}' " for change in changes if change.kind == "removed")
+    changes = [change for step in steps for change in step]
     done: list[JobChange] = []
     refused: list[tuple[JobChange, WakefulError]] = []
-    with s.out.counting("applying", len(changes)) as step:
-        for batch in batches(changes):
+    with s.out.counting("applying", len(changes)) as count:
+        for batch in (batch for step in steps for batch in batches(step)):
             results = await gather(_send(s, change) for change in batch)
             refused = _refused(batch, results)
             for change, result in zip(batch, results, strict=True):
@@ -191,11 +215,11 @@ async def _apply(
                     done.append(change)
                     if not isinstance(result, list):
                         saved[change.agent, change.name] = result
-                    elif told := [warning for warning in result if not warning.startswith(removed)]:
-                        warnings[change.agent, change.name] = told
+                    elif result:
+                        warnings[change.agent, change.name] = result
             if refused:
                 break
-            step(len(batch))
+            count(len(batch))
     return done, refused, list(changes[len(done) + len(refused) :])
 
 
