@@ -357,6 +357,8 @@ def _fill_context(
             where: dict[str, object] = {name: known[name] for name in _CONTEXT if name in known}
             if where.get("channel") is not None:  # a job that is made in a conversation reports there
                 where.setdefault("deliver", True)
+            if fields.get("channel") not in (None, where.get("channel")):
+                where.pop("to", None)  # a recipient of another channel
             fields |= {name: value for name, value in where.items() if fields.get(name) is None}
     return fields
 

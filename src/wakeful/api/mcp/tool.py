@@ -266,10 +266,11 @@ async def _list(scheduler: Scheduler, tool_call: ToolCall, context: CallContext)
 
 
 async def _runs(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
-    job_id = None
+    agent, job_id = context.agent, None
     if tool_call.job is not None:
-        job_id = str((await _job(scheduler, tool_call, context))[2]["id"])
-    runs = await scheduler.runs(context.agent, job_id, tool_call.limit or _RUNS)
+        agent, _, job = await _job(scheduler, tool_call, context)
+        job_id = str(job["id"])
+    runs = await scheduler.runs(agent, job_id, tool_call.limit or _RUNS)
     lines = [f"{plural(len(runs), 'run')}, newest first" + ":" * bool(runs)]
     for run in runs:
         at = when_in_words(cast(int, run["scheduledAtMs"]), context.now_ms, context.tz)

@@ -257,6 +257,8 @@ async def test_an_operator_selects_the_agent_and_workspace(operator: ApiClient):
         assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "default"
         added = await agent("add", schedule=SELDOM, message="hello", agentId="writer")
         assert (added["job"]["agentId"], added["job"]["tz"]) == ("writer", "Europe/Berlin")
+        run = (await agent("run", jobId=added["job"]["id"]))["run"]
+        assert [each["id"] for each in (await agent("runs", jobId=added["job"]["id"]))["runs"]] == [run["id"]]
         assert (await agent("remove", jobId=added["job"]["id"]))["removed"]["name"] == "hello"
     async with over_http(operator, "?agent=painter") as agent:
         assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "painter"

@@ -218,6 +218,16 @@ def test_the_context_fills_in_what_the_job_does_not_say():
     assert "channel" not in normalize({"action": "update", "jobId": "a"}, meta).fields
 
 
+def test_a_recipient_is_not_taken_from_another_channel():
+    here = {"channel": "telegram", "to": "123"}
+    add = {"action": "add", "message": "x", "channel": "mail"}
+    for call in (normalize({**add, "context": here}), normalize(add, here), normalize(add, {"to": "123"})):
+        assert (call.fields["channel"], call.fields.get("to")) == ("mail", None)
+    assert normalize({**add, "channel": "telegram"}, here).fields["to"] == "123"
+    of_context = normalize({"action": "add", "message": "x", "context": {"channel": "mail"}}, here)
+    assert of_context.fields == {"message": "x", "channel": "mail", "deliver": True}
+
+
 def test_a_job_that_is_made_in_a_channel_delivers_there_unless_it_says_otherwise():
     add = {"action": "add", "message": "x", "context": {"channel": "mail", "to": "@ada"}}
     assert normalize(add).fields["deliver"] is True
