@@ -93,19 +93,20 @@ class Jobs(JobsApi):
         wanted = read_label_filter(labels)
         jobs: builtins.list[Job] = []
         after: tuple[str, str] | None = None
-        # Jobs that cannot be read are left out: only an empty page is surely the last one.
-        while found := await self._service.list(
-            LOCAL,
-            workspace,
-            None if all_agents else agent,
-            include_disabled=include_disabled,
-            labels=wanted,
-            after=after,
-            limit=_PAGE,
-        ):
+        while True:
+            found = await self._service.list(
+                LOCAL,
+                workspace,
+                None if all_agents else agent,
+                include_disabled=include_disabled,
+                labels=wanted,
+                after=after,
+                limit=_PAGE,
+            )
             jobs += [job_from_record(job, ticks=False) for job in found]
+            if len(found) < _PAGE:
+                return jobs
             after = jobs[-1].agent, jobs[-1].name
-        return jobs
 
     async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
         end = until.isoformat() if isinstance(until, datetime) else until

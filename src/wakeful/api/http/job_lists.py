@@ -106,29 +106,22 @@ async def read_page(
     elif wanted.cursor is not None:
         wake_ms, job_id = read_cursor(wanted.cursor, scope, int, str)
         after_tick = int(wake_ms), str(job_id)
-    jobs: list[JobRecord] = []
-    while len(jobs) <= wanted.limit:
-        # A job that cannot be read is left out, so a short page need not be the last one.
-        size = wanted.limit + 1 - len(jobs)
-        found = await services.jobs.list(
-            principal,
-            workspace,
-            agent,
-            include_disabled=wanted.include_disabled,
-            labels=query.labels,
-            after=after,
-            limit=size,
-            query=query,
-            order=wanted.order,
-            after_tick=after_tick,
-        )
-        jobs += found
-        if not found or len(found) == size:
-            break
-        after, after_tick = (found[-1].agent, found[-1].name), _tick(found[-1])
+    found = await services.jobs.list(
+        principal,
+        workspace,
+        agent,
+        include_disabled=wanted.include_disabled,
+        labels=query.labels,
+        after=after,
+        limit=wanted.limit + 1,
+        query=query,
+        order=wanted.order,
+        after_tick=after_tick,
+    )
     by_name = wanted.order == "name"
-    return page(jobs, wanted.limit, scope, lambda job: (job.agent, job.name) if by_name else _tick(job))
-
-
-def _tick(job: JobRecord) -> tuple[int, str]:
-    return job.wake_ms or 0, job.id
+    return page(
+        found,
+        wanted.limit,
+        scope,
+        lambda job: (job.agent, job.name) if by_name else (job.wake_ms or 0, job.id),
+    )

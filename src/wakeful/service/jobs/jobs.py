@@ -295,30 +295,37 @@ class JobService:
         """List jobs, by agent and name, that come after the pair (agent, name), without the first ones.
 
         With the order `next`, the jobs that have a next tick, by that tick, after the pair (wake_ms, id). A
-        job that cannot be read is logged and left out. `query` is a further filter, without agent and labels.
+        job that cannot be read is logged and left out; less than `limit` jobs are the last ones. `query` is a
+        further filter, without agent and labels.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
         query = replace(query or JobQuery(), agent=agent, labels=labels)
-        rows = await self._store.jobs(
-            query.filter(principal, workspace)._replace(
-                include_disabled=include_disabled,
-                after=after,
-                limit=limit,
-                order=order,
-                after_tick=after_tick,
-                offset=offset,
-            )
+        only = query.filter(principal, workspace)._replace(
+            include_disabled=include_disabled,
+            after=after,
+            order=order,
+            after_tick=after_tick,
+            offset=offset,
         )
-        if not rows and agent not in (None, principal.agent) and principal is not LOCAL:
+        jobs: list[JobRecord] = []
+        while True:
+            missing = limit - len(jobs)
+            rows = await self._store.jobs(only._replace(limit=missing))
+            for row in rows:
+                if len(row.payload or "") > _LARGE:
+                    await asyncio.sleep(0)
+                try:
+                    jobs.append(job_of(row))
+                except InvalidArgument as error:
+                    log.error("job.unreadable", **row.log_fields, error=error.message)
+            if len(rows) < missing or len(jobs) == limit:
+                break
+            last = rows[-1]
+            only = only._replace(
+                after=(last.agent, last.name), after_tick=(last.wake_ms or 0, last.id), offset=0
+            )
+        if not jobs and agent not in (None, principal.agent) and principal is not LOCAL:
             await self._accounts.agent(workspace, agent)
-        jobs = []
-        for row in rows:
-            if len(row.payload or "") > _LARGE:
-                await asyncio.sleep(0)
-            try:
-                jobs.append(job_of(row))
-            except InvalidArgument as error:
-                log.error("job.unreadable", **row.log_fields, error=error.message)
         return jobs
 
     async def count(
