@@ -30,12 +30,12 @@ from wakeful.api.http.responses import (
     request_body,
     responses,
 )
-from wakeful.api.http.schemas.jobs import MAX_BATCH
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
 from wakeful.ids import is_id
 from wakeful.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.jobs import read_batch
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 
@@ -142,12 +142,8 @@ async def create_jobs(
 
     The jobs of the response are in the order of the request. Their secrets are returned only once.
     """
-    documents = body.get("jobs")
-    if not isinstance(documents, list) or not 1 <= len(documents) <= MAX_BATCH:
-        raise InvalidArgument(f"jobs: write a list of 1 to {MAX_BATCH} jobs")
-    for number, document in enumerate(documents):
-        if not isinstance(document, dict):
-            raise InvalidArgument(f"jobs[{number}]: write an object with a name and a schedule")
+    documents = read_batch(body)
+    for document in documents:
         _check_agent(document, agent)
     create = partial(services.jobs.create_many, principal, workspace, agent, documents)
 

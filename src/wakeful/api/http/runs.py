@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
@@ -71,7 +71,7 @@ async def list_all_runs(
     """The runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
         job_id = job if is_id(job) else await _named(services, principal, workspace, agent, job)
-    return await runs_page(
+    return await _runs_page(
         services,
         principal,
         workspace,
@@ -107,7 +107,7 @@ async def list_runs(
     cursor: Cursor = None,
 ) -> Response:
     """The runs of an agent, newest first."""
-    return await runs_page(
+    return await _runs_page(
         services,
         principal,
         workspace,
@@ -166,7 +166,7 @@ async def list_job_runs(
 ) -> Response:
     """The runs of a job, newest first."""
     job_id = (await services.jobs.get(principal, workspace, agent, name)).id
-    return await runs_page(
+    return await _runs_page(
         services,
         principal,
         workspace,
@@ -239,7 +239,7 @@ async def replay_run(
 # --- inside ----------------------------------------------------------------------------------------
 
 
-async def runs_page(
+async def _runs_page(
     services: Services,
     principal: Principal,
     workspace: str,
@@ -254,10 +254,8 @@ async def runs_page(
     before: str | None = None,
     limit: int,
     cursor: str | None,
-    name: Literal["runs", "deadLetters"] = "runs",
 ) -> Response:
-    """Return a page of runs, in the field `name`."""
-    scope = (name, workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
+    scope = ("runs", workspace, agent, job_id, states, trigger, instance, dead, to_confirm)
     if cursor is not None:
         before = str(read_cursor(cursor, scope, str)[0])
     found = await services.runs.list(
@@ -274,7 +272,7 @@ async def runs_page(
         to_confirm=to_confirm,
     )
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
-    return await list_response({name: (serialize_run(run) for run in shown), "cursor": next_cursor})
+    return await list_response({"runs": (serialize_run(run) for run in shown), "cursor": next_cursor})
 
 
 def created_run(content: JsonObject) -> Response:

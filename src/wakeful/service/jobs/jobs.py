@@ -55,8 +55,25 @@ _AT_ONCE: Final = 50
 _LARGE: Final = 16_384
 #: Counts of jobs end here.
 MOST_COUNTED: Final = 1_000
+#: How many jobs one request creates.
+MAX_BATCH: Final = 1_000
 
 log = get_logger("wakeful.service")
+
+
+def read_batch(document: Mapping[str, object]) -> list[dict[str, object]]:
+    """Return the documents of the jobs that a request creates.
+
+    >>> read_batch({"jobs": [{"name": "digest"}]})
+    [{'name': 'digest'}]
+    """
+    jobs = document.get("jobs")
+    if not isinstance(jobs, list) or not 1 <= len(jobs) <= MAX_BATCH:
+        raise InvalidArgument(f"jobs: write a list of 1 to {MAX_BATCH} jobs")
+    for number, job in enumerate(jobs):
+        if not isinstance(job, dict):
+            raise InvalidArgument(f"jobs[{number}]: write an object with a name and a schedule")
+    return jobs
 
 
 class JobService:

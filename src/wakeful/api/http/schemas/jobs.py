@@ -44,12 +44,10 @@ from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs.job_query import CHOICES
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS
-from wakeful.service.jobs.jobs import MOST_COUNTED
+from wakeful.service.jobs.jobs import MAX_BATCH, MOST_COUNTED
 from wakeful.service.jobs.label_filter import MAX_LABEL_FILTERS
 from wakeful.service.jobs.pauses import MAX_NOTE
 
-#: How many jobs one request creates.
-MAX_BATCH: Final = 1_000
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
 _TARGET: Final[Schema] = {
     "type": "object",
