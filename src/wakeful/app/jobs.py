@@ -152,7 +152,8 @@ class Jobs(JobsApi):
     ) -> JobSelection:
         agent = None if all_agents else self._where[1]
         if names is not None:
-            return read_selection({"jobs": [*names], "agent": agent})
+            given = labels if isinstance(labels, Mapping | str) else [*labels]
+            return read_selection({"jobs": [*names], "agent": agent, "label": given})
         return JobSelection((), JobQuery(agent, read_label_filter(labels)))
 
     async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:

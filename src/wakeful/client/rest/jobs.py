@@ -134,11 +134,12 @@ class RestJobs:
         self, names: Iterable[str] | None, labels: Mapping[str, str] | Sequence[str], all_agents: bool
     ) -> dict[str, Json]:
         """Return the selection of an operation on several jobs: these, or those with the labels."""
-        own: dict[str, Json] = {"all": True} if all_agents else {"agent": self._where[1]}
+        given: dict[str, Json] = {"label": [*label_texts(labels)]}
+        if not all_agents:
+            given["agent"] = self._where[1]
         if names is not None:
-            named: Json = [*names]
-            return {"jobs": named} if all_agents else {**own, "jobs": named}
-        return {**own, "label": [*label_texts(labels)]}
+            return {**given, "jobs": [*names]}
+        return {**given, "all": True}
 
     async def pause_many(
         self,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
 from wakeful.client import AsyncClient
+from wakeful.errors import InvalidArgument
 from wakeful.service.jobs import job_selection
 
 _OPS = f"{HOME}/agents/ops/jobs"
@@ -220,6 +222,10 @@ async def test_python_pauses_and_resumes_several_jobs(ask: ApiClient):
             assert done.jobs[0].paused_until is not None
             back = await jobs.of("ops").resume_many()
             assert (back.count, back.errors, back.unchanged) == (2, (), 1)
+            both: list[Mapping[str, str] | Sequence[str]] = [{"team": "x"}, ["team=x"], ("team=x",)]
+            for labels in both:
+                with pytest.raises(InvalidArgument, match="not both"):
+                    await jobs.of("ops").pause_many(["a"], labels=labels)
 
 
 @on_one_store
