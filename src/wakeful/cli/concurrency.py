@@ -1,4 +1,4 @@
-"""Several requests at a time: their results, and the errors of those that failed."""
+"""Several requests, at a time or one after the other: their results, and the errors of those that failed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
+from wakeful.client.connection import check_next
 from wakeful.errors import WakefulError
+from wakeful.model import Page
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,6 +30,22 @@ async def gather(requests: Iterable[Awaitable[R]]) -> list[R | WakefulError]:
             raise result
         results.append(result)
     return results
+
+
+async def full_page(
+    fetch: Callable[[int, str | None], Awaitable[Page[T]]], limit: int, cursor: str | None = None
+) -> Page[T]:
+    """Return the first `limit` items of a list. `fetch` takes the size and the cursor of a page.
+
+    With a filter, the server looks at some thousands for a page: it may be short or empty, and not the last.
+    """
+    found: list[T] = []
+    while True:
+        page = await fetch(limit - len(found), cursor)
+        found += page
+        if page.cursor is None or len(found) >= limit:
+            return Page(found, page.cursor)
+        cursor = check_next(cursor, page.cursor)
 
 
 async def for_each(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Machine, serving, webhook_receiver
+from wakeful.client.rest.admin import RestAudit
+from wakeful.client.rest.runs import RestRuns
+from wakeful.model import Page
 
 #: A schedule that does not fire during a test.
 SELDOM = ("-s", "0 0 29 2 *")
@@ -127,6 +130,26 @@ def test_dead_letters_are_grouped_and_filtered(machine: Machine, receiver: str):
     of_cause = machine.wakeful("dead-letters", "--cause", "http 500", "--job", "bad", "--json").json
     assert [run["job"] for run in of_cause["deadLetters"]] == ["bad", "bad"]
     assert machine.wakeful("dead-letters", "--groups", "--cause", "x").code == 2
+
+
+def test_matches_behind_empty_pages_are_listed(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    """The server looks at 2,000 dead letters, and 20,000 entries, for a page."""
+
+    def empty_first(method: Callable[..., Awaitable[Page[object]]]) -> Callable[..., object]:
+        async def fetch(self: object, *, cursor: str | None = None, **given: object) -> Page[object]:
+            return Page([], "second") if cursor is None else await method(self, **given)
+
+        return fetch
+
+    options = (*SELDOM, "--max-attempts", "1", "--agent", "behind", "--url", "http://127.0.0.1:9/")
+    machine.wakeful("add", "bad", *options)
+    machine.wakeful("run", "behind/bad", "--wait")
+    for kind, method in ((RestRuns, "dead_letters"), (RestAudit, "list")):
+        monkeypatch.setattr(kind, method, empty_first(getattr(kind, method)))
+    found = machine.wakeful("dead-letters", "--agent", "behind", "--job", "bad", "--json").json
+    assert [run["job"] for run in found["deadLetters"]] == ["bad"]
+    listed = machine.wakeful("audit", "list", "--subject", "behind/bad", "--action", "job.create", "--json")
+    assert [entry["subject"] for entry in listed.json["entries"]] == ["behind/bad"]
 
 
 def test_the_reason_of_a_failed_run_is_shown_in_words(machine: Machine, receiver: str):

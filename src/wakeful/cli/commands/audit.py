@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated, cast
 
 import typer
@@ -9,8 +10,11 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
+from wakeful.cli.concurrency import full_page
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import audit_table
+from wakeful.client.types import AuditShape
+from wakeful.model import Page
 from wakeful.plural import plural
 
 
@@ -36,9 +40,11 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Show the audit log, newest first."""
-        entries = await s.out.wait_for(
-            s.client.audit.list(actor=actor, action=action, subject=subject, limit=limit, cursor=cursor)
-        )
+
+        def fetch(size: int, after: str | None) -> Awaitable[Page[AuditShape]]:
+            return s.client.audit.list(actor=actor, action=action, subject=subject, limit=size, cursor=after)
+
+        entries = await s.out.wait_for(full_page(fetch, limit, cursor))
         none = "no entry matches" if actor or action or subject else "the audit log is empty"
         shown = audit_table(entries, now_ms()) if entries else Text(none, "dim")
         s.out.show({"entries": entries, "cursor": entries.cursor}, shown)

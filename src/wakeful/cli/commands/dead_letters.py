@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Annotated
 
 import typer
@@ -10,10 +11,13 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
 from wakeful.cli.commands.run import follow
+from wakeful.cli.concurrency import full_page
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.operations import group_lines
 from wakeful.cli.show.runs import run_table
+from wakeful.client.types import RunShape
 from wakeful.errors import InvalidArgument
+from wakeful.model import Page
 
 _PANEL = "Dead letters"
 RunIds = Annotated[
@@ -54,9 +58,13 @@ def register(app: typer.Typer) -> None:
             grouped = await s.out.wait_for(s.runs().dead_letter_groups(job=job, all_agents=s.all_agents))
             s.out.show(grouped, *group_lines(grouped, now_ms(), limit))
             return
-        found = await s.out.wait_for(
-            s.runs().dead_letters(limit=limit, all_agents=s.all_agents, job=job, cause=cause)
-        )
+
+        def fetch(size: int, cursor: str | None) -> Awaitable[Page[RunShape]]:
+            return s.runs().dead_letters(
+                limit=size, cursor=cursor, all_agents=s.all_agents, job=job, cause=cause
+            )
+
+        found = await s.out.wait_for(full_page(fetch, limit))
         shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no dead letters", "green")
         s.out.show({"deadLetters": found, "cursor": found.cursor}, shown)
         if found:
