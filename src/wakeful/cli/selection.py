@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import typer
 from rich.text import Text
 
 from wakeful.cli.completion import job_names
 from wakeful.cli.concurrency import for_each
+from wakeful.cli.exit_codes import OK, exit_code, exit_code_of
 from wakeful.cli.output import print_error
 from wakeful.cli.session import Session
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.types import JobFailureShape, JobIdShape, JobShape
-from wakeful.errors import InvalidArgument, NotFound
+from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.json_value import Json
 from wakeful.plural import plural
+
+T = TypeVar("T")
 
 _PANEL: Final = "Filter"
 #: How many names a question lists.
@@ -109,12 +112,27 @@ def selection_of(only: Filter) -> dict[str, Json]:
     return {"agent": only.agent, "label": labels, "all": True}
 
 
-def parts(jobs: Sequence[JobIdShape] | Sequence[JobShape]) -> Iterator[dict[str, Json]]:
-    """Yield selections of these jobs, each small enough for one request that runs or deletes them."""
+async def in_parts(
+    s: Session,
+    jobs: Sequence[JobIdShape] | Sequence[JobShape],
+    request: Callable[[dict[str, Json]], Awaitable[T]],
+) -> tuple[list[T], WakefulError | None]:
+    """Run or delete these jobs in several requests, each with a selection of some of them.
+
+    Returns the results, and the error after which the other jobs were not tried. If that is the first
+    request, raise it: nothing was done.
+    """
     ids = [job["id"] for job in jobs]
+    results: list[T] = []
     for start in range(0, len(ids), _PART):
         part: Json = [*ids[start : start + _PART]]
-        yield {"jobs": part}
+        try:
+            results.append(await s.out.wait_for(request({"jobs": part})))
+        except WakefulError as error:
+            if not results:
+                raise
+            return results, error
+    return results, None
 
 
 def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: bool) -> bool:
@@ -147,11 +165,15 @@ def full_name(agent: str, name: str) -> str:
     return name if agent == "default" else f"{agent}/{name}"
 
 
-def print_failures(done: str, errors: Sequence[JobFailureShape]) -> None:
-    """Print the errors of single jobs on stderr."""
+def print_failures(done: str, errors: Sequence[JobFailureShape], stopped: WakefulError | None = None) -> int:
+    """Print the errors of single jobs on stderr, and why others were not tried. Returns the exit code."""
     for error in errors:
         name = full_name(error["agentId"], error["name"])
         print_error(f"job '{name}' was not {done}: {error['message']}")
+    if stopped is not None:
+        print_error(f"the other jobs may not have been {done}: {stopped.message}")
+        return exit_code(stopped)
+    return exit_code_of(errors[0]["code"]) if errors else OK
 
 
 def _ask(question: str) -> bool:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, JobName, now_ms
 from wakeful.cli.document_options import document_options, read_document
-from wakeful.cli.exit_codes import NOT_DONE, OK, exit_code_of
+from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.selection import (
     AllOption,
     JobNames,
@@ -18,8 +18,8 @@ from wakeful.cli.selection import (
     YesOption,
     confirmed,
     full_name,
+    in_parts,
     named_jobs,
-    parts,
     print_failures,
     read_filter,
     selection_of,
@@ -129,7 +129,7 @@ def register(app: typer.Typer) -> None:
             if not confirmed(s, "delete", only, shown, yes=yes):
                 s.out.show({"deleted": [], "errors": []})
                 return NOT_DONE if found else OK
-        results = [await s.out.wait_for(s.jobs().delete_many(part)) for part in parts(found)]
+        results, stopped = await in_parts(s, found, s.jobs().delete_many)
         deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
         errors = [error for result in results for error in result["errors"]]
         warnings = [warning for result in results for warning in result.get("warnings", ())]
@@ -139,8 +139,7 @@ def register(app: typer.Typer) -> None:
             Text(f"deleted {plural(len(deleted), 'job')}", "bold"),
         )
         s.out.warn_of(warnings)
-        print_failures("deleted", errors)
-        return exit_code_of(errors[0]["code"]) if errors else OK
+        return print_failures("deleted", errors, stopped)
 
     @command(app, "rotate-secret", examples=("wakeful rotate-secret sync",), panel=_PANEL)
     async def rotate_secret(s: Session, name: JobName) -> None:

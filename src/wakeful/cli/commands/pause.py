@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
-from wakeful.cli.exit_codes import NOT_DONE, OK, exit_code_of
+from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.selection import (
     AllOption,
     Filter,
@@ -148,5 +148,4 @@ def _report(s: Session, done: str, result: BulkShape) -> int:
         lines.append(Text(f"  {name}").append(detail, "dim"))
     unchanged = f", {result['unchanged']} unchanged" if result["unchanged"] else ""
     s.out.show(result, *lines, Text(f"{done} {plural(result['count'], 'job')}{unchanged}", "bold"))
-    print_failures(done, result["errors"])
-    return exit_code_of(result["errors"][0]["code"]) if result["errors"] else OK
+    return print_failures(done, result["errors"])

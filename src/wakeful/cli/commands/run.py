@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, NamedTuple
 
 import typer
@@ -21,8 +22,8 @@ from wakeful.cli.selection import (
     YesOption,
     confirmed,
     full_name,
+    in_parts,
     named_jobs,
-    parts,
     print_failures,
     read_filter,
     selection_of,
@@ -163,7 +164,7 @@ async def _run_several(
         if not confirmed(s, "run", only, shown, yes=yes):
             s.out.show({"runs": [], "notDue": [], "errors": []})
             return exit_codes.NOT_DONE if found else exit_codes.OK
-    results = [await s.out.wait_for(request.start_several(s.jobs(), part)) for part in parts(found)]
+    results, stopped = await in_parts(s, found, partial(request.start_several, s.jobs()))
     runs = [run for result in results for run in result["runs"]]
     not_due = [full_name(job["agentId"], job["name"]) for result in results for job in result["notDue"]]
     errors = [error for result in results for error in result["errors"]]
@@ -180,10 +181,7 @@ async def _run_several(
         lines.append(Text(f"no tick is due: {', '.join(not_due)}", "yellow"))
     lines.append(Text(f"started {plural(len(runs), 'run')}", "bold"))
     s.out.show({"runs": runs, "notDue": not_due, "errors": errors}, *lines)
-    print_failures("run", errors)
-    if errors:
-        return exit_codes.exit_code_of(errors[0]["code"])
-    return exit_codes.NOT_DONE if bad else exit_codes.OK
+    return print_failures("run", errors, stopped) or (exit_codes.NOT_DONE if bad else exit_codes.OK)
 
 
 async def _finished(s: Session, run_id: str) -> RunShape:
