@@ -32,6 +32,12 @@ Payload = Annotated[
 _CLOCK: Final = SystemClock()
 
 
+def check_given(option: str, text: object) -> None:
+    """Raise InvalidArgument for an empty text, as of a variable that is not set: it is not the default."""
+    if isinstance(text, str) and not text.strip():
+        raise InvalidArgument(f"{option}: it is empty; write one, or leave it out")
+
+
 def now_ms() -> int:
     """Return the current time of this machine."""
     return _CLOCK.now_ms()

@@ -15,6 +15,7 @@ from typing import Annotated, Concatenate, Final, ParamSpec
 
 import typer
 
+from wakeful.cli.arguments import check_given
 from wakeful.cli.help import HelpCommand, HelpGroup
 from wakeful.cli.output import Output
 from wakeful.cli.unknown_names import NamedObject, UnknownName, check_new_agents, with_suggestion
@@ -233,12 +234,14 @@ async def _invoke(
 ) -> int | Afterwards:
     workspace, agent = str(options.pop("workspace", "default")), options.pop("agent", None)
     server, as_json = options.pop("server", None), bool(options.pop("as_json"))
+    check_given("--agent", agent)
+    check_given("--server", server)
     cert, cert_key, ca = (_text(options.pop(name, None)) for name in ("cert", "cert_key", "ca"))
     if cert_key is not None and cert_key.startswith(KEY_PREFIX):
         raise InvalidArgument("--key takes the file of a private key; set an API key as WAKEFUL_KEY")
     client = RestClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
     async with client:
-        session = Session(client, Output(as_json), workspace, str(agent) if agent else None)
+        session = Session(client, Output(as_json), workspace, _text(agent))
         try:
             return await function(session, **options) or 0
         except NotFound as error:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Machine, serving, webhook_receiver
+from wakeful.cli import selection
+from wakeful.client.rest import RestJobs
+from wakeful.errors import Unavailable
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +138,28 @@ def test_a_terminal_asks_before_a_filter(
     assert len(enabled(machine)) == left
 
 
+def test_an_empty_option_is_not_one_that_is_left_out(machine: Machine, jobs: dict[str, str]):
+    for command in (
+        ("delete", "--all", "--yes"), ("pause", "--all", "--yes"), ("run", "--all", "--yes"),
+        ("discard", "--all"), ("replay", "--all"), ("list",),
+    ):  # fmt: skip
+        for option in ("--agent", "--server"):
+            refused = machine.wakeful(*command, option, "")
+            assert (refused.code, refused.out) == (2, "")
+            assert f"{option}: it is empty" in refused.err
+    assert sorted(enabled(machine)) == sorted(jobs)
+    assert machine.wakeful("list", WAKEFUL_AGENT="").code == 0
+    for words in (
+        ("keys", "create", "bot", "--agent", ""), ("agents", "put", "ops", "--url", ""),
+        ("sessions", "", "main", "--delete"), ("migrate", "--db", ""),
+        ("executor", "kubernetes", "--template", "x", "--namespace", ""),
+    ):  # fmt: skip
+        refused = machine.wakeful(*words)
+        assert (refused.code, "it is empty" in refused.err) == (2, True), refused
+    two = machine.wakeful("agents", "put", "ops", "--url", "http://127.0.0.1:9/", "--target", "{}")
+    assert (two.code, "2 targets" in two.err) == (2, True)
+
+
 def test_an_agent_from_the_environment_alone_is_no_filter(machine: Machine, jobs: dict[str, str]):
     refused = machine.wakeful("delete", "--yes", WAKEFUL_AGENT="ops")
     assert refused.code == 2
@@ -159,6 +184,27 @@ def test_a_job_that_cannot_be_resumed_is_reported_and_the_others_are(machine: Ma
     assert "resumed 1 job" in done.out
     assert "job 'ops/a' was not resumed: the agent 'ops' is not active" in done.err
     machine.wakeful("agents", "put", "ops", "--active")
+
+
+@pytest.mark.parametrize(("command", "field"), [("run", "runs"), ("delete", "deleted")])
+def test_what_was_done_before_a_request_failed_is_shown(
+    machine: Machine, jobs: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str, field: str
+):
+    several: Callable[..., Awaitable[object]] = getattr(RestJobs, f"{command}_many")
+    sent: list[object] = []
+
+    async def cut(self: RestJobs, select: Mapping[str, object], **given: object) -> object:
+        if "jobs" in select:
+            sent.append(select)
+        if len(sent) > 2:
+            raise Unavailable("no response")
+        return await several(self, select, **given)
+
+    monkeypatch.setattr(selection, "_PART", 1)
+    monkeypatch.setattr(RestJobs, f"{command}_many", cut)
+    done = machine.wakeful(command, "--agent", "ops", "--yes", "--json")
+    assert (done.code, len(done.json[field])) == (7, 2)
+    assert "the other jobs may not have been" in done.err
 
 
 def test_every_command_takes_an_id_of_any_agent(machine: Machine, jobs: dict[str, str]):
@@ -245,4 +291,6 @@ def test_an_executor_claims_runs_of_the_named_agents_only(tmp_path: Path, monkey
     assert run() == run("--agent", "ops") == run("--agents", "ops,web") == run(WAKEFUL_AGENT="ops") == 0
     assert run("--agents", "web", WAKEFUL_AGENT="ops") == 0
     assert claimed == [(), ("ops",), ("ops", "web"), ("ops",), ("web",)]
+    for empty in ("", " , "):  # of a variable that is not set
+        assert run("--agents", empty) == run("--lanes", empty) == 2
     assert run("--agents", "web", "--agent", "ops") == 2

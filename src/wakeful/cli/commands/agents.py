@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import AgentName, CreateAgent, json_argument, now_ms
+from wakeful.cli.arguments import AgentName, CreateAgent, check_given, json_argument, now_ms
 from wakeful.cli.document_options import split_pair
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import agent_page, agent_table
@@ -99,6 +99,9 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Create an agent, or replace all its fields: those that are not given are removed."""
         await s.check_agents(name, create=create_agent)
+        check_given("--url", url)
+        if url and target:
+            raise InvalidArgument("--url and --target are 2 targets; give one of them")
         target_json = await json_argument("--target", target)
         fields: dict[str, Json] = {
             "tz": tz,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from wakeful.cli.arguments import check_given
 from wakeful.cli.session import Session, command, command_group
 from wakeful.errors import InvalidArgument
 
@@ -92,6 +93,9 @@ def register(app: typer.Typer) -> None:
         from wakeful.cli.commands.serve import keep_log, settings_with
         from wakeful.cli.kubernetes_executor import ExecutorOptions, execute_on_kubernetes
 
+        check_given("--namespace", namespace)
+        check_given("--kubeconfig", kubeconfig)
+        check_given("--context", context)
         keep_log(settings_with(log_level=log_level, log_format=log_format))
         options = ExecutorOptions(
             name=name,
@@ -101,7 +105,7 @@ def register(app: typer.Typer) -> None:
             context=context,
             concurrency=concurrency,
             agents=_agents(s, agents),
-            lanes=_names(lanes),
+            lanes=_names("--lanes", lanes),
             start_grace_s=start_grace,
             health=None if health is None else (host, health),
         )
@@ -121,11 +125,17 @@ def _agents(s: Session, text: str | None) -> tuple[str, ...]:
         return () if s.agent is None else (s.agent,)
     if s.agent_option:
         raise InvalidArgument("give --agents or --agent, not both")
-    return _names(text)
+    return _names("--agents", text)
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return tuple(filter(None, (each.strip() for each in (text or "").split(","))))
+def _names(option: str, text: str | None) -> tuple[str, ...]:
+    """Return the names of a list; none if the option is absent. Without a name, a list would mean all."""
+    if text is None:
+        return ()
+    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    if not names:
+        raise InvalidArgument(f"{option}: it names none; write names, separated by commas, or leave it out")
+    return names
 
 
 def _templates(options: list[str]) -> dict[str, Manifest]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from wakeful.cli.arguments import check_given
 from wakeful.cli.output import log_instead
 from wakeful.cli.session import Afterwards, Session, command
 from wakeful.errors import InvalidArgument, WakefulError
@@ -211,6 +212,7 @@ async def _work_on_queue(
     from wakeful.cli.queue_worker import work_on_queue
     from wakeful.launch.queue.worker import ALL_WORK, WorkerOptions
 
+    check_given("--subject", subject)
     app = load_app(app_name, settings)
     if app is None:
         raise InvalidArgument("--nats: give the functions with --app module:name, such as myagents:app")
@@ -271,6 +273,7 @@ def settings_with(
         option = f"--{name.removeprefix(PREFIX).lower().replace('_', '-')}"
         raise InvalidArgument(f"{option}: {rest}") from error
     if db is not None:
+        check_given("--db", db)  # else it would be a database in memory
         settings = replace(settings, db=db if "://" in db else f"sqlite:///{db}")
     return replace(
         settings,

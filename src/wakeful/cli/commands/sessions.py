@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import Limit, now_ms
+from wakeful.cli.arguments import Limit, check_given, now_ms
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.sessions import session_page, session_table
 from wakeful.errors import InvalidArgument
@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Show the sessions of an agent, or one of them with what was said and answered."""
+        check_given("AGENT", name)
         agent = s.named_agent(name or s.agent or "default")
         agents = s.client.agents
         if delete:
