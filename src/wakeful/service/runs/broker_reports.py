@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.capabilities import is_celery
 from wakeful.errors import DatabaseFault, Unavailable
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
@@ -251,26 +250,23 @@ def _refusal(kind: str, report: Report, run: RunView, job: JobOfRun) -> str | No
         raise Unavailable(f"run '{run.id}' is about to be launched again in this attempt")
     if run.state != "running" or run.attempt != report.attempt or run.verifying:
         return _over(run, report.attempt)
-    if _broker_of(run, job) != kind:
+    if not _may_report(kind, run, job):
         return f"the target of its job is not of kind '{kind}'"
     return None
 
 
-def _broker_of(run: RunView, job: JobOfRun) -> str | None:
-    """Return the kind of broker that the running attempt was sent to; None: to none.
+def _may_report(kind: str, run: RunView, job: JobOfRun) -> bool:
+    """Return whether the running attempt may have been sent to a broker of that kind.
 
-    Its job decides, unless it was edited since. Then the run shows it: a webhook has responded, a function
-    and a Celery task require a process that has it. Raises Unavailable until the launch is recorded.
+    Its job decides, unless it was edited since: then its target, and what the run requires, are those of the
+    next attempt. But a webhook has responded, and an executor has claimed the run. Raises Unavailable until
+    the launch is recorded.
     """
     if job.row is None or job.row.updated_ms <= (run.started_ms or 0):
-        return job.work.broker
+        return job.work.broker == kind
     if not run.awaiting_callback and not run.is_pull:
         raise Unavailable(f"the job of run '{run.id}' was edited, and its launch is not recorded yet")
-    if run.response_code is not None or run.is_pull:
-        return None
-    if is_celery(run.requires):
-        return "celery"
-    return "queue" if run.requires == "" else None
+    return run.response_code is None and not run.is_pull
 
 
 def _over(run: RunView, attempt: int) -> str:
