@@ -37,6 +37,7 @@ DEFAULT_INSTANCE: Final = "default"
 WAKE_JOB: Final = "woken-by-hand"
 #: The kinds of targets that are brokers: they accept a run, and their workers report its result.
 BROKER_KINDS: Final = ("queue", "celery")
+_SENDING_KINDS: Final = ("webhook", "echo", *BROKER_KINDS)
 #: The job of the heartbeat of an agent.
 HEARTBEAT_JOB: Final = "heartbeat"
 #: The disabled reason of a job whose agent is not active.
@@ -311,6 +312,16 @@ class Work:
         target = self.final_target
         kind = None if target is None else target.get("kind")
         return kind if isinstance(kind, str) and kind in BROKER_KINDS else None
+
+    @property
+    def only_sends(self) -> bool:
+        """Whether an attempt only sends a request or a message: nothing of the user runs in its process.
+
+        >>> Work({"kind": "webhook", "url": "https://a.example"}).only_sends
+        True
+        """
+        target = self.final_target
+        return target is not None and target.get("kind") in _SENDING_KINDS and self.precheck is None
 
     @property
     def final_target(self) -> Mapping[str, Json] | None:

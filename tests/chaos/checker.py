@@ -248,11 +248,12 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
 
     Attempts that a worker released do not count, nor prefetched ones whose worker died before it recorded
     their start, nor the first ones that were lost together with other runs. An attempt that ends by itself
-    clears those losses.
+    clears those losses. A webhook cannot have killed its process, so its losses are not counted.
     """
     tried: dict[str, list[int]] = defaultdict(list)
     uncounted: dict[str, int] = defaultdict(int)
     losses: dict[str, int] = defaultdict(int)
+    sending = {run.id for run in records.runs if rules.get(run.job_id or "", Rules()).hook}
     unstarted = {(step.run_id, step.attempt) for step in records.steps if step.unstarted}
     for attempt in records.attempts:
         tried[attempt.run_id].append(attempt.attempt)
@@ -261,7 +262,7 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
             found.released += 1
         elif (attempt.error or "").endswith(TOGETHER):
             uncounted[attempt.run_id] += losses[attempt.run_id] < DEFAULT_POLICY.lost_limit
-            losses[attempt.run_id] += 1
+            losses[attempt.run_id] += attempt.run_id not in sending
         elif _died(attempt.error):
             uncounted[attempt.run_id] += (attempt.run_id, attempt.attempt) in unstarted
         else:

@@ -10,7 +10,7 @@ A run that kills its process must end, and the runs beside it must not end with 
 failed attempt only if the worker held no other run, or if the run was lost with others `lost_limit` times
 before. Runs that were lost together are suspects: a process runs few of them at once, beside its other work,
 and alone those that were lost more than once. A suspect whose attempt ends while its process lives is none
-any more.
+any more, and a run that only sends a request never is one.
 
 If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
 could not either. So after such an outage it waits for one lease before it declares any of them dead.
@@ -234,7 +234,9 @@ class Rescuer(Loop):
             error += " with other runs"
         lost = Failed(error, permanent=policy.on_lost == "fail", reason="lost", counted=counted)
         finished = self._conclude(run, policy, lost)
-        return finished._replace(suspect=True) if together and finished.state == "retrying" else finished
+        if together and finished.state == "retrying" and not _only_sends(run):
+            return finished._replace(suspect=True)
+        return finished
 
     def _take_over(self, run: UnfinishedRun) -> Finished:
         """Launch the same attempt of a run again: its broker may have its message already."""
@@ -291,6 +293,13 @@ def _policy(run: UnfinishedRun) -> Policy:
     with contextlib.suppress(InvalidArgument):
         return policy_from_text(run.policy)
     return DEFAULT_POLICY
+
+
+def _only_sends(run: UnfinishedRun) -> bool:
+    """Return whether the run cannot have killed its process."""
+    with contextlib.suppress(InvalidArgument):
+        return work_from_text(run.work).only_sends
+    return False
 
 
 def _broker(run: UnfinishedRun) -> str | None:
