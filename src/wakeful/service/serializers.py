@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
@@ -306,6 +307,15 @@ def serialize_run(
             for each in attempts
         ]
     return content
+
+
+async def serialize_runs(runs: Iterable[RunView]) -> list[JsonObject]:
+    """Return runs. After each the event loop has its turn: a payload may be large."""
+    serialized: list[JsonObject] = []
+    for run in runs:
+        serialized.append(serialize_run(run))
+        await asyncio.sleep(0)
+    return serialized
 
 
 def serialize_incident(incident: Incident) -> JsonObject:

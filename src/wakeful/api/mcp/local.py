@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ from wakeful.service.instance_serializers import (
     serialize_instance_details,
     serialize_received,
 )
-from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
+from wakeful.service.serializers import serialize_job, serialize_run, serialize_runs, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.signals import Signal
 
@@ -121,11 +120,7 @@ class LocalScheduler:
         found = await self._services.runs.list(
             self._principal, self._workspace, agent, job_id=job_id, limit=limit
         )
-        shown: list[JsonObject] = []
-        for run in found:
-            shown.append(serialize_run(run))
-            await asyncio.sleep(0)  # a payload may be large
-        return shown
+        return await serialize_runs(found)
 
     async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
         """List the instances of an agent, by id."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -10,11 +9,17 @@ from typing import Final
 from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.rpc.params import Params
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job import JobRecord, Json
+from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
-from wakeful.service.serializers import JsonObject, serialize_job, serialize_run, serialize_saved_job
+from wakeful.service.serializers import (
+    JsonObject,
+    serialize_job,
+    serialize_run,
+    serialize_runs,
+    serialize_saved_job,
+)
 from wakeful.service.services import Services
 
 #: The largest offset of a list; HTTP has cursors without a limit.
@@ -118,11 +123,8 @@ async def list_runs(services: Services, principal: Principal, params: Params) ->
     runs = await listed(limit=limit + 1, offset=offset)
     if missing is not None and not runs and not (offset and await listed(limit=1)):
         raise missing
-    shown: list[Json] = []
-    for run in runs[:limit]:
-        shown.append(serialize_run(run))
-        await asyncio.sleep(0)  # a payload may be large
-    return {"runs": shown, "limit": limit, "offset": offset, "more": len(runs) > limit}
+    shown = await serialize_runs(runs[:limit])
+    return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > limit}
 
 
 async def status(services: Services, principal: Principal, params: Params) -> JsonObject:
