@@ -56,11 +56,11 @@ def schedule_job(
             schedule_key=key,
         )
         return job if active else replace(paused(job, now_ms), disabled_reason=AGENT_INACTIVE)
-    enables = active and not old.enabled and old.disabled_reason not in ("paused", AGENT_INACTIVE)
+    enables = not old.enabled and old.disabled_reason not in ("paused", AGENT_INACTIVE)
     enable = True if enables else None
     if old.definition == definition and enable is None:
         return None
-    return edited(old, definition, now_ms, enable)
+    return edited(old, definition, now_ms, enable, active=active)
 
 
 def one_time_ms(definition: Definition) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from wakeful.errors import FailedPrecondition
-from wakeful.job import Definition, JobRecord, anchor_of
+from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, anchor_of
 from wakeful.planning import Becomes, Verdict, begin, fire_ms, job_state, overdue
 from wakeful.plural import plural
 
@@ -16,12 +16,15 @@ SKIP_REASON: Final = "asked"
 MAX_SKIPPED: Final = 1_000
 
 
-def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
+def edited(
+    old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None, *, active: bool = True
+) -> JobRecord:
     """Return the job with another definition, enabled or disabled if `enabled` is set.
 
     The next tick stays unless the timing changes; then it is the first tick from now without a record. A job
     that was over, because it had no tick left or reached `maxRuns`, is enabled again if the edit gives it
-    more. A job that has as many runs as its new `maxRuns` is over.
+    more. A job that has as many runs as its new `maxRuns` is over. Without `active` its agent is not active:
+    what enables the job gives it no ticks until the agent is.
     """
     job = replace(old, definition=definition, updated_ms=now_ms)
     moved = definition.timing != old.definition.timing
@@ -32,7 +35,8 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
     if not enabled:
         return replace(paused(job, now_ms), decided=_decided(old, now_ms)) if old.enabled else job
     if not old.enabled:
-        return resumed(job, now_ms)
+        ready = resumed(job, now_ms)
+        return ready if active else disabled(job, now_ms, AGENT_INACTIVE)
     if has_max_runs(job):  # the edit lowers `maxRuns`
         return replace(disabled(job, now_ms, "max_runs"), decided=_decided(old, now_ms))
     if moved:
@@ -43,6 +47,11 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
         policy, work = definition.policy, definition.work
         return replace(job, wake_ms=fire_ms(job.id, job.ticks, policy, job.next_ms, work))
     return job
+
+
+def is_pausable(job: JobRecord) -> bool:
+    """Return whether the job has ticks, now or as soon as its agent is active."""
+    return job.enabled or job.disabled_reason == AGENT_INACTIVE
 
 
 def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:

@@ -28,7 +28,7 @@ from wakeful.instances import (
     instance_id,
 )
 from wakeful.job import JobRecord, ScheduleKey
-from wakeful.job_transitions import disabled
+from wakeful.job_transitions import disabled, is_pausable
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, RunDetails
 from wakeful.run_factory import skipped
@@ -286,7 +286,7 @@ def _apply(
         if job_id is None and change.definition is not None:  # a new instance gets its schedules later
             owner = handled.workspace, handled.agent
             job = schedule_job(key, *owner, change.definition, None, now_ms, WAKEFUL)
-        if job is not None and job.enabled:
+        if job is not None and is_pausable(job):
             job = disabled(job, now_ms, CANCELLED_BY_AGENT)
             if job_id is None:
                 created[job.id] = job

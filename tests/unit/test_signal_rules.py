@@ -16,7 +16,7 @@ from wakeful.instances import (
     Send,
     instance_id,
 )
-from wakeful.job import Definition, JobRecord, ScheduleKey
+from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey
 from wakeful.job_transitions import disabled, paused
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
@@ -260,3 +260,14 @@ class TestSchedules:
         enabled = schedule_job(self.KEY, "default", "report", definition_of(), off, NOW_MS, "")
         assert enabled is not None
         assert enabled.enabled
+
+    def test_of_an_inactive_agent_schedules_wait_until_it_is_active_unless_they_are_cancelled(self) -> None:
+        off = disabled(job_of(self.KEY, definition_of()), NOW_MS, "failed")
+        waits = schedule_job(self.KEY, "default", "report", definition_of(), off, NOW_MS, "", active=False)
+        assert waits is not None
+        assert (waits.enabled, waits.disabled_reason) == (False, AGENT_INACTIVE)
+        declared = ScheduleKey(OWN, "declared", "daily")
+        facts = FACTS._replace(schedules={declared: waits}, job_ids={declared: waits.id})
+        change = ScheduleChange("daily", declared=True)
+        (job,) = signal_effects([outcome_of(HANDLED._replace(schedules=(change,)))], facts, NOW_MS).changed
+        assert (job.enabled, job.disabled_reason) == (False, CANCELLED_BY_AGENT)

@@ -151,13 +151,13 @@ def _changed(
     job: JobRecord, definition: Definition, active: bool, now_ms: int, *, enable_cancelled: bool
 ) -> JobRecord:
     """Return the job with this definition, or the same object if nothing changes."""
-    enable = enable_cancelled and active and job.disabled_reason == CANCELLED_BY_AGENT
+    enable = enable_cancelled and job.disabled_reason == CANCELLED_BY_AGENT
     if job.definition == definition and not enable:
         return job
     try:
-        return edited(job, definition, now_ms, True if enable else None)
+        return edited(job, definition, now_ms, True if enable else None, active=active)
     except FailedPrecondition:  # it has no tick left, so it stays disabled
-        return job if job.definition == definition else edited(job, definition, now_ms)
+        return job if job.definition == definition else edited(job, definition, now_ms, active=active)
 
 
 def sync_rule(name: str, declared: DeclaredSchedules, now_ms: int) -> InstanceRule:

@@ -170,6 +170,15 @@ def test_the_jobs_of_an_inactive_agent_are_paused():
     assert (row.enabled, row.disabled_reason, row.next_ms) == (False, "agent_inactive", None)
 
 
+@pytest.mark.parametrize("reason", [CANCELLED_BY_AGENT, "no_more_ticks"])
+def test_a_start_of_an_inactive_agent_enables_schedules_when_the_agent_is_active(reason: str):
+    (row,) = first_jobs(DAILY)
+    row = changed(row, disabled(job_of(row), NOW, reason))
+    declared = read(replace_expr(DAILY), active=False)
+    (again,) = converge(EU, "eu", [row], declared, LATER, enable_cancelled=True).changed
+    assert (again.enabled, again.disabled_reason, again.wake_ms) == (False, "agent_inactive", None)
+
+
 # --- the rule of the loop ---------------------------------------------------------------------------------
 
 

@@ -297,7 +297,7 @@ class JobEditor:
             self._launchers.check_verify(definition.work)
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
-            job = edited(old, definition, now_ms, enabled)
+            job = edited(old, definition, now_ms, enabled, active=context.active)
             if call is not None:
                 job = call.changed(old, job, context) if same else call.redefined(old, job, context, now_ms)
                 definition = job.definition

@@ -8,7 +8,7 @@ from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import JobRecord
-from wakeful.job_transitions import SKIP_REASON, paused, resumed, skipped
+from wakeful.job_transitions import SKIP_REASON, is_pausable, paused, resumed, skipped
 from wakeful.planning import fire_ms
 from wakeful.run_factory import tick_run
 from wakeful.schedule import At, parse_schedule
@@ -160,9 +160,9 @@ def pause_change(
     if row.enabled:
         changed = changed_row(row, paused(job, now_ms, note, until_ms))
         return JobChange(changed, withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
-    if note is None and until_ms is None:
+    if note is None and until_ms is None and not is_pausable(job):
         return None
-    if row.disabled_reason != "paused":
+    if row.disabled_reason != "paused" and not is_pausable(job):
         raise FailedPrecondition(
             f"job '{row.name}' is disabled ({row.disabled_reason}), not paused; "
             "pause it without a note and an end, or enable it first"

@@ -87,6 +87,33 @@ async def test_jobs_of_an_inactive_agent_are_disabled(app: Wakeful):
     assert states == {"job": True, "late": True, "paused": False}
 
 
+async def test_a_job_that_is_paused_while_its_agent_is_inactive_stays_paused(app: Wakeful):
+    agents, jobs = app.services.agents, app.services.jobs
+    for name in ("paused", "noted", "other"):
+        await jobs.create(ADMIN, "default", "ada", {"name": name, "schedule": SELDOM})
+    await agents.put(ADMIN, "default", "ada", {"active": False})
+    await jobs.pause(ADMIN, "default", "ada", "paused")
+    noted = await jobs.pause(ADMIN, "default", "ada", "noted", note="it is wrong", until="in 2h")
+    assert (noted.disabled_reason, noted.pause_note) == ("paused", "it is wrong")
+    await agents.put(ADMIN, "default", "ada", {"active": True})
+    found = {each.name: each.disabled_reason for each in await jobs.list(ADMIN, "default", "ada")}
+    assert found == {"paused": "paused", "noted": "paused", "other": None}
+
+
+async def test_an_edit_lets_no_job_of_an_inactive_agent_fire(app: Wakeful):
+    agents, jobs = app.services.agents, app.services.jobs
+    await jobs.create(ADMIN, "default", "ada", {"name": "once", "schedule": "in 1h"})
+    over = (await jobs.skip_next(ADMIN, "default", "ada", "once")).job
+    assert over.disabled_reason == "no_more_ticks"
+    await agents.put(ADMIN, "default", "ada", {"active": False})
+    saved = await jobs.update(ADMIN, "default", "ada", "once", {"schedule": "in 2h"})
+    assert (saved.job.enabled, saved.job.wake_ms) == (False, None)
+    assert saved.job.disabled_reason == "agent_inactive"
+    await agents.put(ADMIN, "default", "ada", {"active": True})
+    job = await jobs.get(ADMIN, "default", "ada", "once")
+    assert (job.enabled, job.next_ms is None) == (True, False)
+
+
 async def test_a_job_without_a_time_zone_uses_that_of_its_agent_or_workspace(app: Wakeful):
     services = app.services
     operator = Principal("key:first", "admin", None)

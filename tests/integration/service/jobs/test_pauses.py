@@ -16,6 +16,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
 from wakeful.engine.planner import PlanningBatch
 from wakeful.planning import Limits
+from wakeful.store.suggestions import ANALYSIS_JOB
 
 _NOTHING = {"kind": "function", "name": "nothing"}
 _PAUSE = f"{JOBS}/digest/pause"
@@ -112,11 +113,13 @@ async def test_a_job_whose_pause_ends_while_its_agent_is_inactive_resumes_with_t
 
 @on_one_store
 async def test_a_job_disabled_for_another_reason_cannot_be_paused_until_a_time(ask: ApiClient):
-    await create(ask)
-    await ask("PUT", f"{HOME}/agents/default", {"active": False})
-    refused = await ask("POST", _PAUSE, {"until": "in 2h"})
+    for evolution in ("suggest", "off"):
+        await ask("PUT", f"{HOME}/agents/default", {"evolution": evolution})
+    pause = f"{JOBS}/{ANALYSIS_JOB}/pause"
+    refused = await ask("POST", pause, {"until": "in 2h"})
     assert (refused.status, refused.code) == (409, "failed-precondition")
-    assert (await ask("POST", _PAUSE)).status == 200
+    left = await ask("POST", pause)
+    assert (left.status, left.body["disabledReason"]) == (200, "evolution_off")
 
 
 async def test_the_next_tick_is_skipped_on_request(ask: ApiClient):
