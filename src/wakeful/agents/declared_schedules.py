@@ -177,6 +177,6 @@ def sync_rule(name: str, declared: DeclaredSchedules, now_ms: int) -> InstanceRu
             new = new._replace(status="active", note=None)
         if new == row and not any(diff):
             return None
-        return InstanceChange(new._replace(updated_ms=now_ms), *diff)
+        return InstanceChange(new._replace(updated_ms=now_ms), *diff, active=declared.active)
 
     return rule

@@ -87,6 +87,8 @@ class InstanceChange(NamedTuple):
     #: cancel its pending and retrying runs for this reason; `cancel_running` also the one that is running
     cancel: str | None = None
     cancel_running: bool = False
+    #: whether the schedules were decided for an active agent: AgentChanged if it is not so; None: in any case
+    active: bool | None = None
 
 
 #: Decides how an instance changes, given the instance (None: there is none) and the jobs of its schedules,

@@ -62,7 +62,7 @@ def start(
                 created_ms=now_ms,
                 updated_ms=now_ms,
             )
-            return InstanceChange(new, *diff)
+            return InstanceChange(new, *diff, active=declared.active)
         if row.status == "stopped":
             new = row._replace(
                 status="active",
@@ -75,13 +75,13 @@ def start(
                 schedules_version=agent_class.version,
                 updated_ms=now_ms,
             )
-            return InstanceChange(new, *diff)
+            return InstanceChange(new, *diff, active=declared.active)
         if agent_class.version < row.schedules_version:
             return None
         new = row._replace(schedules_hash=declared.hash, schedules_version=agent_class.version)
         if new == row and not any(diff):
             return None
-        return InstanceChange(new._replace(updated_ms=now_ms), *diff)
+        return InstanceChange(new._replace(updated_ms=now_ms), *diff, active=declared.active)
 
     return rule
 

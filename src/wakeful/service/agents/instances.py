@@ -26,7 +26,7 @@ from wakeful.self_scheduling import ChargeRule
 from wakeful.service.agents import instance_rules
 from wakeful.service.agents.signals import AgentClasses
 from wakeful.service.auth.access import MAY, Principal, visible_agent
-from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.pauses import read_note
 from wakeful.service.jobs.run_origin import RunOrigins
@@ -129,16 +129,20 @@ class InstanceService:
         """
         await self._authorize(principal, workspace, agent, name)
         data = None if state is None else self._initial(workspace, agent, state)
-        declared = await self.declared(workspace, agent)
-        log_invalid(declared)
         # A newer version may be registered elsewhere: it migrates what the class of this process wrote.
         version = 0 if data is None else self.state_types.version(workspace, agent)
-        rule = instance_rules.start(name, declared, data, self._now_ms(), version)
         call = await self._origins.call(principal, workspace, agent)
         if call is not None:
             call.start(name)
         charge = call.charge if call else None
-        return await self._change(principal, workspace, agent, name, "start", rule, charge)
+
+        async def start(context: JobContext) -> InstanceView:
+            declared = await self._declared(context)
+            log_invalid(declared)
+            rule = instance_rules.start(name, declared, data, self._now_ms(), version)
+            return await self._change(principal, workspace, agent, name, "start", rule, charge)
+
+        return await self._accounts.with_context(workspace, agent, start)
 
     async def stop(
         self,
@@ -238,14 +242,13 @@ class InstanceService:
         check_slug(name, "instance")
         return await self._store.mailbox(instance_id(workspace, agent, name), limit)
 
-    async def declared(self, workspace: str, agent: str) -> DeclaredSchedules:
+    # --- parts -----------------------------------------------------------------------------------
+
+    async def _declared(self, context: JobContext) -> DeclaredSchedules:
         """Return the schedules that the class of an agent declares."""
-        agent_class = await self._classes.get(workspace, agent)
-        context = await self._accounts.context(workspace, agent)
+        agent_class = await self._classes.get(context.workspace, context.agent)
         read = partial(read_declared, agent_class, context.defaults, self._now_ms(), active=context.active)
         return await off_loop(read)
-
-    # --- parts -----------------------------------------------------------------------------------
 
     async def _authorize(
         self,

@@ -13,6 +13,7 @@ from wakeful.instances import (
     instance_id,
 )
 from wakeful.signal_rules import Arrival
+from wakeful.store.accounts import AgentChanged
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -127,7 +128,7 @@ async def change_instance(
     """Write what `rule` returns. Returns the row afterwards, and whether it was written."""
     own = instance_id(workspace, agent, name)
     session = PostgresSession(db)
-    await hold_agents(db, [(workspace, agent)])
+    inactive = await hold_agents(db, [(workspace, agent)])
     await shared.hold_class(session, workspace, agent)
     found = await schedule_ids(db, [own])
     if found:
@@ -140,6 +141,8 @@ async def change_instance(
     change = rule(old, in_order)
     if change is None:
         return old, False
+    if change.active is not None and change.active == bool(inactive):
+        raise AgentChanged(agent)
     new = change.row._replace(
         id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
     )

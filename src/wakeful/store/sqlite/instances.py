@@ -13,6 +13,7 @@ from wakeful.instances import (
     instance_id,
 )
 from wakeful.signal_rules import Arrival
+from wakeful.store.accounts import AgentChanged
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -47,6 +48,8 @@ LIVE_OF_INSTANCE: Final = """
     UNION SELECT id FROM runs INDEXED BY runs_exposed WHERE instance_id = ?1
         AND (state IN ('running', 'retrying') OR state = 'pending' AND due_at IS NOT NULL)
         AND (?2 OR state <> 'running')"""
+#: the primary key
+ACTIVE: Final = "SELECT active FROM agents WHERE workspace = ? AND name = ?"
 #: runs_mailbox: a range of it, in its order
 PENDING: Final = """
     SELECT id FROM runs INDEXED BY runs_mailbox WHERE instance_id = ? AND state = 'pending'
@@ -116,6 +119,8 @@ async def change_instance(
     change = rule(old, jobs)
     if change is None:
         return old, False
+    if change.active is not None and db.execute(ACTIVE, (workspace, agent)).fetchone() != (change.active,):
+        raise AgentChanged(agent)
     row = change.row._replace(
         id=own, workspace=workspace, agent=agent, name=name, sequence=old.sequence if old else 0
     )

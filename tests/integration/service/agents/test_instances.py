@@ -118,6 +118,16 @@ async def test_a_start_enables_declared_schedules_that_the_agent_cancelled(new_a
         assert await schedules(app) == {SIX: True}
 
 
+@pytest.mark.parametrize("active", [True, False])
+async def test_a_start_sees_that_another_process_has_just_changed_the_agent(new_app: NewApp, active: bool):
+    async with started(new_app) as app, started(new_app) as other:
+        await app.services.agents.put(ADMIN, "default", "counter", {"active": not active})
+        await app.services.accounts.context("default", "counter")  # the process keeps it for a second
+        await other.services.agents.put(ADMIN, "default", "counter", {"active": active})
+        await app.agents.start("counter", "eu")
+        assert await schedules(app) == {SIX: active}
+
+
 # --- pause, resume, hibernate ---------------------------------------------------------------------------
 
 
