@@ -131,7 +131,7 @@ class Effects(NamedTuple):
     attempts: Sequence[Finished]
     #: the new counts of consecutive failures, by job, as far as they change
     failures: Mapping[str, int]
-    #: jobs to disable if they are enabled
+    #: jobs to disable if they are enabled, or would be by themselves: after a pause, or with their agent
     disabled: Mapping[str, JobEnd]
     #: jobs to delete, and when
     deleted: Mapping[str, int]

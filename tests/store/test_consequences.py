@@ -114,6 +114,29 @@ async def test_an_outcome_can_disable_its_job(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
+    "waits",
+    [
+        {
+            "disabled_reason": "paused",
+            "pause_note": "later",
+            "pause_until_ms": NOW + DAY,
+            "wake_ms": NOW + DAY,
+        },
+        {"disabled_reason": "agent_inactive", "wake_ms": None},
+    ],
+    ids=["until a time", "for its agent"],
+)
+async def test_an_outcome_ends_a_job_that_would_resume_by_itself(store: Store, waits: dict[str, Any]) -> None:
+    row, run = await given_held(store)
+    await store.change_job(row.id, lambda old: JobChange(old._replace(enabled=False, next_ms=None, **waits)))
+    await store.finish("w1", [ended(run, "failed", disable_job="gone")], alone)
+    seen = await look_at_job(store, row)
+    assert (seen.enabled, seen.disabled_reason, seen.wake_ms) == (False, "gone", None)
+    assert (seen.pause_note, seen.pause_until_ms) == (None, None)
+    assert await store.next_wake_ms() is None
+
+
+@pytest.mark.parametrize(
     ("ends", "reason"),
     [
         ({"disable_after": 1}, "job_disabled"),

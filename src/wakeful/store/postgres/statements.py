@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from wakeful.job import AGENT_INACTIVE
 from wakeful.outcome import TAKEN_OVER
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
@@ -385,18 +386,20 @@ LOCK_FAILURES: Final = """
 SET_FAILURES: Final = """
     UPDATE jobs j SET failures = f.failures FROM unnest($1::uuid[], $2::integer[]) f (id, failures)
     WHERE j.id = f.id AND j.failures <> f.failures"""
-#: the primary keys of jobs and cursors, once for each; runs_tick: its few entries after that instant
-DISABLE_JOBS: Final = """
+#: the primary keys of jobs and cursors, once for each; runs_tick: its few entries after that instant. Also
+#: of jobs that would resume by themselves
+DISABLE_JOBS: Final = f"""
     WITH disabled AS (
         UPDATE jobs j SET enabled = false, disabled_reason = d.reason, updated_at = d.at,
-            version = j.version + 1,
+            version = j.version + 1, pause_note = NULL, pause_until = NULL,
             decided_ticks = coalesce((
                 SELECT string_agg(round(extract(epoch FROM r.scheduled_at) * 1000)::bigint::text, ','
                     ORDER BY r.scheduled_at)
                 FROM runs r WHERE r.scheduled_at > d.at AND r.job_id = d.id AND r.trigger = 'schedule'),
                 j.decided_ticks)
         FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) d (id, at, reason)
-        WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.enabled AND j.deleted_at IS NULL END
+        WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.deleted_at IS NULL AND (
+            j.enabled OR j.pause_until IS NOT NULL OR j.disabled_reason = '{AGENT_INACTIVE}') END
         RETURNING j.id, j.workspace, j.agent, j.name),
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM disabled)))

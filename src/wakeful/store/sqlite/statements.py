@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.job import AGENT_INACTIVE
 from wakeful.outcome import TAKEN_OVER
 from wakeful.run import NewRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
@@ -284,15 +285,17 @@ WITH_NEXT: Final = """
     WHERE j.next_at IS NOT NULL AND j.deleted_at IS NULL"""
 #: the jobs' primary key
 SET_FAILURES: Final = "UPDATE jobs SET failures = ? WHERE id = ?"
-#: the jobs' primary key; runs_tick: its few entries after that instant
-DISABLE_JOB: Final = """
+#: the jobs' primary key; runs_tick: its few entries after that instant. Also of a job that would
+#: resume by itself
+DISABLE_JOB: Final = f"""
     UPDATE jobs SET enabled = 0, disabled_reason = ?1, next_at = NULL, wake_at = NULL, updated_at = ?2,
-        version = version + 1,
+        version = version + 1, pause_note = NULL, pause_until = NULL,
         decided_ticks = coalesce((SELECT group_concat(scheduled_at) FROM (
             SELECT scheduled_at FROM runs INDEXED BY runs_tick
             WHERE scheduled_at > ?2 AND job_id = ?3 AND trigger = 'schedule' ORDER BY scheduled_at)),
             decided_ticks)
-    WHERE id = ?3 AND enabled AND deleted_at IS NULL"""
+    WHERE id = ?3 AND deleted_at IS NULL
+        AND (enabled OR pause_until IS NOT NULL OR disabled_reason = '{AGENT_INACTIVE}')"""
 #: the primary keys of runs and jobs, once for each
 EDITS: Final = """
     SELECT r.id, r.created_at, j.updated_at, j.id FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
