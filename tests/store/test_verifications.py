@@ -69,6 +69,7 @@ async def test_a_report_leaves_the_run_running_until_it_is_verified(
 async def test_runs_that_a_person_confirms_are_listed(store: Store):
     runs = [await given_reported(store, check='{"kind":"manual"}', name=name) for name in "abc"]
     await given_reported(store)
+    await given_reported(store, check='{"kind":"function","name":"\\u0000"}', name="unusual")
     await given_held(store, name="other")
     newest = [run.id for run in runs[::-1]]
 

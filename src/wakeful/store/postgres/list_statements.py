@@ -21,10 +21,10 @@ _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _TO_CONFIRM: Final = f"""
     r.id = ANY(ARRAY(
         SELECT v.run_id FROM verifications v
-        WHERE v.workspace = $1 AND v.verify::jsonb ->> 'kind' = 'manual'
+        WHERE v.workspace = $1 AND text_at(v.verify, '{{kind}}', NULL) = 'manual'
         UNION ALL
         SELECT v.run_id FROM verifications v
-        WHERE v.workspace IS NULL AND v.verify::jsonb ->> 'kind' = 'manual'))
+        WHERE v.workspace IS NULL AND text_at(v.verify, '{{kind}}', NULL) = 'manual'))
     AND r.state = 'running' AND r.worker = '{VERIFYING}'"""
 _UNSUCCESSFUL: Final = frozenset({"failed", "cancelled", "skipped", "missed"})
 
