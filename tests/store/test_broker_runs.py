@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.factories import MINUTE, NOW, SECOND, alone, ended, given_held, held, look, tick
 from wakeful.consequences import consequences
 from wakeful.outcome import TAKEN_OVER, take_over
 from wakeful.store.port import Store
-from wakeful.store.rows import AwaitingRun, Extension, RunView
+from wakeful.store.rows import AwaitingRun, Extension, JobChange, RunView
 
 
 async def _taken_over(store: Store) -> RunView:
@@ -87,6 +89,18 @@ async def test_a_run_that_is_taken_over_and_then_released_gets_its_next_attempt(
     assert await store.release("w2", NOW + MINUTE) == 1
     (again,) = await store.take(NOW + MINUTE, "w3", {"cron": 1})
     assert (again.attempt, [each.attempt for each in await store.attempts(run.id)]) == (2, [1])
+
+
+@pytest.mark.parametrize(("code", "edited"), [(None, True), (202, False)])
+async def test_a_job_that_is_edited_may_have_sent_its_run_to_another_target(
+    store: Store, code: int | None, edited: bool
+) -> None:
+    job, run = await given_held(store)
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE, response_code=code)], alone)
+    await store.change_job(job.id, lambda old: JobChange(old._replace(work="{}", updated_ms=NOW + 1)))
+    assert await store.awaiting_runs("", 10) == [
+        AwaitingRun(run.id, 1, run.idempotency_key, "{}", edited=edited)
+    ]
 
 
 async def test_runs_that_await_a_report_are_listed_in_pages(store: Store) -> None:

@@ -283,6 +283,8 @@ class AwaitingRun(NamedTuple):
     work: str
     #: what a process needs to launch it (`wakeful.capabilities`)
     requires: str = ""
+    #: whether its job was edited since, so that both may be of another target; a webhook has not responded
+    edited: bool = False
 
 
 class RunView(NamedTuple):

@@ -317,7 +317,9 @@ class CeleryLauncher:
             self._revoke([task_id])
 
     def _may_have_sent(self, row: AwaitingRun) -> bool:
-        """Return whether the run awaits a task of the app of this process."""
+        """Return whether the run may await a task of the app of this process."""
+        if row.edited:  # there is no result if it was sent to another target
+            return True
         if is_celery(row.requires):
             return row.requires in self.capabilities()
         return _is_celery(row.work)

@@ -19,7 +19,8 @@ NOTE: Final = """
     WHERE id = $1 AND attempt = $2 AND state = 'running' AND awaiting_callback AND due_at IS NOT NULL"""
 #: lower than every id
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
-_COLUMNS: Final = "SELECT r.id::text, r.attempt, r.idempotency_key, coalesce(j.work, '{}'), r.requires"
+_COLUMNS: Final = """SELECT r.id::text, r.attempt, r.idempotency_key, coalesce(j.work, '{}'), r.requires,
+        coalesce(j.updated_at > r.started_at AND r.response_code IS NULL, false)"""
 _AWAITING: Final = "r.state = 'running' AND r.awaiting_callback AND r.due_at IS NOT NULL AND r.id > $1"
 #: SQLite: runs_running, all of it. PostgreSQL: live_runs_held, those without a worker; the runs' primary key
 AWAITING: Final = {

@@ -311,10 +311,13 @@ async def test_results_whose_reading_is_cancelled_at_any_await_are_read_again():
 
 
 @pytest.mark.parametrize("work", ['{"target":{"kind":"webhook","url":"https://a.example"}}', "{garbage"])
-async def test_the_result_of_a_dead_replica_is_read_also_if_the_job_was_edited(work: str):
+@pytest.mark.parametrize(("requires", "edited"), [("celery", False), ("", True), ("celery:other", True)])
+async def test_the_result_of_a_dead_replica_is_read_also_if_the_job_was_edited(
+    work: str, requires: str, edited: bool
+):
     world = _World({})
     world.sent.append("k1-1")
-    world.awaiting.append(AwaitingRun("r1", 1, "k1", work, "celery"))
+    world.awaiting.append(AwaitingRun("r1", 1, "k1", work, requires, edited))
     async with _open(world), asyncio.timeout(30):
         while "r1" not in world.reports:
             await asyncio.sleep(0.01)
