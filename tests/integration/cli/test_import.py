@@ -91,6 +91,9 @@ def test_an_import_keeps_what_people_did_to_its_jobs(machine: Machine, tmp_path:
     assert machine.wakeful("resume", "kept/sync", "kept/brief").code == 0
     for name in ("kept/sync", "kept/brief"):
         assert machine.wakeful("edit", name, "--label", "team=ops").code == 0
+    labels = machine.wakeful("show", "kept/sync", "--json").json["labels"]
+    copied = [option for name, value in labels.items() for option in ("--label", f"{name}={value}")]
+    assert machine.wakeful("add", "sync-copy", "-s", "0 3 * * *", "--agent", "kept", *copied).code == 0
 
     crontab.write_text("0 10 * * * sync\n@daily new\n")
     store.write_text(json.dumps({"jobs": [{**claw, "enabled": False}]}))  # as the switch-over asks for
@@ -102,8 +105,9 @@ def test_an_import_keeps_what_people_did_to_its_jobs(machine: Machine, tmp_path:
         "brief": (True, "ops"),
         "new": (False, None),
         "sync": (True, "ops"),
+        "sync-copy": (True, "ops"),
     }
-    assert jobs[2]["schedule"]["expr"] == "0 10 * * *"
+    assert [job["schedule"]["expr"] for job in jobs[2:]] == ["0 10 * * *", "0 3 * * *"]
 
 
 def test_two_crontabs_do_not_overwrite_each_other(machine: Machine, tmp_path: Path):

@@ -43,6 +43,11 @@ class Planned:
         """Return the identity of its file."""
         return source_of(self.document.get("labels"))
 
+    @property
+    def work(self) -> str:
+        """Return the hash of its work."""
+        return _label(self.document.get("labels"), ENTRY_LABEL)
+
 
 @dataclass(frozen=True, slots=True)
 class ExistingJob:
@@ -85,7 +90,8 @@ def plan(
 
     `source` returns the identity of an entry's file. Among the existing jobs, only those of the same kind and
     source are changed: the job with the same work, else the one with the name; a name that another job has
-    gets a number. A job that exists keeps its other labels, and stays on or paused as it is.
+    gets a number. Of several jobs with the same work, the first is changed: `existing` has the oldest first,
+    and the others are copies of it. A job that exists keeps its other labels, and stays on or paused as it is.
     """
     planned: list[Planned] = []
     refused = list(reading.refused)
@@ -94,9 +100,11 @@ def plan(
     old: dict[tuple[str, str], ExistingJob] = {}
     for job in existing:
         old[job.agent, job.name] = job
-        names.setdefault(job.agent, {})[job.name] = (job.kind, job.source)
+        first = job.name
         if job.entry:
-            known[job.agent, job.kind, job.source, job.entry] = job.name
+            first = known.setdefault((job.agent, job.kind, job.source, job.entry), first)
+        # A copy that a person made has the labels of the job that was imported.
+        names.setdefault(job.agent, {})[job.name] = (job.kind, job.source) if first == job.name else None
     keys: list[tuple[str, str, str, str]] = []
     counts: Counter[tuple[str, str, str]] = Counter()
     for entry in reading.entries:
@@ -130,13 +138,20 @@ def plan(
 def absent_jobs(
     planned: Sequence[Planned], existing: Iterable[ExistingJob], kind: str
 ) -> list[tuple[str, str]]:
-    """Return agent and name of jobs that an earlier import of the same files made, and this one does not."""
+    """Return agent and name of jobs that an earlier import of the same files made, and this one does not.
+
+    Copies of the jobs that this one makes are not among them.
+    """
     sources = {each.source for each in planned}
     kept = {(each.agent, each.name) for each in planned}
+    made = {(each.agent, each.source, each.work) for each in planned}
     return sorted(
         (job.agent, job.name)
         for job in existing
-        if job.kind == kind and job.source in sources and (job.agent, job.name) not in kept
+        if job.kind == kind
+        and job.source in sources
+        and (job.agent, job.name) not in kept
+        and (job.agent, job.source, job.entry) not in made
     )
 
 
@@ -154,7 +169,11 @@ def label_value(text: str) -> str:
 
 def source_of(labels: object) -> str:
     """Return the identity of the file in the labels of a job, or ''."""
-    return str(labels.get(SOURCE_LABEL, "")) if isinstance(labels, Mapping) else ""
+    return _label(labels, SOURCE_LABEL)
+
+
+def _label(labels: object, name: str) -> str:
+    return str(labels.get(name, "")) if isinstance(labels, Mapping) else ""
 
 
 def _work_hash(entry: Entry) -> str:

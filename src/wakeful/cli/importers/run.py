@@ -74,7 +74,7 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
             job["labels"].get(ENTRY_LABEL, ""),
             job["labels"],
         )
-        for job in jobs
+        for job in sorted(jobs, key=lambda job: job["id"])  # ids are in the order of creation
     ]
     planned, refused = plan(
         reading,

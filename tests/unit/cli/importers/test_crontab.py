@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wakeful.cli.importers.crontab import is_read_by_cron, read_crontab
@@ -275,6 +277,19 @@ def test_a_new_line_does_not_take_the_job_of_another_line():
     )
 
     assert [each.name for each in again] == ["sync-3", "sync-2", "sync"]
+
+
+def test_a_copy_of_a_job_stays_as_it_is():
+    first, _ = planned_jobs(read_crontab("0 9 * * * /a/sync"))
+    (made,) = (
+        ExistingJob(each.agent, each.name, "crontab", each.source, _entry_label(each)) for each in first
+    )
+    there = (made, replace(made, name="sync-2"), replace(made, name="sync-copy"))
+
+    again, _ = planned_jobs(read_crontab("0 8 * * * /a/sync\n0 9 * * * /b/sync"), existing=there)
+
+    assert [each.name for each in again] == ["sync", "sync-3"]
+    assert absent_jobs(again, there, "crontab") == []
 
 
 def test_jobs_that_are_no_longer_in_their_file_are_named():
