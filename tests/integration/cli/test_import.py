@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Completed, Machine, serving
+from wakeful.client.rest import RestJobs
+from wakeful.client.types import JobShape
+from wakeful.errors import Unavailable
+from wakeful.json_value import Json
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +204,29 @@ def test_an_import_shows_the_secrets_of_new_webhooks(machine: Machine):
 
     assert result.code == 0
     assert "secret of a, not shown again: whsec_" in result.out
+
+
+def test_an_import_that_loses_the_server_shows_what_it_saved(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+):
+    save = RestJobs.upsert
+
+    async def upsert(self: RestJobs, document: Mapping[str, Json]) -> JobShape:
+        if document["name"] == "b":
+            raise Unavailable("the server does not respond")
+        return await save(self, document)
+
+    monkeypatch.setattr(RestJobs, "upsert", upsert)
+    result = machine.wakeful(
+        *("import", "crontab", "--url", "https://example.com/x", "--agent", "lost"),
+        stdin="@daily a\n@daily b\n@daily c\n",
+    )
+
+    assert result.code not in (0, 1)
+    assert "the server does not respond" in result.err
+    assert "secret of a, not shown again: whsec_" in result.out
+    assert "1 job imported" in result.out
+    assert names(machine, "lost") == ["a"]
 
 
 def test_characters_that_the_terminal_cannot_encode_are_replaced(machine: Machine, tmp_path: Path):

@@ -91,7 +91,8 @@ def plan(
     `source` returns the identity of an entry's file. Among the existing jobs, only those of the same kind and
     source are changed: the job with the same work, else the one with the name; a name that another job has
     gets a number. Of several jobs with the same work, the first is changed: `existing` has the oldest first,
-    and the others are copies of it. A job that exists keeps its other labels, and stays on or paused as it is.
+    and the others are copies of it. A job that exists keeps its other labels, and stays on or paused as it
+    is.
     """
     planned: list[Planned] = []
     refused = list(reading.refused)

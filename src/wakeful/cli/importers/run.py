@@ -86,13 +86,15 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
     if planned:
         await s.check_agents(*sorted({each.agent for each in planned}), create=given.create_agent)
     outcome = await _check(s, planned)
-    if not given.dry_run:
-        await _save(s, outcome)
     outcome.refused = [*refused, *outcome.refused]
-    notes = [*reading.notes, *(_user_notes(outcome.accepted) if given.as_commands else [])]
-    absent = absent_jobs(planned, existing, kind)
-    s.out.show(_result(outcome, notes, absent, given.dry_run))
-    _print(s, outcome, notes, absent, given.dry_run)
+    try:
+        if not given.dry_run:
+            await _save(s, outcome)
+    finally:  # also if the server is lost on the way: secrets of new jobs are not shown again
+        notes = [*reading.notes, *(_user_notes(outcome.accepted) if given.as_commands else [])]
+        absent = absent_jobs(planned, existing, kind)
+        s.out.show(_result(outcome, notes, absent, given.dry_run))
+        _print(s, outcome, notes, absent, given.dry_run)
     return exit_codes.NOT_DONE if outcome.refused else exit_codes.OK
 
 
@@ -130,19 +132,18 @@ async def _check(s: Session, planned: Sequence[Planned]) -> _Outcome:
 
 async def _save(s: Session, outcome: _Outcome) -> None:
     """Save the accepted jobs. What the server refuses only now, such as a used-up quota, is refused too."""
-    accepted: list[Planned] = []
-    with s.out.counting("importing", len(outcome.accepted)) as step:
-        for each in outcome.accepted:
+    accepted, outcome.accepted = outcome.accepted, []
+    with s.out.counting("importing", len(accepted)) as step:
+        for each in accepted:
             try:
                 saved = await s.out.wait_for(s.jobs(each.agent).upsert(each.document))
             except WakefulError as error:
                 _raise_if_unreachable([error])
                 outcome.refused.append(_remark(each, error))
             else:
-                accepted.append(each)
+                outcome.accepted.append(each)
                 outcome.saved[each.agent, each.name] = saved
             step(1)
-    outcome.accepted = accepted
 
 
 def _raise_if_unreachable(errors: Sequence[WakefulError]) -> None:
