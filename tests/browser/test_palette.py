@@ -74,6 +74,24 @@ async def test_the_palette_runs_pauses_and_resumes_a_job(ask: ApiClient, tab: Ta
     await expect(tab.page.get_by_role("combobox")).to_have_count(0)
 
 
+async def test_enter_runs_the_job_of_that_name_and_none_of_several_others(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask)
+    for number in range(9):
+        document = {"name": f"old-backup-{number}", "schedule": "0 0 1 1 *", "target": _NOTHING}
+        assert (await ask("POST", f"{HOME}/agents/archive/jobs", document)).status == 201
+    await tab.open()
+    for typed in ("run back", "run backup"):
+        await tab.page.keyboard.press("Control+k")
+        await tab.page.get_by_role("combobox").fill(typed)
+        await tab.page.keyboard.press("Enter")  # before the results are shown
+        if typed == "run back":
+            await expect(tab.page.get_by_role("option")).to_have_count(8)
+            assert (await ask("GET", "/runs")).body["runs"] == []
+            await tab.page.keyboard.press("Escape")
+    await expect(tab.page.locator(".toast")).to_contain_text("ops/backup started")
+    assert [run["job"] for run in (await ask("GET", "/runs")).body["runs"]] == ["backup"]
+
+
 async def test_after_a_failed_search_no_other_job_is_run(ask: ApiClient, tab: Tab) -> None:
     await some_jobs(ask)
     tab.expected.append("status of 503")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from wakeful.errors import InvalidArgument
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_query import read_job_query
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobFilter, RunView
 
 #: How many of each kind are found.
 FOUND: Final = 8
@@ -41,14 +44,31 @@ class SearchService:
         self._runs = runs
 
     async def search(self, principal: Principal, workspace: str, text: str) -> SearchResult:
-        """Return jobs and agents whose names have the text, and runs whose ids begin with it."""
+        """Return jobs and agents whose names have the text, and runs whose ids begin with it.
+
+        Jobs whose whole name is the text come first.
+        """
         query = read_job_query({"q": text})
         jobs = await self._jobs.list(principal, workspace, query=query, limit=FOUND)
+        named = await self._jobs_named(principal, workspace, query.q or "")
+        known = {job.id for job in named}
         return SearchResult(
-            jobs,
+            [*named, *(job for job in jobs if job.id not in known)][:FOUND],
             await self._agents(principal, workspace, query.q or ""),
             await self._runs_of(principal, workspace, query.q or ""),
         )
+
+    async def _jobs_named(self, principal: Principal, workspace: str, text: str) -> list[JobRecord]:
+        """Return the jobs of this name, or `agent/name`; there may be many others that have the text."""
+        agent, slash, name = text.rpartition("/")
+        if not name or (slash and principal.agent not in (None, agent)):
+            return []
+        only = JobFilter(workspace, agent if slash else principal.agent, name=name, limit=FOUND)
+        found: list[JobRecord] = []
+        for row in await self._store.jobs(only):
+            with suppress(InvalidArgument):  # one that cannot be read is left out, as in the list
+                found.append(job_of(row))
+        return found
 
     async def _agents(self, principal: Principal, workspace: str, text: str) -> list[str]:
         if principal.agent is not None:

@@ -36,7 +36,7 @@ export function startPalette() {
 
 const isTyping = (target) => target.isContentEditable || Boolean(target.closest("textarea, select, input:not([type=checkbox], [type=radio], [type=button])"));
 
-// --- what can be chosen: {label, hint, run} ---
+// --- what can be chosen: {label, hint, run}; `sure` is false for one of several actions that the text may mean ---
 
 const go = (url) => () => location.assign(url);
 
@@ -78,10 +78,12 @@ async function remoteOptions(text, signal) {
   const found = await get(`${path("search")}?q=${encodeURIComponent(q)}`, { signal });
   if (action) {
     const fits = { run: () => true, pause: (job) => job.enabled, resume: (job) => !job.enabled };
-    return found.jobs.filter(fits[action.verb]).map((job) => ({
+    const named = found.jobs.filter((job) => [job.name, `${job.agentId}/${job.name}`].includes(q.toLowerCase()));
+    return found.jobs.filter(fits[action.verb]).map((job, _, all) => ({
       label: `${VERBS[action.verb]} ${job.agentId}/${job.name}`,
       hint: "Action",
       run: () => act(action.verb, job),
+      sure: Boolean(q) && (all.length === 1 || (named.length === 1 && named[0] === job)),
     }));
   }
   return [
@@ -186,9 +188,11 @@ export function openPalette(given = "") {
     if (!verbOf(input.value)) show(localOptions(input.value));
     clearTimeout(timer);
     moved = false;
-    searching = new Promise((resolve) => {
+    const own = new Promise((resolve) => {
       timer = setTimeout(() => search().then(resolve), DELAY_MS);
     });
+    searching = own;
+    own.then(() => { if (searching === own) searching = null; });
   });
   input.addEventListener("keydown", async (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -199,8 +203,11 @@ export function openPalette(given = "") {
       event.preventDefault();
       const typed = input.value;
       // What was typed last is searched before something is chosen.
-      if (!moved) await searching;
-      if (typed === input.value && dialog.open) choose(active);
+      const unseen = !moved && searching !== null;
+      if (unseen) await searching;
+      if (typed !== input.value || !dialog.open) return;
+      // Nobody has seen yet which of several jobs is the first one.
+      if (!unseen || options[active]?.sure !== false) choose(active);
     }
   });
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });

@@ -29,6 +29,20 @@ async def test_jobs_agents_and_runs_are_found(ask: ApiClient):
         assert (await ask("GET", "/search", q=typed)).body["runs"] == []
 
 
+async def test_a_job_of_that_name_comes_before_others_that_have_the_text(ask: ApiClient):
+    for number in range(9):
+        await ask("POST", JOBS, {"name": f"backup-{number}", "schedule": SELDOM})
+    await ask("POST", _OPS, {"name": "backup", "schedule": SELDOM})
+    for typed in ("backup", "Ops/Backup"):
+        found = (await ask("GET", "/search", q=typed)).body["jobs"]
+        assert (found[0]["agentId"], found[0]["name"]) == ("ops", "backup")
+        assert len({job["id"] for job in found}) == len(found) <= 8
+    agent = await ask.new("agent", agent="default")
+    for typed in ("backup", "ops/backup"):
+        found = (await agent("GET", "/search", q=typed)).body["jobs"]
+        assert all(job["agentId"] == "default" for job in found)
+
+
 async def test_an_agent_finds_its_own_only(ask: ApiClient):
     await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM})
     await ask("POST", _OPS, {"name": "digest-too", "schedule": SELDOM})
