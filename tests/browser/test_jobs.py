@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.conftest import PATIENCE_MS, NewTab, Tab
 from tests.support.api_client import HOME, ApiClient
@@ -100,6 +101,49 @@ async def test_all_that_match_are_deleted_after_a_typed_confirmation(ask: ApiCli
     await expect(tab.page.locator(".toast")).to_contain_text("130 jobs deleted")
     await expect(tab.page.get_by_text("No job matches")).to_be_visible()
     assert list(await states(ask)) == ["default/job-00", "default/job-01"]
+
+
+async def test_a_list_that_shows_another_filter_offers_no_action_on_all_that_match(
+    ask: ApiClient, tab: Tab
+) -> None:
+    await ask.app.jobs.create_many([{"name": f"old-{n:03d}", "schedule": SELDOM} for n in range(60)])
+    await some_jobs(ask, 2)
+    tab.expected.append("status of 503")
+    await tab.open("jobs")
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await tab.page.get_by_role("button", name="Select all 62 that match").click()
+    await expect(tab.page.locator("[data-selected]")).to_have_text("All 62 jobs that match are selected")
+    await tab.page.route("**/jobs?q=**", lambda route: route.fulfill(status=503, body="busy"))
+    async with tab.page.expect_response(re.compile(r"\?q=job")):
+        await tab.page.get_by_label("Search by name or agent").fill("job")
+    await expect(tab.page.locator("[data-selected]")).to_have_text("50 selected")
+    await expect(tab.page.locator("[data-select-all]")).to_be_hidden()
+    await tab.page.unroute_all()
+    await tab.page.get_by_label("Search by name or agent").fill("old")
+    await expect(tab.page.locator("[data-found]")).to_have_text("60 jobs")
+    await tab.page.get_by_label("Select all jobs on this page").check()
+    await expect(tab.page.get_by_role("button", name="Select all 60 that match")).to_be_visible()
+
+
+async def test_a_live_update_shows_the_filter_that_was_just_chosen(ask: ApiClient, tab: Tab) -> None:
+    await some_jobs(ask, 3)
+    await some_jobs(ask, 2, agent="ops")
+    await tab.open("jobs")
+    await tab.page.locator("[data-live-state]", has_text="Live").wait_for()
+    late = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        if route.request.headers.get("x-wakeful-after") == "now":
+            await late.wait()
+        await route.continue_()
+
+    await tab.page.route("**/jobs?q=**", hold)
+    async with tab.page.expect_request(re.compile(r"\?q=ops")):
+        await tab.page.get_by_label("Search by name or agent").fill("ops")
+    await ask("POST", f"{HOME}/agents/ops/jobs", {"name": "new", "schedule": SELDOM})
+    await expect(tab.page.locator("[data-found]")).to_have_text("3 jobs")
+    await expect(rows(tab)).to_have_count(3)
+    late.set()
 
 
 async def test_failures_of_single_jobs_are_listed(ask: ApiClient, new_tab: NewTab) -> None:

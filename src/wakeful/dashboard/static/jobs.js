@@ -8,9 +8,14 @@ const DELAY_MS = 200;
 export default function jobs(root) {
   const region = root.querySelector("#list");
   const refresh = refresher(region);
-  startFilters(root.querySelector("[data-filters]"), refresh);
-  startSelection(root, region, refresh);
+  const filterChanged = startSelection(root, region, refresh);
+  startFilters(root.querySelector("[data-filters]"), () => {
+    filterChanged();
+    refresh();
+  });
 }
+
+const address = () => location.pathname + location.search;
 
 // One fetch at a time: a response is never replaced by an older one.
 function refresher(region) {
@@ -34,7 +39,7 @@ function startFilters(form, refresh) {
   form.querySelector("button:not([type])").hidden = true;
   let timer = 0;
   let typed = false; // whether the current entry of the history comes from typing
-  const address = () => {
+  const wanted = () => {
     const given = new URLSearchParams();
     for (const [name, value] of new FormData(form)) if (value.trim()) given.set(name, value.trim());
     const query = given.toString();
@@ -42,8 +47,8 @@ function startFilters(form, refresh) {
   };
   const apply = (typing = false) => {
     clearTimeout(timer);
-    const to = address();
-    if (to === location.pathname + location.search) return;
+    const to = wanted();
+    if (to === address()) return;
     if (typing && typed) history.replaceState(null, "", to);
     else history.pushState(null, "", to);
     typed = typing;
@@ -74,12 +79,14 @@ function startFilters(form, refresh) {
   });
 }
 
+// Returns what to call when the filter has changed.
 function startSelection(root, region, refresh) {
   const bar = root.querySelector("[data-selection-bar]");
-  if (!bar) return;
+  if (!bar) return () => {};
   const selected = new Map(); // id: name
   let everything = false; // all that match the filter, also on other pages
   let last = null; // the last box that was changed, for ranges
+  let listed = address(); // of the filter that the list shows: the chosen one, once it is loaded
   const boxes = () => [...region.querySelectorAll("input[data-id]")];
   const found = () => region.querySelector("[data-found]");
 
@@ -102,7 +109,7 @@ function startSelection(root, region, refresh) {
       : `${selected.size.toLocaleString("en-US")} selected`;
     const more = bar.querySelector("[data-select-all]");
     more.textContent = `Select all ${total} that match`;
-    more.hidden = everything || !page?.checked || Number(number) <= all.length;
+    more.hidden = everything || !page?.checked || Number(number) <= all.length || listed !== address();
   };
   const clear = () => {
     selected.clear();
@@ -157,16 +164,17 @@ function startSelection(root, region, refresh) {
     }
   }
 
-  // Rows that are gone are not selected any more; another filter is another list.
-  let address = location.search;
-  region.addEventListener("wakeful:replaced", () => {
-    if (location.search !== address) {
-      address = location.search;
-      const filter = new URLSearchParams(address);
-      filter.delete("cursor");
-      if (everything) everything = false;
-    }
+  // Another filter is another list.
+  const deselectAll = () => {
+    everything = false;
     show();
+  };
+  region.addEventListener("wakeful:replaced", (event) => {
+    const isOther = event.detail.address !== listed;
+    listed = event.detail.address;
+    if (isOther) deselectAll();
+    else show();
   });
   show();
+  return deselectAll;
 }

@@ -25,6 +25,8 @@ const PENDING_MS = 1000;
 const stream = { source: null, after: 0, failures: 0, timer: 0, silence: 0 };
 const dirty = new Map(); // the id of a region: how long it may wait
 const shown = new WeakMap(); // a region: the number of the request whose response it shows
+const addresses = new WeakMap(); // a region: the address that it shows, if that is not the one that was opened
+const opened = location.pathname + location.search;
 let requests = 0;
 let fetching = false;
 let fetchTimer = 0;
@@ -239,6 +241,7 @@ export async function refreshRegions(regions, { all = false } = {}) {
   const request = ++requests;
   // The server may send what it rendered for another page, if that shows the events that this page has received.
   const headers = { "x-wakeful-region": names, "x-wakeful-after": all ? "now" : String(stream.after) };
+  const address = location.pathname + location.search;
   const response = await fetch(location.href, { headers, credentials: "same-origin" });
   if (response.status === 401) location.reload();
   if (!response.ok) return;
@@ -251,12 +254,14 @@ export async function refreshRegions(regions, { all = false } = {}) {
     // A response never replaces that of a later request.
     if (!part || shown.get(region) > request) continue;
     shown.set(region, request);
-    put(region, part, all);
+    const isOther = (addresses.get(region) ?? opened) !== address; // another filter is another list
+    addresses.set(region, address);
+    put(region, part, all || isOther, address);
   }
 }
 
 // A list with data-hold does not move while it is read: its rows change, and a button offers the new ones.
-function put(region, part, all) {
+function put(region, part, all, address) {
   const focused = document.activeElement;
   if ("hold" in region.dataset && !all && region.querySelector("[data-key]")) {
     morphKeyed(region, part);
@@ -267,7 +272,7 @@ function put(region, part, all) {
   }
   // An element that was moved has lost the focus.
   if (region.contains(focused) && focused !== document.activeElement) focused.focus({ preventScroll: true });
-  region.dispatchEvent(new CustomEvent("wakeful:replaced", { bubbles: true }));
+  region.dispatchEvent(new CustomEvent("wakeful:replaced", { bubbles: true, detail: { address } }));
   lookAgain(region);
 }
 
