@@ -103,6 +103,7 @@ async def test_after_a_failed_search_no_other_job_is_run(ask: ApiClient, tab: Ta
     await tab.page.get_by_role("combobox").fill("run backup")
     await tab.page.keyboard.press("Enter")
     await expect(tab.page.locator(".toast")).to_contain_text("busy")
+    await expect(tab.page.locator(".palette-none")).to_be_visible()
     assert (await ask("GET", "/runs")).body["runs"] == []
 
 
