@@ -73,7 +73,12 @@ async def test_finished_runs_are_shown_with_failures_marked(ask: ApiClient) -> N
         return found or None
 
     assert await eventually(counted)
-    assert "heat-mark" in await page(ask)
+    text = await page(ask)
+    assert "heat-mark" in text
+    (hour,) = re.findall(r'href="[^"]*hour=(\d+)[^"]*" aria-label="[^"]*1 failed, 1 succeeded"', text)
+    link = re.search(r'<a href="([^"]+)">Show the runs', await page(ask, f"hour={hour}"))
+    assert link is not None
+    assert f"since={hour}&amp;until={int(hour) + 3_600_000}" in link[1]
 
 
 @on_one_store

@@ -13,6 +13,7 @@ from typing import Final
 from wakeful.cli.importers.entries import Command, Entry, Reading, Remark
 from wakeful.cli.importers.naming import choose_name
 from wakeful.document import Defaults, read_definition
+from wakeful.duration import DAY
 from wakeful.errors import InvalidArgument
 from wakeful.json_value import Json
 from wakeful.schedule import explain_schedule
@@ -26,6 +27,9 @@ ENTRY_LABEL: Final = "import-entry"
 _LONGEST_LABEL: Final = 255
 #: The shell that cron runs a line with, unless the crontab sets SHELL.
 SHELL: Final = "/bin/sh"
+#: How long a command may take that has no limit of its own: cron and systemd never end one, and a job that
+#: sets no timeout would end it after ten minutes.
+_COMMAND_TIMEOUT_MS: Final = DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,8 @@ def _document(entry: Entry, name: str, labels: dict[str, Json], choices: Choices
         own = choices.target is None
         document["target"] = _target(entry.command) if own else choices.target
         document["payload"] = None if own else _payload(entry.command)
+        if own:
+            document["timeoutMs"] = _COMMAND_TIMEOUT_MS
     elif choices.target is not None:
         document["target"] = choices.target
     document.update(entry.fields)

@@ -364,3 +364,4 @@ def test_without_a_target_the_job_runs_the_line():
         "argv": ["/bin/sh", "-c", "export PATH=/usr/bin\nprintf %s 'it'\"'\"'s\nme\n' | { c # d\n}"],
     }
     assert (first["payload"], second["payload"]) == (None, None)
+    assert first["timeoutMs"] == 86_400_000, "cron does not end a command"

@@ -250,6 +250,13 @@ def test_drop_ins_reset_and_add_values():
     assert only(reading).schedule == "0 * * * *"
     assert set(notes(reading)) == {"AccuracySec", "WakeSystem"}
 
+    other = read(
+        "[Timer]\nOnBootSec=15min\nOnUnitActiveSec=1d\n",
+        drop_ins=("[Timer]\nOnCalendar=\nOnCalendar=daily\n",),
+    )
+    assert only(other).schedule == "0 0 * * *"
+    assert notes(other) == {}
+
 
 def test_an_instance_uses_the_specifiers_of_its_name_and_a_template_is_refused():
     service = "[Service]\nExecStart=/bin/backup %i --unit %n --percent 5%%\n"

@@ -9,6 +9,10 @@ from typing import Final
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "s": " ", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _NUMBER: Final = re.compile(r"x([0-9a-fA-F]{2})|([0-7]{3})|u([0-9a-fA-F]{4})")
+#: The keys of a timer that are one list: an empty value of one of them resets all.
+_ELAPSES: Final = tuple(
+    "OnCalendar OnActiveSec OnBootSec OnStartupSec OnUnitActiveSec OnUnitInactiveSec".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +66,13 @@ def read_unit(file: UnitFile) -> Unit:
             if not equals:
                 continue
             where = (section, key.strip())
+            if not value.strip():
+                for name in _ELAPSES if where[1] in _ELAPSES else (where[1],):
+                    settings.pop((section, name), None)
+                continue
             values = settings.pop(where, ())  # a key keeps the order of its last assignment
-            settings[where] = (*values, value.strip()) if value.strip() else ()
-    return Unit(file.name, {where: values for where, values in settings.items() if values})
+            settings[where] = (*values, value.strip())
+    return Unit(file.name, settings)
 
 
 def _logical_lines(text: str) -> Iterable[str]:
