@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
+
+from playwright.async_api import Route
 
 from tests.browser.conftest import NewTab, Tab
 from tests.support.api_client import ApiClient
 
 SELDOM = "0 0 29 2 *"
 JOBS = "/agents/default/jobs"
+#: Clicks on a button, and again when the page is being left.
+CLICK_TWICE = """async (name) => {
+    const buttons = [...document.querySelectorAll("main button")];
+    const button = buttons.find((each) => each.textContent.trim() === name);
+    const left = new Promise((resolve) => navigation.addEventListener("navigate", resolve, { once: true }));
+    button.click();
+    await left;
+    button.click();
+}"""
 HOSTILE = "</pre><script>window.hacked = 1</script>\"'><img src=x onerror='window.hacked = 1'>"
 
 
@@ -50,6 +62,24 @@ async def test_a_job_runs_and_its_run_is_shown(tab: Tab, ask: ApiClient) -> None
     await see(tab, '"name": "nothing"')
     await tab.page.locator("main").get_by_role("link", name="digest").first.click()
     await see(tab, "Succeeded", "#runs")
+
+
+async def test_a_second_click_before_the_next_page_is_there_does_nothing(tab: Tab, ask: ApiClient) -> None:
+    await given(ask, "digest", {"kind": "function", "name": "nothing"})
+    late = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await late.wait()
+        await route.continue_()
+
+    await tab.page.route(re.compile(r":\d+/workspaces/default/runs/[0-9a-f-]{36}$"), hold)
+    for number, name in enumerate(("Run now", "Wake"), start=1):
+        late.clear()
+        await tab.open("agents", "default", *(("jobs", "digest") if name == "Run now" else ()))
+        await tab.page.evaluate(CLICK_TWICE, name)
+        late.set()
+        await tab.page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
+        assert len((await ask("GET", "/runs")).body["runs"]) == number
 
 
 async def test_a_payload_is_sent_as_it_was_written(tab: Tab, ask: ApiClient) -> None:

@@ -25,6 +25,10 @@ export function startActions() {
       menu.querySelector("summary").focus();
     }
   });
+  // A page that the browser kept and shows again is used again.
+  addEventListener("pageshow", ({ persisted }) => {
+    if (persisted) for (const button of document.querySelectorAll("[aria-busy=true]")) button.removeAttribute("aria-busy");
+  });
   const waiting = sessionStorage.getItem("toast");
   if (waiting) {
     sessionStorage.removeItem("toast");
@@ -38,27 +42,30 @@ export async function run(button) {
   const { method = "POST", path, body, confirm, done = "reload" } = button.dataset;
   if (confirm && !(await confirmDialog(confirm, { danger: button.classList.contains("danger") }))) return null;
   button.setAttribute("aria-busy", "true");
+  let leaves = false;
   try {
     const result = await request(method, path, body === undefined ? undefined : JSON.parse(body));
     button.dispatchEvent(new CustomEvent("wakeful:done", { bubbles: true, detail: result }));
-    finish(done, result);
+    leaves = finish(done, result);
     return result;
   } catch (error) {
     toast(error.message, { kind: "error" });
     return null;
   } finally {
-    button.removeAttribute("aria-busy");
+    // Until the next page is there, a second click must not do it again.
+    if (!leaves) button.removeAttribute("aria-busy");
   }
 }
 
-// reload, goto:URL, toast:TEXT, result:PAGE (the page of what was created), or nothing.
+// reload, goto:URL, toast:TEXT, result:PAGE (the page of what was created), or nothing. Returns whether the page is left.
 export function finish(done, result = {}) {
   const [what, ...rest] = done.split(":");
   const text = rest.join(":");
-  if (what === "reload") location.reload();
+  if (what === "toast") toast(text);
+  else if (what === "reload") location.reload();
   else if (what === "goto") location.assign(text);
-  else if (what === "toast") toast(text);
   else if (what === "result") location.assign(result.id ? page(text, result.id) : location.href);
+  return ["reload", "goto", "result"].includes(what);
 }
 
 // Show a text after the next page has loaded.

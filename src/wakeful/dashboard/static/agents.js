@@ -1,7 +1,7 @@
 // Forms and buttons of the pages about agents, instances and incidents: data-form names what an element does.
 
 import { finish, toastLater } from "./actions.js";
-import { page, request } from "./api.js";
+import { request } from "./api.js";
 import { confirmDialog, element, openDialog, toast } from "./dialogs.js";
 import { write } from "./form_fields.js";
 
@@ -13,49 +13,52 @@ export default function start(item) {
     if (button.getAttribute("aria-busy") === "true") return;
     button.setAttribute("aria-busy", "true");
     clearErrors(item);
+    let leaves = false;
     try {
-      await run(item, item.matches("form") ? new FormData(item) : null);
+      leaves = await run(item, item.matches("form") ? new FormData(item) : null);
     } catch (error) {
       if (!showErrors(item, error)) toast(error.message, { kind: "error" });
     } finally {
-      button.removeAttribute("aria-busy");
+      // Until the next page is there, a second click must not do it again.
+      if (!leaves) button.removeAttribute("aria-busy");
     }
   });
 }
 
+// Each returns whether the page is left: not if it was cancelled.
 const FORMS = {
   async conversation(form, data) {
     const name = String(data.get("session")).trim() || "main";
-    location.assign(`${form.dataset.url}/${encodeURIComponent(name)}`);
+    return finish(`goto:${form.dataset.url}/${encodeURIComponent(name)}`);
   },
 
   async active(button) {
     const { api, name } = button.dataset;
     const active = button.dataset.active !== "true";
-    if (!active && !(await confirmDialog(`Deactivate ${name}? Its jobs are paused, and it takes no messages.`))) return;
+    if (!active && !(await confirmDialog(`Deactivate ${name}? Its jobs are paused, and it takes no messages.`))) return false;
     await request("PATCH", api, { active });
-    finish("reload");
+    return finish("reload");
   },
 
   async secret(button) {
-    if (!(await confirmDialog("Create a new secret? Webhooks are signed with both secrets for a day."))) return;
+    if (!(await confirmDialog("Create a new secret? Webhooks are signed with both secrets for a day."))) return false;
     const saved = await request("POST", `${button.dataset.api}/rotate-secret`);
     await showSecret(saved.secret);
-    finish("reload");
+    return finish("reload");
   },
 
   async delete(button) {
     const { name, api, url } = button.dataset;
-    if (!(await confirmDialog(`Delete the agent ${name} with its conversations? Its runs stay.`, { danger: true, confirm: "Delete", typed: name }))) return;
+    if (!(await confirmDialog(`Delete the agent ${name} with its conversations? Its runs stay.`, { danger: true, confirm: "Delete", typed: name }))) return false;
     await request("DELETE", api);
     toastLater(`${name} is deleted`);
-    location.assign(url);
+    return finish(`goto:${url}`);
   },
 
   async wake(form, data) {
     const message = String(data.get("message")).trim();
     const run = await request("POST", form.dataset.api, message ? { payload: { message } } : {});
-    location.assign(page("runs", run.id));
+    return finish("result:runs", run);
   },
 
   async signal(form, data) {
@@ -68,7 +71,7 @@ const FORMS = {
     const raw = write([...texts(event), ["data", json(data, "data") ?? "null"]]);
     const instance = encodeURIComponent(String(data.get("instance")).trim());
     const run = await request("POST", `${form.dataset.api}?instance=${instance}`, undefined, { raw });
-    location.assign(page("runs", run.id));
+    return finish("result:runs", run);
   },
 
   async pause(button) {
@@ -76,15 +79,15 @@ const FORMS = {
     const field = element("div", { className: "field" }, element("label", { htmlFor: "pause-note", textContent: "Note" }), note);
     const ok = element("button", { type: "submit", value: "ok", className: "button primary", textContent: "Pause" });
     const said = await openDialog([element("p", { textContent: "Its signals wait until it is resumed." }), field], [ok], { label: "Pause" });
-    if (said !== "ok") return;
+    if (said !== "ok") return false;
     await request("POST", `${button.dataset.api}/pause`, note.value.trim() ? { note: note.value.trim() } : {});
-    finish("reload");
+    return finish("reload");
   },
 
   async acknowledge(form, data) {
     const note = String(data.get("note")).trim();
     await request("POST", form.dataset.api, note ? { note } : {});
-    finish("reload");
+    return finish("reload");
   },
 
   async edit(form, data) {
@@ -103,7 +106,7 @@ const FORMS = {
     }
     if (saved.secret) await showSecret(saved.secret);
     toastLater(saved.warnings?.length ? saved.warnings.join(" ") : "Saved");
-    location.assign(`${url}/${encodeURIComponent(name)}`);
+    return finish(`goto:${url}/${encodeURIComponent(name)}`);
   },
 };
 
