@@ -52,7 +52,7 @@ async def test_a_job_is_created_by_keyboard_and_runs(ask: ApiClient, tab: Tab) -
     await tab_to(page, "[data-save]")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/agents/default/jobs/by-keyboard")
-    await tab_to(page, "[data-path$='/by-keyboard/run']")
+    await tab_to(page, "[data-path$='/run']")
     await page.keyboard.press("Enter")
     await page.wait_for_url("**/runs/*")
 
@@ -122,6 +122,22 @@ async def test_errors_are_beside_their_fields(ask: ApiClient, tab: Tab) -> None:
     await fill(page, name="taken", timeout="", maxAttempts="")
     await page.click("[data-save]")
     await page.locator("[data-form-error]", has_text="already has a job 'taken'").wait_for()
+
+
+async def test_another_job_that_got_the_name_meanwhile_is_not_changed(ask: ApiClient, tab: Tab) -> None:
+    tab.expected = [REFUSED]
+    await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM})
+    page = await opened(tab, "agents", "default", "jobs", "digest", "edit")
+    await ask("PATCH", f"{JOBS}/digest", {"name": "old-digest"})
+    await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM})
+    await fill(page, description="mine")
+    await page.click("[data-save]")
+    await page.locator("[data-form-error]").get_by_text("The job was changed since").wait_for()
+    assert (await ask("GET", f"{JOBS}/digest")).body["description"] == ""
+    await page.get_by_role("button", name="Save my changes over it").click()
+    await page.wait_for_url("**/agents/default/jobs/old-digest")
+    assert (await ask("GET", f"{JOBS}/digest")).body["description"] == ""
+    assert (await ask("GET", f"{JOBS}/old-digest")).body["description"] == "mine"
 
 
 async def test_a_concurrent_change_is_shown_and_not_overwritten(ask: ApiClient, tab: Tab) -> None:

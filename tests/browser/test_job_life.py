@@ -80,6 +80,7 @@ async def test_a_second_click_before_the_next_page_is_there_does_nothing(tab: Ta
         late.set()
         await tab.page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
         assert len((await ask("GET", "/runs")).body["runs"]) == number
+    await tab.page.unroute_all(behavior="wait")
 
 
 async def test_a_payload_is_sent_as_it_was_written(tab: Tab, ask: ApiClient) -> None:

@@ -144,6 +144,7 @@ async def test_a_live_update_shows_the_filter_that_was_just_chosen(ask: ApiClien
     await expect(tab.page.locator("[data-found]")).to_have_text("3 jobs")
     await expect(rows(tab)).to_have_count(3)
     late.set()
+    await tab.page.unroute_all(behavior="wait")
 
 
 async def test_failures_of_single_jobs_are_listed(ask: ApiClient, new_tab: NewTab) -> None:

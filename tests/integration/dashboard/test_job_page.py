@@ -38,7 +38,7 @@ async def test_the_page_of_a_job_has_its_parts(ask: ApiClient) -> None:
         '"good morning"',
         "wakeful add digest",
         "revisions/1/restore",
-        "jobs/digest/pause",
+        '/pause"',
         "job.update",
         "jobs/new?from=default%2Fdigest",
     ):
@@ -57,7 +57,7 @@ async def test_the_page_says_why_a_job_does_not_run(ask: ApiClient) -> None:
     paused = (await ask("GET", f"{JOB}/digest")).body
     assert "The job is paused: maintenance" in paused
     assert "It resumes by itself at" in paused
-    assert "jobs/digest/resume" in paused
+    assert '/resume"' in paused
     await ask("PUT", "/agents/default", {"active": False})
     await ask("POST", JOBS, {"name": "other", "schedule": SELDOM, "target": {"kind": "echo"}})
     assert "Its agent is not active" in (await ask("GET", f"{JOB}/other")).body
@@ -76,8 +76,8 @@ async def test_roles_see_what_they_may_do(ask: ApiClient) -> None:
     await ask("PATCH", f"{JOBS}/digest", {"payload": 1})
     member = await ask.new("member")
     page = (await member("GET", f"{JOB}/digest")).body
-    assert "jobs/digest/run" in page
-    for action in ("jobs/digest/pause", "/edit", "restore", "/hook", "rotate-secret", "job.update"):
+    assert '/run"' in page
+    for action in ('/pause"', "/edit", "restore", "/hook", "rotate-secret", "job.update"):
         assert action not in page, action
     await ask("PUT", "/agents/other", {})
     assert (await (await ask.new("agent", agent="other"))("GET", f"{JOB}/digest")).status == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import re
 import shutil
 import subprocess
 from typing import Any
@@ -48,6 +49,20 @@ async def test_the_list_shows_runs_with_their_figures(ask: ApiClient, receiver: 
     assert f'href="/workspaces/default/runs/{run["id"]}"' in page.body
     assert "Succeeded" in page.body
     assert "Run by a person" in page.body
+
+
+async def test_actions_are_about_the_job_that_the_page_shows(ask: ApiClient) -> None:
+    run = await ran(ask, {"name": "digest", "target": {"kind": "echo"}})
+    job = (await ask("GET", f"{JOBS}/digest")).body["id"]
+    before = (await ask("GET", f"{PAGES}/agents/default/jobs/digest")).body
+    await ask("PATCH", f"{JOBS}/digest", {"name": "old-digest"})
+    await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM})
+    after = (await ask("GET", f"{PAGES}/runs/{run['id']}")).body
+    for page in (before, after):
+        paths = re.findall(r'data-path="/api/workspaces/default(/agents/default/jobs/[^"]*/run)"', page)
+        assert paths, page
+        for path in paths:
+            assert (await ask("POST", path)).body["jobId"] == job
 
 
 FILTERS = {

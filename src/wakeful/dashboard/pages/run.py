@@ -38,7 +38,7 @@ def _allowed(page: Page, details: RunDetails) -> frozenset[str]:
             can.add("cancel")
         if run.state == "running":
             can.add("stop")
-        if run.job_name is not None and not details.job_deleted:
+        if run.job_id is not None and not details.job_deleted:
             can.add("again")
     if run.dead and page.may("dead-letter"):
         can |= {"replay", "discard"}

@@ -13,6 +13,7 @@ const TESTED = ["name", "target", "payload", "message", "timeout", "lane"];
 
 export default function jobForm(form) {
   const fields = fieldsOf(form);
+  // By its id: another job may have its name when it is saved.
   const { job = null } = form.dataset;
   const failure = form.querySelector("[data-form-error]");
   const preview = new SchedulePreview(form.querySelector("[data-preview]"), take);
@@ -255,7 +256,7 @@ export default function jobForm(form) {
   if (after) {
     offer(after, "jobs", async () => {
       const found = await get(`${path("agents", agent(), "jobs")}?limit=200&include_disabled=true`);
-      return found.jobs.map((each) => each.name).filter((name) => name !== job);
+      return found.jobs.map((each) => each.name).filter((name) => name !== form.dataset.name);
     });
   }
   for (const [name, value] of Object.entries(JSON.parse(form.dataset.suggested || "{}"))) take(name, value);
