@@ -7,7 +7,8 @@ starts. Any number of beats may run: each tick is sent once. Missed ticks are ca
 job, and every run has its result, if the app has a result backend.
 
 Settings of the app: `wakeful_db` (else `WAKEFUL_DB`, else `sqlite:///wakeful.db`), `wakeful_workspace` and
-`wakeful_agent` (both `default`), `wakeful_grace` (10 seconds).
+`wakeful_agent` (both `default`), `wakeful_grace` (10 seconds), `wakeful_name_app` (the targets of its jobs
+name the app).
 """
 
 from __future__ import annotations

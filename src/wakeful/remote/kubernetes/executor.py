@@ -211,10 +211,8 @@ class KubernetesExecutor:
                 continue
             except TimeoutError:
                 pods = await self._persist(lambda: self._api.pods(name))
-            if pods or delay in (
-                None,
-                SUSPENDED,
-            ):  # else its pods were deleted, and the reason stays
+            # Before a Job ends its pods are deleted: then the reason stays.
+            if pods or delay in (None, SUSPENDED):
                 delay = start_delay(pods)
             self._show_delay(run, name, delay)
             why = stuck(pods)
