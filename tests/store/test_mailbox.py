@@ -36,7 +36,7 @@ from tests.support.instances import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, ResourceExhausted
-from wakeful.instances import InstanceStatus
+from wakeful.instances import DeclaredSchedule, InstanceStatus
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
@@ -272,6 +272,17 @@ async def test_a_full_mailbox_refuses_signals_and_skips_ticks(store: Store) -> N
     await taken(store)  # a running signal does not wait
     assert len(await store.send([arrival()], 2)) == 1
     assert (await view(store)).waiting == 2
+
+
+async def test_ticks_enter_the_mailbox_of_a_class_with_any_text(store: Store) -> None:
+    texts = {"payload": {"nul": "\x00", "text": r"\u0000"}}
+    await store.put_class(agent_class(mailbox=1, schedules=(DeclaredSchedule("daily", texts),)), NOW)
+    first, second = asleep("first", agent="report"), asleep("second", agent="report")
+    await store.create_jobs([first, second])
+    of = {first.id: first, second.id: second}
+    await store.plan(NOW + DAY, 10, lambda due: plan_of(due, _signal(of[due.id], due.next_ms)))
+    states = [(run.state, run.reason) for run in await store.runs(RunFilter("default", agent="report"))]
+    assert sorted(states) == [("pending", None), ("skipped", "mailbox_full")]
 
 
 @pytest.mark.parametrize("next_ms", [None, NOW + 2 * DAY])

@@ -101,12 +101,13 @@ _OCCUPANT: Final = """
         SELECT l.run_id, l.state, l.due_at, l.fire_at, l.requires_version FROM live_runs l
         WHERE l.instance_id = k.id AND (l.state <> 'pending' OR l.due_at IS NOT NULL) OFFSET 0) o ON true"""
 #: `_OCCUPANT`, and all entries of each instance of live_runs_mailbox; the primary keys of instances and
-#: agent_classes
+#: agent_classes. PostgreSQL reads no JSON with the escape \u0000, which texts of declared schedules may have
 MAILBOXES: Final = f"""
     SELECT i.id::text, i.version,
         (SELECT count(*) FROM live_runs l WHERE l.instance_id = k.id AND l.state = 'pending'),
         coalesce($2, (
-            SELECT (c.definition::json ->> 'mailbox')::integer FROM agent_classes c
+            SELECT (replace(c.definition, '\\u0000', '\\u0001')::json ->> 'mailbox')::integer
+            FROM agent_classes c
             WHERE c.workspace = i.workspace AND c.agent = i.agent), {USUAL_MAILBOX}),
         o.run_id::text, o.state, o.fire_at
     FROM unnest($1::uuid[]) k (id) JOIN instances i ON i.id = k.id {_OCCUPANT}"""
