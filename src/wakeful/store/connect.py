@@ -19,8 +19,12 @@ log = get_logger("wakeful.store")
 
 def store_at(url: str) -> Store:
     """Return the store for `sqlite:///path` or `postgresql://…`; only its driver is imported."""
-    scheme = url.partition("://")[0]
+    scheme, _, place = url.partition("://")
     if scheme == "sqlite":
+        if place.strip() == "/":  # as of a variable that is not set, in place of the path
+            raise InvalidArgument(
+                f"'{url}' names no file; write sqlite:///wakeful.db, or sqlite:// for a database in memory"
+            )
         from wakeful.store.sqlite import SqliteStore
 
         return SqliteStore(url)

@@ -60,6 +60,13 @@ def test_an_address_is_shown_without_its_password(url: str, shown: str):
     store_at(url)
 
 
+def test_an_address_without_a_path_is_not_a_database_in_memory():
+    for url in ("sqlite:///", "sqlite:/// "):
+        with pytest.raises(InvalidArgument, match="names no file"):
+            store_at(url)
+    store_at("sqlite://")
+
+
 async def test_a_database_that_does_not_answer_is_named_without_its_password():
     with pytest.raises(Unavailable) as error:
         async with Wakeful("postgresql://ada:hunter@127.0.0.1:1/main?password=hunter", secret_key="k"):
