@@ -25,10 +25,10 @@ from benchmarks.bare.databases import STORES, fresh
 from wakeful import Function, Launch, Wakeful
 from wakeful.app.jobs import Jobs
 from wakeful.engine.engine import EngineConfig
-from wakeful.ids import new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.connect import store_at
 from wakeful.store.lane_shares import NOT_SHARED, LaneUse
+from wakeful.values.ids import new_id
 
 SLOTS, TAKES_S = 8, 0.05
 FLOOD, SMALL = 400, 100

@@ -31,13 +31,13 @@ from typing import Final, NamedTuple
 from benchmarks.bare.databases import STORES, fresh
 from benchmarks.bare.floors import sleeping_job
 from benchmarks.bare.past_runs import HOUR_MS, add_past_runs
-from wakeful.consequences import consequences
-from wakeful.ids import new_id
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.connect import store_at
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobPlan, RunFilter
+from wakeful.values.ids import new_id
 
 BATCH: Final = 1_000
 ROUNDS: Final = 3

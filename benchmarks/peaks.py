@@ -25,7 +25,7 @@ from statistics import median
 from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.engine.engine import EngineConfig
-from wakeful.peaks import compute_week
+from wakeful.forecast.peaks import compute_week
 
 ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu")
 BATCH = 10_000

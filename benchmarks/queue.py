@@ -39,7 +39,7 @@ from nats.js.api import RetentionPolicy
 from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.engine.engine import LANES, EngineConfig
-from wakeful.outcome import Finished
+from wakeful.run.outcome import Finished
 from wakeful.settings import Settings
 from wakeful.store.rows import RunView
 

@@ -27,8 +27,8 @@ from datetime import UTC, datetime, timedelta
 from benchmarks.bare.databases import STORES, fresh
 from wakeful import AsyncClient, Wakeful
 from wakeful.client.rest.client import RestClient
-from wakeful.json_value import Json
 from wakeful.remote import Worker
+from wakeful.values.json_value import Json
 
 RUNS, BACKFILL, WORKERS = 1_000, 1_000, 200
 AGENT = "default"

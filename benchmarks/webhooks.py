@@ -39,13 +39,13 @@ from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 from benchmarks.bare.databases import STORES, fresh
 from benchmarks.bare.receiver import receiver
 from wakeful import Wakeful
-from wakeful.clock import SystemClock
 from wakeful.engine.engine import LANES, EngineConfig
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.port import Launch
 from wakeful.launch.webhook import WebhookLauncher
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
 from wakeful.store.rows import RunFilter
+from wakeful.values.clock import SystemClock
 
 POSTS = 5_000
 IN_FLIGHT = 100

@@ -7,10 +7,10 @@ import hashlib
 import sqlite3
 import time
 
-from wakeful.ids import new_id
 from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow
 from wakeful.store.sqlite import statements as lite
+from wakeful.values.ids import new_id
 
 WORKER = "floor"
 HOUR_MS = 3_600_000

@@ -6,10 +6,10 @@ import hashlib
 import time
 from typing import Any
 
-from wakeful.ids import new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.connection import Pool
+from wakeful.values.ids import new_id
 
 WORKER = "floor"
 HOUR_MS = 3_600_000

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.bare.signal_floors import WORKER, arrivals, id_row, memory, state
-from wakeful.instances import instance_id
-from wakeful.signal_rules import Arrival
+from wakeful.run.instances import instance_id
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.mailbox_statements import INSERT_SIGNALS
 from wakeful.store.postgres.statements import numbers

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from wakeful.instances import AgentClass, instance_id
-from wakeful.signal_rules import Arrival, signal_run
+from wakeful.run.instances import AgentClass, instance_id
+from wakeful.run.signal_rules import Arrival, signal_run
 from wakeful.store.connect import store_at
 from wakeful.store.sqlite import statements as lite
 

@@ -18,7 +18,7 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.lazy_names import lazy_names
+from wakeful.values.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.agents.agent import Agent, on
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from wakeful.agents.schedules import Schedule
     from wakeful.app import Wakeful
     from wakeful.client import AsyncClient, Client
+    from wakeful.client.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
+    from wakeful.client.suggestions_api import SuggestionsApi
     from wakeful.document import Defaults
     from wakeful.engine.engine import EngineConfig
+    from wakeful.job.targets import CeleryTask, Chat, Command, Echo, Function, Queue, Webhook
     from wakeful.launch.port import Launch
     from wakeful.launch.precheck import Skip
     from wakeful.model import (
@@ -51,10 +54,7 @@ if TYPE_CHECKING:
         SuggestionStatus,
         Trigger,
     )
-    from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
-    from wakeful.signals import Signal
-    from wakeful.suggestions_api import SuggestionsApi
-    from wakeful.target import CeleryTask, Chat, Command, Echo, Function, Queue, Webhook
+    from wakeful.signal.signals import Signal
 
 __version__ = "0.1.0"
 
@@ -166,9 +166,9 @@ if not TYPE_CHECKING:
                 "SuggestionStatus",
                 "Trigger",
             ],
-            "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
-            "wakeful.signals": ["Signal"],
-            "wakeful.suggestions_api": ["SuggestionsApi"],
-            "wakeful.target": ["CeleryTask", "Chat", "Command", "Echo", "Function", "Queue", "Webhook"],
+            "wakeful.client.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
+            "wakeful.signal.signals": ["Signal"],
+            "wakeful.client.suggestions_api": ["SuggestionsApi"],
+            "wakeful.job.targets": ["CeleryTask", "Chat", "Command", "Echo", "Function", "Queue", "Webhook"],
         },
     )

@@ -23,7 +23,7 @@ from itertools import pairwise
 from tests.chaos.jobs import Life, Rules, Stretch
 from tests.chaos.launches import Launched
 from tests.chaos.records import Beat, Records, Run, Step
-from wakeful.policy import DEFAULT_POLICY
+from wakeful.job.policy import DEFAULT_POLICY
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")

@@ -12,7 +12,7 @@ from tests.chaos.checker import TOGETHER, check
 from tests.chaos.jobs import Life, Plain, Rules, Stretch
 from tests.chaos.launches import Launched
 from tests.chaos.records import Attempt, Records, Run, Step
-from wakeful.run import tick_key
+from wakeful.run.run import tick_key
 
 BEGIN = 1_800_000_000_000
 

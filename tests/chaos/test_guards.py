@@ -21,12 +21,12 @@ from tests.chaos.work import LEAD_MS, build
 from tests.support.postgres_server import fresh_database
 from tests.support.waiting import epoch_ms
 from wakeful import EngineConfig, Wakeful
-from wakeful.capabilities import Capabilities
-from wakeful.clock import SteeredClock
-from wakeful.consequences import Consequences, consequences
-from wakeful.outcome import Finished
+from wakeful.job.capabilities import Capabilities
+from wakeful.run.consequences import Consequences, consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Store
 from wakeful.store.rows import BeatResult, TakenRun
+from wakeful.values.clock import SteeredClock
 
 #: Upper limit of every wait, in seconds.
 PATIENCE = 120.0

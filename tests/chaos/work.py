@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.chaos.launches import Journal
 from wakeful import EngineConfig, Launch, Wakeful
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 
 LEAD_MS = 50
 BEAT_MS = 200

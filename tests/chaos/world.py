@@ -36,7 +36,7 @@ from tests.chaos.receiver import Receiver
 from tests.chaos.work import LEAD_MS, LEASE_MS, POISONED, build
 from tests.support.paths import ROOT
 from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound, Unavailable
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 from tests.simulation.machine import Machine
-from wakeful.clock import SteeredClock
 from wakeful.errors import Unavailable
 from wakeful.store.port import Planned
 from wakeful.store.sqlite import SqliteStore
+from wakeful.values.clock import SteeredClock
 
 
 class Crash(BaseException):

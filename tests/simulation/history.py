@@ -20,8 +20,8 @@ from tests.simulation.world import Body, Replica, World
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import FailedPrecondition, NotFound, Permanent
 from wakeful.launch.port import Launch
-from wakeful.outcome import AwaitingCallback, Failed
-from wakeful.planning import Limits
+from wakeful.run.outcome import AwaitingCallback, Failed
+from wakeful.run.planning import Limits
 from wakeful.service.auth.access import LOCAL
 
 LENGTH = 1_500  # units

@@ -21,10 +21,10 @@ from tests.simulation.history import History
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.virtual_loop import Stuck, run_virtually
 from tests.simulation.world import World, takes
-from wakeful import outcome, planning
 from wakeful.engine import dispatcher, planner, rescuer, worker
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import WakefulError
+from wakeful.run import outcome, planning
 from wakeful.store.sqlite import planning as sqlite_planning
 
 SEEDS = range(100, 140)

@@ -14,7 +14,7 @@ from tests.simulation.world import World, takes
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 
 LEASE = 30
 MINUTELY = Plain(cron="* * * * *")

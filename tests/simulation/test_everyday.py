@@ -15,7 +15,7 @@ from tests.simulation.world import World, takes
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 
 MINUTE = 60_000

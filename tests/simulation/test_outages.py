@@ -10,7 +10,7 @@ from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
 from wakeful.engine.engine import EngineConfig
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 
 MINUTE = 60_000
 HOUR = 3600

@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.timeline import DAY, HOUR, MINUTE, NAME, Timeline
 from tests.support.databases import Database, SqliteDatabase, postgres
 from tests.support.effort import cases
-from wakeful import ids
+from wakeful.values import ids
 
 #: Before clock changes in Berlin, and the end of a year and of a leap February.
 STARTS = [

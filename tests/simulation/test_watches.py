@@ -22,7 +22,7 @@ from tests.simulation.virtual_loop import run_virtually
 from tests.simulation.world import Replica, World
 from wakeful.engine.engine import EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 

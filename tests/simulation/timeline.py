@@ -20,18 +20,18 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
 from wakeful.engine.planner import PlanningBatch
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.hours import within
-from wakeful.job import AGENT_INACTIVE, JobRecord
-from wakeful.job_transitions import SKIP_REASON
-from wakeful.outcome import Finished
-from wakeful.planning import Limits, fire_ms
-from wakeful.run import NewRun
+from wakeful.job.job import AGENT_INACTIVE, JobRecord
+from wakeful.run.job_transitions import SKIP_REASON
+from wakeful.run.outcome import Finished
+from wakeful.run.planning import Limits, fire_ms
+from wakeful.run.run import NewRun
+from wakeful.schedule.hours import within
+from wakeful.schedule.ticks import Ticks
 from wakeful.service.agents.inheritance import Inheritance
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
-from wakeful.ticks import Ticks
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE

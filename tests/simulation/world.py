@@ -25,8 +25,6 @@ from tests.simulation.records import Recorder, Records, Run
 from tests.simulation.virtual_loop import FalseClock, VirtualLoop
 from tests.support.services import job_service, run_service
 from tests.support.sqlite_files import fresh_file
-from wakeful import clock as wakeful_clock
-from wakeful import ids
 from wakeful.engine import pruner
 from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -34,11 +32,13 @@ from wakeful.engine.metrics import Metrics
 from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
-from wakeful.outcome import AwaitingCallback, Failed
+from wakeful.run.outcome import AwaitingCallback, Failed
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import RunService
 from wakeful.store.sqlite import SqliteStore
+from wakeful.values import clock as wakeful_clock
+from wakeful.values import ids
 
 MONDAY = round(datetime(2027, 1, 4, tzinfo=UTC).timestamp() * 1000)
 

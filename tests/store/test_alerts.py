@@ -25,7 +25,7 @@ from tests.support.factories import (
     ticks_of,
 )
 from tests.support.notifications import NotificationRecorder
-from wakeful.alert_rules import Alert, AlertEvent
+from wakeful.run.alerts import Alert, AlertEvent
 from wakeful.store.accounts import WorkspaceRow
 from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, ALERT_JOBS, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
 from wakeful.store.port import Store

@@ -25,7 +25,7 @@ from tests.support.factories import (
     tick,
 )
 from tests.support.notifications import NotificationRecorder
-from wakeful.consequences import consequences
+from wakeful.run.consequences import consequences
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
 

@@ -10,16 +10,16 @@ import pytest
 
 from tests.support.factories import MINUTE, NOW, alone, ended, held, job, look, plan_of, tick, ticks_of
 from tests.support.services import run_service
-from wakeful.capabilities import requirement_of
-from wakeful.consequences import consequences
 from wakeful.document import work_from_text
 from wakeful.errors import Unavailable, Unstorable
-from wakeful.ids import new_id
+from wakeful.job.capabilities import requirement_of
 from wakeful.launch.broker import Report, ReportStatus
-from wakeful.outcome import Finished, take_over
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, Move, RunView
+from wakeful.values.ids import new_id
 
 QUEUE = '{"target":{"kind":"queue","subject":"reports"}}'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.factories import MINUTE, NOW, SECOND, alone, ended, given_held, held, look, tick
-from wakeful.consequences import consequences
-from wakeful.outcome import TAKEN_OVER, take_over
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import TAKEN_OVER, take_over
 from wakeful.store.port import Store
 from wakeful.store.rows import AwaitingRun, Extension, JobChange, RunView
 

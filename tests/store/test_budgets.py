@@ -24,12 +24,12 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.document.guards import MOST_COST
-from wakeful.start_rules import BudgetBlock, BudgetOwner
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
+from wakeful.run.usage import MOST_TOKENS, Spent, usage_of
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.postgres import usage as usage_in_postgres
 from wakeful.store.rows import JobChange, JobRow, RunView
-from wakeful.usage import MOST_TOKENS, Spent, usage_of
 
 TODAY = NOW // DAY
 WHOLE = BudgetOwner("default")

@@ -10,8 +10,8 @@ import pytest
 from tests.support.factories import NOW, asked, asleep
 from wakeful.agents.sessions import receive
 from wakeful.errors import FailedPrecondition, ResourceExhausted, WakefulError
-from wakeful.run import NewRun, RunDetails
-from wakeful.self_scheduling import RunCharge
+from wakeful.job.self_scheduling import RunCharge
+from wakeful.run.run import NewRun, RunDetails
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange

@@ -19,10 +19,10 @@ from tests.support.factories import (
     over,
     tick,
 )
-from wakeful.ids import first_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.stats import Backlog, DueRuns, RecentRun, WorkspaceStats
+from wakeful.values.ids import first_id
 
 
 async def test_an_empty_workspace_has_empty_statistics(store: Store) -> None:

@@ -28,11 +28,11 @@ from tests.support.factories import (
     start,
     tick,
 )
-from wakeful.consequences import consequences
-from wakeful.ids import new_id
+from wakeful.run.consequences import consequences
 from wakeful.store.changelog import PAGE, ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan
+from wakeful.values.ids import new_id
 
 
 async def read_on(store: Store, after: int, limit: int = 3) -> list[ChangeRow]:

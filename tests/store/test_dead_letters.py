@@ -23,7 +23,7 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import AlreadyExists
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import DeadLetter, JobRow, RunFilter, RunView

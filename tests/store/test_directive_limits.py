@@ -7,8 +7,8 @@ from typing import Any
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, look
 from tests.support.instances import agent_class, done, given_sent, key_of, taken, view
 from wakeful.document import Defaults, read_definition
-from wakeful.instances import MAX_SCHEDULES, InstanceLimits, ScheduleChange, Send, schedule_job_name
-from wakeful.outcome import Finished
+from wakeful.run.instances import MAX_SCHEDULES, InstanceLimits, ScheduleChange, Send, schedule_job_name
+from wakeful.run.outcome import Finished
 from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import InstanceFilter
 from wakeful.store.port import Store

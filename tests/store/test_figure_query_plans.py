@@ -13,14 +13,14 @@ import pytest
 
 from tests.support.factories import DAY, MINUTE, NOW, FalseClock, asleep, jobless, over
 from tests.support.query_plans import visited
-from wakeful.ids import first_id, new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.run_counts import DAY_MS, HOUR_MS
 from wakeful.store.sql import figures, run_counts
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
+from wakeful.values.ids import first_id, new_id
 
 JOBS, RUNS, COUNTS = 20_000, 60_000, 50_000
 LIMIT = 1_000

@@ -19,12 +19,12 @@ from tests.support.factories import (
     look_at_job,
     over,
 )
-from wakeful.capabilities import Requirement
-from wakeful.ids import first_id, new_id
-from wakeful.run import NewRun
+from wakeful.job.capabilities import Requirement
+from wakeful.run.run import NewRun
 from wakeful.store.figures import LiveWorker, Troubles, UpcomingRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunFilter
+from wakeful.values.ids import first_id, new_id
 
 LIMIT = 100
 

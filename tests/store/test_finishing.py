@@ -24,7 +24,7 @@ from tests.support.factories import (
     start,
     ticks_of,
 )
-from wakeful.outcome import Finished
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, RunView, UnfinishedRun
 

@@ -26,11 +26,11 @@ from tests.support.factories import (
     start,
     ticks_of,
 )
-from wakeful.consequences import consequences
 from wakeful.engine.completer import Completer
 from wakeful.errors import InvalidArgument, ResourceExhausted, TooManyFollowUps
-from wakeful.run import Follower, NewRun, Upstream
-from wakeful.run_factory import follow_up_run
+from wakeful.run.consequences import consequences
+from wakeful.run.factory import follow_up_run
+from wakeful.run.run import Follower, NewRun, Upstream
 from wakeful.store.port import Store
 from wakeful.store.revisions import NewRevision
 from wakeful.store.rows import JobChange, JobRow, RunFilter

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.factories import MINUTE, NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.incident_rules import Incident
+from wakeful.run.incidents import Incident
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.sql import incidents
 from wakeful.store.sqlite import SqliteStore

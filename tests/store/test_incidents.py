@@ -24,16 +24,16 @@ from tests.support.factories import (
     ticks_of,
 )
 from tests.support.notifications import NotificationRecorder
-from wakeful.alert_rules import DueIncident, Notification, decide
-from wakeful.consequences import Effects, Facts
-from wakeful.ids import new_id
-from wakeful.incident_rules import Incident, acknowledge
-from wakeful.outcome import Finished
+from wakeful.run.alerts import DueIncident, Notification, decide
+from wakeful.run.consequences import Effects, Facts
+from wakeful.run.incidents import Incident, acknowledge
+from wakeful.run.outcome import Finished
 from wakeful.store.alerts import ALERT_JOBS, WORKSPACE_ALERTS
 from wakeful.store.audit import AuditEntry
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.values.ids import new_id
 
 AT = NOW + SECOND
 

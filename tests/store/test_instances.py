@@ -22,13 +22,13 @@ from tests.support.instances import (
 from tests.support.notifications import NotificationRecorder
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import ResourceExhausted
-from wakeful.instance_schedules import schedule_job
-from wakeful.instances import (
+from wakeful.job.job import ScheduleKey
+from wakeful.run.instance_schedules import schedule_job
+from wakeful.run.instances import (
     DeclaredSchedule,
     InstanceLimits,
     schedule_job_name,
 )
-from wakeful.job import ScheduleKey
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
 from wakeful.store.instances import (

@@ -19,8 +19,8 @@ from tests.support.interruptions import cancel_at_each_await
 from tests.support.pull_runs import ME, YOU, new_job, pulled
 from tests.support.waiting import PATIENCE, eventually
 from wakeful.errors import Unavailable
-from wakeful.run import NewRun
-from wakeful.signal_rules import Arrival
+from wakeful.run.run import NewRun
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
 from wakeful.store.port import Store, TakeNext

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.support.factories import NOW, alone, asked, asleep, ended, held, over
-from wakeful.ids import new_id
+from wakeful.run.usage import day_of
 from wakeful.store.overviews import DayCost, JobOverview
 from wakeful.store.port import Store
-from wakeful.usage import day_of
+from wakeful.values.ids import new_id
 
 TODAY = day_of(NOW)
 

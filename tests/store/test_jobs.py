@@ -26,13 +26,13 @@ from tests.support.factories import (
     ticks_of,
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.ids import new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.job_changes import missed_runs, overdue_runs
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.values.ids import new_id
 
 
 async def test_a_job_keeps_every_column(store: Store) -> None:

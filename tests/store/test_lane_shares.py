@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.databases import Database, PostgresDatabase
 from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, alone, asked, asleep, ended, job
-from wakeful.capabilities import NO_CAPABILITIES
-from wakeful.run import NewRun
+from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
 from wakeful.store.lane_shares import NOT_SHARED, LaneUse, Owner
 from wakeful.store.port import Store, TakeNext

@@ -36,9 +36,9 @@ from tests.support.instances import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, ResourceExhausted
-from wakeful.instances import DeclaredSchedule, InstanceStatus
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.instances import DeclaredSchedule, InstanceStatus
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import (

@@ -12,10 +12,10 @@ from tests.support.instances import agent_class, done, given_sent, key_of, taken
 from wakeful.agents.memory_delays import MemoryDelays
 from wakeful.engine.launcher_registry import build_launch
 from wakeful.errors import Unavailable
-from wakeful.instances import Send
-from wakeful.job import NO_WORK
+from wakeful.job.job import NO_WORK
+from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.launch.port import Launch
-from wakeful.policy import DEFAULT_POLICY
+from wakeful.run.instances import Send
 from wakeful.store.instances import Received
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter

@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from tests.support.databases import SqliteDatabase, postgres
 from tests.support.factories import DAY, NOW, SECOND, FalseClock, asked, asleep, ended, held, tick
-from wakeful.consequences import consequences
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
-from wakeful.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter, JobRow, RunFilter
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.store.test_sessions import KEY, begin_due, say, turns
 from tests.support.factories import NOW, alone, asked, asleep, ended, given_job, held, jobless, over
 from tests.support.instances import agent_class, given_sent, key_of, taken
-from wakeful.job import HEARTBEAT_JOB
+from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.store.accounts import AgentRow
 from wakeful.store.overviews import AgentOverview, DeadLetterFilter
 from wakeful.store.port import Store

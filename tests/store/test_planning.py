@@ -25,7 +25,7 @@ from tests.support.factories import (
     tick,
     ticks_of,
 )
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 

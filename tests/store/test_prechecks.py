@@ -23,9 +23,9 @@ from tests.support.factories import (
     look_at_job,
     tick,
 )
-from wakeful.outcome import Failed, Finished, conclude
-from wakeful.policy import Policy
-from wakeful.prechecks import Checked, checked_from_text, checked_to_text
+from wakeful.job.policy import Policy
+from wakeful.run.outcome import Failed, Finished, conclude
+from wakeful.run.prechecks import Checked, checked_from_text, checked_to_text
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunView, TakenRun

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, SECOND, alone, asked, asleep, ended, look
-from wakeful.capabilities import NO_CAPABILITIES
-from wakeful.consequences import consequences
 from wakeful.document import policy_to_text
-from wakeful.outcome import Finished
-from wakeful.policy import Policy
-from wakeful.run import NewRun
+from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.job.policy import Policy
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store, TakeNext
 from wakeful.store.rows import JobRow, TakenRun, UnfinishedRun
 

@@ -6,10 +6,10 @@ import asyncpg
 
 from tests.support.databases import Database, PostgresDatabase
 from tests.support.factories import NOW, SECOND, alone, asked, ended, given_held, given_job, held
-from wakeful.process_share import current_share
 from wakeful.store.deliveries import DeliveryResult
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.values.process_share import current_share
 
 
 async def _delivery(store: Store, name: str, channel: str) -> RunView:

@@ -28,8 +28,8 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
-from wakeful.consequences import consequences
-from wakeful.outcome import Finished
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.port import TURN_MS, Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, Move, TakenRun, UnfinishedRun
 

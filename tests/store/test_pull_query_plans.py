@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.factories import NOW, FalseClock, alone
 from tests.support.query_plans import visited
-from wakeful.outcome import Finished
+from wakeful.run.outcome import Finished
 from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as statements
 from wakeful.store.rows import UnfinishedRun

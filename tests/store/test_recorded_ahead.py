@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.factories import NOW, SECOND, alone, asked, ended, given_job, held, look, tick
 from tests.support.notifications import NotificationRecorder
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
 

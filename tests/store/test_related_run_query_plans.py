@@ -10,13 +10,13 @@ import pytest
 
 from tests.support.factories import MINUTE, NOW, FalseClock, asked, asleep
 from tests.support.query_plans import visited
-from wakeful.ids import first_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import chains, related_runs
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
+from wakeful.values.ids import first_id
 
 RUNS = 20_000
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.factories import NOW, asked, asleep, given_job
-from wakeful.ids import first_id, id_at, new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
+from wakeful.values.ids import first_id, id_at, new_id
 
 
 def ids(runs: list[NewRun]) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, asked, asleep, held, look
 from tests.support.query_plans import visited
-from wakeful.capabilities import Requirement
-from wakeful.run import NewRun
+from wakeful.job.capabilities import Requirement
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, Move
 from wakeful.store.sqlite import SqliteStore

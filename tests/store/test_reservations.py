@@ -12,14 +12,14 @@ import pytest
 from tests.support.databases import Database
 from tests.support.effort import cases
 from tests.support.factories import DAY, NOW, alone, asked, ended, job, jobless
-from wakeful.consequences import consequences
-from wakeful.outcome import Failed, Finished, Verification, conclude
-from wakeful.policy import DEFAULT_POLICY
-from wakeful.start_rules import BudgetOwner
+from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Failed, Finished, Verification, conclude
+from wakeful.run.usage import MOST_TOKENS, ReservationRequest, Reserved, Spent, day_of
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun, UnfinishedRun
-from wakeful.usage import MOST_TOKENS, ReservationRequest, Reserved, Spent, day_of
 
 AGENT = BudgetOwner("default", "default")
 WHOLE = BudgetOwner("default")

@@ -22,11 +22,11 @@ from tests.support.factories import (
     look,
     over,
 )
-from wakeful.ids import new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.run_counts import DayCount, HourCount
 from wakeful.store.sql import run_counts
+from wakeful.values.ids import new_id
 
 BATCH = 2_000
 HOUR = 3_600_000

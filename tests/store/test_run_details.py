@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.support.factories import NOW, asked, asleep, job, look, plan_of, tick
 from tests.support.instances import taken
-from wakeful.instances import instance_id
-from wakeful.run import RunDetails
+from wakeful.run.instances import instance_id
+from wakeful.run.run import RunDetails
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobPlan, RunView
 

@@ -26,8 +26,8 @@ from tests.support.factories import (
     over,
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound
-from wakeful.job import StaleJob
-from wakeful.run import NewRun
+from wakeful.job.job import StaleJob
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, ManualRunPlan, RunFilter, RunView
 

@@ -23,16 +23,16 @@ from tests.support.factories import (
     look,
 )
 from wakeful.agents.sessions import delete
-from wakeful.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, HistoryRole
-from wakeful.ids import new_id
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, HistoryRole
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, TakenRun
 from wakeful.store.sessions import SessionKey
 from wakeful.store.sql import history
+from wakeful.values.ids import new_id
 
 
 def entry(

@@ -12,12 +12,12 @@ from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, 
 from tests.support.notifications import NotificationRecorder
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.errors import NotFound
-from wakeful.ids import new_id
 from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
 from wakeful.store.sessions import WAKE_JOB, SessionKey, SessionMessage, SessionState, SessionUpdate
+from wakeful.values.ids import new_id
 
 KEY = SessionKey("default", "default", "main")
 HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"lane":"main","inherited":true}'

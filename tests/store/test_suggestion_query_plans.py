@@ -12,15 +12,15 @@ import pytest
 
 from tests.support.factories import MINUTE, NOW, FalseClock, asleep, tick
 from tests.support.query_plans import visited
-from wakeful.ids import first_id
-from wakeful.run import NewRun
+from wakeful.evolution.suggestion import Suggestion
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import run_summaries, suggestions
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.store.suggestions import SuggestionFilter
-from wakeful.suggestion import Suggestion
+from wakeful.values.ids import first_id
 
 COUNT = 10_000
 JOBS, RUNS = 40, 600

@@ -25,13 +25,13 @@ from tests.support.run_months import (
     varying,
 )
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.ids import first_id, new_id
-from wakeful.run import NewRun
+from wakeful.evolution.suggestion import Suggestion
+from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
-from wakeful.suggestion import Suggestion
+from wakeful.values.ids import first_id, new_id
 
 HOURLY = 3_600_000
 ENTRY = AuditEntry("default", "key:1", "suggestion.apply", "default/digest", "{}", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, alone, asked, ended, given_job, held, look
-from wakeful.outcome import Finished
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Store
 from wakeful.store.rows import UnfinishedRun
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.factories import NOW, FalseClock, asleep
 from tests.support.query_plans import visited
 from wakeful.document import Defaults, read_definition, timing_to_text
-from wakeful.peaks import TimingCount
+from wakeful.forecast.peaks import TimingCount
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sqlite import SqliteStore, stats

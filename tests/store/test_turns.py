@@ -19,7 +19,7 @@ from tests.support.factories import (
     look,
     tick,
 )
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, TakenRun
 

@@ -12,8 +12,8 @@ from tests.support.factories import NOW, FalseClock, alone, job, look
 from tests.support.instances import agent_class, done, given_sent, taken, view
 from wakeful.document import Defaults, read_definition
 from wakeful.engine.completer import Completer
-from wakeful.instances import ScheduleChange, Send, schedule_job_name
-from wakeful.outcome import Finished
+from wakeful.run.instances import ScheduleChange, Send, schedule_job_name
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Store
 
 #: A text that neither database stores.

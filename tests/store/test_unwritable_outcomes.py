@@ -11,8 +11,8 @@ import pytest
 from tests.support.factories import FalseClock, alone, asked, ended, given_job, held, look
 from wakeful.engine.completer import Completer
 from wakeful.errors import DatabaseFault
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 

@@ -11,8 +11,8 @@ from tests.support.databases import Database
 from tests.support.factories import NOW, SECOND, alone, asked, ended, given_held, look
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import ME, claim, new_job, pulled, refuse
-from wakeful.capabilities import NO_CAPABILITIES
-from wakeful.outcome import Finished, Verification
+from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.run.outcome import Finished, Verification
 from wakeful.store.port import Store
 from wakeful.store.rows import ManualRunPlan, RunFilter, RunView
 from wakeful.store.verifications import DueVerification, VerificationView

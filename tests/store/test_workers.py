@@ -22,7 +22,7 @@ from tests.support.factories import (
     look_at_job,
     over,
 )
-from wakeful.outcome import Finished
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, UnfinishedRun
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from tests.support.movable_clock import MovableClock, store_with
 from tests.support.waiting import eventually, over
 from wakeful import Agent, EngineConfig, Signal, Wakeful
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL
 

@@ -20,7 +20,7 @@ from wakeful.agents.directives import (
     Stop,
 )
 from wakeful.model import Run
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
 
 
 class Counter(Agent):

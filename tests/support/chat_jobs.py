@@ -7,9 +7,9 @@ from typing import Any
 from tests.support.chat_endpoint import KEY, ChatStandIn
 from tests.support.waiting import over
 from wakeful import Chat, Wakeful
-from wakeful.chat_settings import ChatModel
 from wakeful.model import Run
 from wakeful.settings import Settings
+from wakeful.settings.chat import ChatModel
 
 #: A leap day: the jobs run only manually.
 SELDOM = "0 0 29 2 *"

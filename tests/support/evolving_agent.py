@@ -11,9 +11,9 @@ from tests.support.factories import tick
 from tests.support.movable_clock import MovableClock, store_with
 from tests.support.run_months import END, START, Recorded
 from wakeful import Wakeful
-from wakeful.ids import first_id
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import JobRow
+from wakeful.values.ids import first_id
 
 Month = Callable[[], list[Recorded]]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wakeful.consequences import Consequences, consequences
-from wakeful.ids import new_id
-from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun, tick_key
+from wakeful.run.consequences import Consequences, consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import Follower, NewRun, tick_key
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobPlan, JobRow, RunFilter, RunView, TakenRun
+from wakeful.values.ids import new_id
 
 #: Friday, 15 January 2027, 08:00 UTC
 NOW = 1_800_000_000_000

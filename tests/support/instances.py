@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.factories import NOW, SECOND
-from wakeful.capabilities import Capabilities
-from wakeful.instances import AgentClass, Handled, instance_id
-from wakeful.outcome import Finished
-from wakeful.signal_rules import Arrival, signal_run
+from wakeful.job.capabilities import Capabilities
+from wakeful.run.instances import AgentClass, Handled, instance_id
+from wakeful.run.outcome import Finished
+from wakeful.run.signal_rules import Arrival, signal_run
 from wakeful.store.instances import InstanceRow, InstanceView
 from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun

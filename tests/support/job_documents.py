@@ -12,8 +12,8 @@ from wakeful.document import (
     read_definition,
 )
 from wakeful.errors import InvalidArgument
-from wakeful.job import Definition, Json
-from wakeful.schedule import CronSchedule
+from wakeful.job.job import Definition, Json
+from wakeful.schedule.schedules import CronSchedule
 
 
 def ms(text: str) -> int:

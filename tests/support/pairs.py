@@ -22,13 +22,13 @@ from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.errors import NotFound, WakefulError
-from wakeful.instances import AgentClass, instance_id
 from wakeful.launch.secrets import Keyring
+from wakeful.run.instances import AgentClass, instance_id
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.services import Services
 from wakeful.settings import Settings
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
 from wakeful.store.instances import InstanceFilter
 from wakeful.store.internal_jobs import is_reserved
 from wakeful.store.port import Store

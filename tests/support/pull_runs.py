@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, asked, asleep, look
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, TakenRun, UnfinishedRun
 

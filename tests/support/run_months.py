@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from wakeful.evolution_rules import RunSummary
+from wakeful.evolution.rules import RunSummary
 
 SECOND = 1_000
 MINUTE = 60 * SECOND

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wakeful.ids import new_id
+from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.port import Store
 from wakeful.store.suggestions import SuggestionFilter
-from wakeful.suggestion import Suggestion
+from wakeful.values.ids import new_id
 
 
 async def suggest(store: Store, agent: str, name: str) -> str:

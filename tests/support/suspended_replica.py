@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 from wakeful import EngineConfig, Launch, Wakeful
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 
 LEASE_MS = 1_500
 

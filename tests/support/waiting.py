@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TypeVar, overload
 
 from wakeful import Wakeful
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.model import Job, Run
 from wakeful.service.auth.access import LOCAL
 

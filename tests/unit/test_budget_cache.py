@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from wakeful.engine.budget_cache import BudgetCache
-from wakeful.start_rules import BudgetBlock, BudgetOwner
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.port import Store
 
 

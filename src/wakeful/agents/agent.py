@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from wakeful.agents.schedules import Schedule as Schedule
 from wakeful.errors import InvalidArgument
-from wakeful.signal_patterns import check_pattern, matches, specificity
+from wakeful.signal.patterns import check_pattern, matches, specificity
 
 if TYPE_CHECKING:
     from wakeful.agents.context import InstanceContext

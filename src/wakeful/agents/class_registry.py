@@ -17,16 +17,16 @@ from wakeful.agents.agent import Agent, Handlers, handlers_of
 from wakeful.agents.attribute_names import misspelled_attributes
 from wakeful.agents.schedules import Schedule, check_document
 from wakeful.agents.state import StateType, state_to_text, state_type
-from wakeful.capabilities import agent_requirement
 from wakeful.document import Defaults, policy_to_text, read_definition
 from wakeful.document.kinds import Kind, milliseconds, whole
 from wakeful.duration import SECOND, parse_duration
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.instances import AgentClass, DeclaredSchedule
-from wakeful.job import check_slug
-from wakeful.json_value import Json, compact, shown
+from wakeful.job.capabilities import agent_requirement
+from wakeful.job.job import check_slug
+from wakeful.job.policy import Policy
 from wakeful.logs import get_logger
-from wakeful.policy import Policy
+from wakeful.run.instances import AgentClass, DeclaredSchedule
+from wakeful.values.json_value import Json, compact, shown
 
 MAX_MAILBOX: Final = 1_000_000
 _VERSION: Final = whole(1, 2**31 - 1)

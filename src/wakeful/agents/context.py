@@ -9,13 +9,13 @@ from typing import Any
 from structlog.stdlib import BoundLogger
 
 from wakeful.agents.memory import Memory
-from wakeful.clock import Clock
 from wakeful.errors import InvalidArgument
-from wakeful.instants import utc_datetime
-from wakeful.json_value import shown
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
+from wakeful.values.clock import Clock
+from wakeful.values.instants import utc_datetime
+from wakeful.values.json_value import shown
 
 _log = get_logger("wakeful.agent")
 

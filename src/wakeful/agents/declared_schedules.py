@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from wakeful.agents.schedules import read_schedule
 from wakeful.document import Defaults
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, schedule_job
-from wakeful.instances import AgentClass, schedule_job_name
-from wakeful.job import Definition, JobRecord, ScheduleKey
-from wakeful.job_transitions import edited
+from wakeful.job.job import Definition, JobRecord, ScheduleKey
 from wakeful.logs import get_logger
+from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, schedule_job
+from wakeful.run.instances import AgentClass, schedule_job_name
+from wakeful.run.job_transitions import edited
 from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobRow

@@ -1,7 +1,7 @@
 """Directives: what a handler wants to happen. They take effect with the outcome of its run, or not at all.
 
 A directive is an immutable value that is checked when it is created. A handler returns one, or several in a
-list. The launcher turns them into `wakeful.instances.Handled`.
+list. The launcher turns them into `wakeful.run.instances.Handled`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 from wakeful.agents.schedules import check_document, check_job_id, schedule_document, scheduled_signal
 from wakeful.duration import LONGEST, parse_duration
 from wakeful.errors import InvalidArgument
-from wakeful.job import check_slug
-from wakeful.json_value import Json, shown
-from wakeful.signals import Signal
+from wakeful.job.job import check_slug
+from wakeful.signal.signals import Signal
+from wakeful.values.json_value import Json, shown
 
 
 class Recipient(Enum):

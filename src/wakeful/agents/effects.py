@@ -25,10 +25,10 @@ from wakeful.agents.schedules import read_schedule
 from wakeful.agents.state import StateObject, state_from_text, state_to_text
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument
-from wakeful.instances import DIRECTIVE_REFUSED, ScheduleChange, Send, schedule_job_name
-from wakeful.instants import utc_datetime
-from wakeful.json_value import shown
-from wakeful.signals import Signal
+from wakeful.run.instances import DIRECTIVE_REFUSED, ScheduleChange, Send, schedule_job_name
+from wakeful.signal.signals import Signal
+from wakeful.values.instants import utc_datetime
+from wakeful.values.json_value import shown
 
 #: The most directives of one handler, and the most bytes of the signals that it sends.
 MAX_DIRECTIVES: Final = 1_000

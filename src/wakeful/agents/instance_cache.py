@@ -17,9 +17,9 @@ from wakeful.agents.class_registry import RegisteredClass
 from wakeful.agents.context import InstanceContext
 from wakeful.agents.invocation import Invoker
 from wakeful.agents.state import state_from_text
-from wakeful.clock import Clock
 from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
+from wakeful.values.clock import Clock
 
 #: The most objects in memory, and the most bytes of the state that they have seen.
 MAX_INSTANCES: Final = 10_000

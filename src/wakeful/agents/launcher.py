@@ -22,18 +22,18 @@ from wakeful.agents.memory import Memory
 from wakeful.agents.run_signals import signal_of_run
 from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.agents.unsaved_changes import UnsavedChanges
-from wakeful.clock import Clock
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
-from wakeful.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, InstanceLimits, Send
-from wakeful.json_value import Json
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Succeeded
-from wakeful.signal_patterns import matches
-from wakeful.signals import Signal
+from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, InstanceLimits, Send
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.signal.patterns import matches
+from wakeful.signal.signals import Signal
+from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json
 
 #: The reason of a failed attempt of a signal that no handler handles.
 UNHANDLED: Final = "unhandled"

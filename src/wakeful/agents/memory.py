@@ -9,8 +9,8 @@ import hashlib
 import json
 from typing import Final
 
-from wakeful.json_value import Json, compact
-from wakeful.stored_text import is_storable
+from wakeful.values.json_value import Json, compact
+from wakeful.values.stored_text import is_storable
 
 #: How many keys of `ctx.seen`, and how many types of signals, an instance remembers. The oldest go first.
 MAX_KEYS: Final = 1_000

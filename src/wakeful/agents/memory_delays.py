@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.errors import Unavailable, WakefulError
-from wakeful.ids import new_id
-from wakeful.instances import Send
+from wakeful.job.policy import Backoff
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
-from wakeful.policy import Backoff
-from wakeful.signal_rules import signal_run
+from wakeful.run.instances import Send
+from wakeful.run.signal_rules import signal_run
 from wakeful.store.port import Store
+from wakeful.values.ids import new_id
 
 #: The most delays in memory. Further ones are dropped, with a log line.
 MAX_DELAYS: Final = 100_000

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from wakeful.instances import JOB_SIGNAL
-from wakeful.instants import utc_datetime
 from wakeful.launch.port import Launch
-from wakeful.signals import Signal
+from wakeful.run.instances import JOB_SIGNAL
+from wakeful.signal.signals import Signal
+from wakeful.values.instants import utc_datetime
 
 
 def signal_of_run(run: Launch) -> Signal:

@@ -14,15 +14,15 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from wakeful.agents.declared_schedules import DeclaredSchedules, read_declared, sync_rule
-from wakeful.clock import Clock
 from wakeful.document import Defaults
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.engine.loop import Loop
 from wakeful.errors import Unavailable
-from wakeful.instances import AgentClass
 from wakeful.logs import get_logger
+from wakeful.run.instances import AgentClass
 from wakeful.store.instances import INSTANCES_TOPIC, InstanceFilter
 from wakeful.store.port import Store
+from wakeful.values.clock import Clock
 
 #: The longest sleep without a notification.
 _MAX_SLEEP_MS: Final = 10_000

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 from wakeful.agents.typed_json import dataclass_converter, field_converters
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json, compact, json_value, shown
+from wakeful.values.json_value import Json, compact, json_value, shown
 
 #: The most bytes of a state as compact JSON.
 MAX_STATE: Final = 262_144

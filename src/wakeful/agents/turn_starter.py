@@ -6,11 +6,11 @@ import asyncio
 from typing import Final
 
 from wakeful.agents.sessions import start_turns
-from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
 from wakeful.store.sessions import SessionState, SessionUpdate
+from wakeful.values.clock import Clock
 
 _BATCH: Final = 50
 #: The longest sleep without a notification.

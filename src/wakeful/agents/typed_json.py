@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 from uuid import UUID
 
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json, json_value, refuse, shown
+from wakeful.values.json_value import Json, json_value, refuse, shown
 
 #: What a value looks like in JSON. The members of a union must differ in it.
 Form = Literal["null", "bool", "number", "text", "list", "object", "any"]

@@ -37,9 +37,9 @@ from wakeful.app.embedded import Wakeful
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
-from wakeful.process_share import current_share
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
+from wakeful.values.process_share import current_share
 
 #: The default port of a worker; if it is taken, any free port is used.
 WORKER_PORT: Final = 9254

@@ -12,10 +12,10 @@ from wakeful.agents.launcher import AgentLauncher
 from wakeful.agents.memory_delays import MemoryDelays
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
 from wakeful.agents.state import StateObject, StateType
-from wakeful.capabilities import Requirement, agent_requirement, can_take
 from wakeful.document import Defaults
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.job.capabilities import Requirement, agent_requirement, can_take
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
 

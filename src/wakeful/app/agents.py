@@ -1,4 +1,4 @@
-"""The agents of a workspace in this process. `wakeful.scheduler` documents the methods."""
+"""The agents of a workspace in this process. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, overload
 
 from wakeful.app.jobs import plain_fields
+from wakeful.client.instances_api import EventLike, SignalLike, check_signals, check_state
+from wakeful.client.scheduler import AgentsApi
 from wakeful.errors import FailedPrecondition
-from wakeful.instances import DEFAULT_INSTANCE
-from wakeful.instances import InstanceStatus as StatusName
-from wakeful.instances_api import EventLike, SignalLike, check_signals, check_state
-from wakeful.json_value import Json
 from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
 from wakeful.model.from_json import (
     agent_from_json,
@@ -20,7 +18,8 @@ from wakeful.model.from_json import (
     run_from_json,
     session_from_json,
 )
-from wakeful.scheduler import AgentsApi
+from wakeful.run.instances import DEFAULT_INSTANCE
+from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.service.agents.instances import read_cursor
 from wakeful.service.agents.sessions import read_history_cursor
 from wakeful.service.auth.access import LOCAL, Principal
@@ -38,8 +37,9 @@ from wakeful.service.serializers import (
     serialize_session,
 )
 from wakeful.service.services import Services
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
 from wakeful.store.instances import InstanceView
+from wakeful.values.json_value import Json
 
 _PAGE: Final = 200
 

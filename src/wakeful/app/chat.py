@@ -11,18 +11,18 @@ from wakeful.api.mcp.local import LocalScheduler
 from wakeful.api.mcp.port import JsonObject
 from wakeful.api.mcp.prompts import ABOUT, ARGUMENTS
 from wakeful.api.mcp.tool import call
-from wakeful.conversations import MAX_ENTRIES
 from wakeful.document.values import compact
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.chat.ports import PreviousAnswer, Said, ToolDefinition
 from wakeful.launch.port import Launch
+from wakeful.run.conversations import MAX_ENTRIES
+from wakeful.run.suppression import suppression_reason
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.idempotency import KeyedOperation, Reply
 from wakeful.service.serializers import serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.store.rows import RunFilter
 from wakeful.store.sessions import SessionKey
-from wakeful.suppression import suppression_reason
 
 T = TypeVar("T")
 

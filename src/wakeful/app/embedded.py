@@ -21,6 +21,7 @@ from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
 from wakeful.app.suggestions import Suggestions
+from wakeful.client.scheduler import Scheduler
 from wakeful.cron import zone
 from wakeful.deliver.channels import Channels
 from wakeful.deliver.deliverer import Deliverer
@@ -32,6 +33,7 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
 from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
+from wakeful.job.targets import Function
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.celery.launcher import celery_launcher
@@ -48,10 +50,8 @@ from wakeful.launch.webhook import WebhookLauncher
 from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
 from wakeful.model.job_fields import JobOptions
-from wakeful.planning import Limits
-from wakeful.process_share import ProcessShare, current_share
-from wakeful.schedule import At
-from wakeful.scheduler import Scheduler
+from wakeful.run.planning import Limits
+from wakeful.schedule.schedules import At
 from wakeful.service.admin.evolution_launcher import EvolutionLauncher
 from wakeful.service.admin.evolution_starter import EvolutionStarter
 from wakeful.service.auth.access import LOCAL
@@ -59,7 +59,7 @@ from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings, current_settings
 from wakeful.store.connect import open_within, sqlite_path, store_at
 from wakeful.store.port import Store
-from wakeful.target import Function
+from wakeful.values.process_share import ProcessShare, current_share
 
 A = TypeVar("A", bound=type[Agent])
 F = TypeVar("F", bound=Callable[..., object])

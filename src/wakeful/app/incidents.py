@@ -1,12 +1,12 @@
-"""The incidents of a workspace in this process. `wakeful.scheduler` documents the methods."""
+"""The incidents of a workspace in this process. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wakeful.client.scheduler import IncidentsApi
 from wakeful.model import Incident, Page
 from wakeful.model.from_json import incident_from_json
-from wakeful.scheduler import IncidentsApi
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_incident
 from wakeful.service.services import Services

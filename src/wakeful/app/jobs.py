@@ -1,4 +1,4 @@
-"""The jobs of an agent in this process. `wakeful.scheduler` documents the methods."""
+"""The jobs of an agent in this process. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
+from wakeful.client.scheduler import JobsApi
 from wakeful.document.values import camel
-from wakeful.json_value import Json
+from wakeful.job.policy import Overlap
+from wakeful.job.targets import Target
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
 from wakeful.model.from_json import bulk_result_from_json, hook_from_json, revision_from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
-from wakeful.policy import Overlap
-from wakeful.scheduler import JobsApi
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.job_check_serializers import serialize_preview, serialize_target_test
 from wakeful.service.jobs.job_factory import SaveResult
@@ -29,7 +29,7 @@ from wakeful.service.serializers import (
     serialize_week,
 )
 from wakeful.service.services import Services
-from wakeful.target import Target
+from wakeful.values.json_value import Json
 
 #: How many jobs `list` reads at once, and how many runs `get` shows.
 _PAGE: Final = 200

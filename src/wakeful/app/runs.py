@@ -1,4 +1,4 @@
-"""The runs of an agent in this process. `wakeful.scheduler` documents the methods."""
+"""The runs of an agent in this process. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from wakeful.dead_letter_groups import DeadLetterSelection
+from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_until
 from wakeful.document.values import compact, json_value
-from wakeful.evidence import write_evidence
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.from_json import run_from_json
 from wakeful.model.job_fields import JsonLike
-from wakeful.run import TriggerName
-from wakeful.scheduler import RunsApi, id_and_attempt, poll_until
+from wakeful.run.dead_letter_groups import DeadLetterSelection
+from wakeful.run.evidence import write_evidence
+from wakeful.run.run import TriggerName
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.model_mapping import page_of_runs, run_from_view
 from wakeful.service.services import Services

@@ -1,15 +1,15 @@
-"""The suggestions of a workspace in this process. `wakeful.scheduler` documents the methods."""
+"""The suggestions of a workspace in this process. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wakeful.client.suggestions_api import SuggestionsApi
 from wakeful.model import Page, Suggestion
 from wakeful.model.from_json import suggestion_from_json
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.services import Services
 from wakeful.service.suggestion_serializers import serialize_suggestion
-from wakeful.suggestions_api import SuggestionsApi
 
 
 class Suggestions(SuggestionsApi):

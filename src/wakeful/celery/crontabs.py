@@ -15,7 +15,7 @@ from typing import Any, Final
 from celery.schedules import crontab, schedule
 
 from wakeful.errors import InvalidSchedule
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 _DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 #: The days of the month on which each weekday occurs for the first, second, third and fourth time.

@@ -19,7 +19,7 @@ from kombu.utils import json as kombu_json
 
 from wakeful.celery.crontabs import convert_schedule
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.job import MAX_NAME, Json
+from wakeful.job.job import MAX_NAME, Json
 from wakeful.store.internal_jobs import is_reserved
 
 #: The label of jobs that come from a beat schedule. Its value is the name of the app.

@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.app import Wakeful
 from wakeful.celery.entries import LABEL, unusable
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL
 

@@ -27,7 +27,7 @@ from wakeful.celery.engine_thread import EngineThread
 from wakeful.celery.entries import convert_entries
 from wakeful.celery.job_sync import sync_jobs
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.settings import FILE, Settings, read_settings
 from wakeful.store.address import shown_address
 

@@ -11,9 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from wakeful.cli.completion import job_names
-from wakeful.clock import SystemClock
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.clock import SystemClock
+from wakeful.values.json_value import Json
 
 JobName = Annotated[
     str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job: name, agent/name or id")

@@ -13,7 +13,7 @@ import typer
 from wakeful.cli.arguments import Payload, json_argument
 from wakeful.cli.job_options import job_fields, job_options
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 #: Words that only a shell interprets.
 _SHELL: Final = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}

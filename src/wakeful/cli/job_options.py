@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from wakeful.document.fields import DECLARED, Field
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 _PANELS: Final = {"policy": "Policies", "delivery": "Delivery"}
 _FIELDS: Final = tuple(field for field in DECLARED if field.flags)

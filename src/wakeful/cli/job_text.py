@@ -7,8 +7,8 @@ from typing import Final
 
 from wakeful.document.editable import DEFINITION
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
-from wakeful.yaml_text import dump_yaml, load_yaml
+from wakeful.values.json_value import Json
+from wakeful.values.yaml_text import dump_yaml, load_yaml
 
 _RULE: Final = "# " + "-" * 70
 _ERROR: Final = "# ERROR: "

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from wakeful.app.process_protection import protect_process
 from wakeful.cli.health_endpoint import serving_health
 from wakeful.client.rest import RestClient
-from wakeful.process_protection import protect_process
 from wakeful.remote.kubernetes.api import KubernetesApi, load_access
 from wakeful.remote.kubernetes.executor import ExecutorConfig, KubernetesExecutor
 from wakeful.remote.kubernetes.templates import Manifest, check_executor_name

@@ -16,8 +16,8 @@ from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.document.editable import DEFINITION
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job import Definition, Json, check_slug
-from wakeful.yaml_text import YamlLines, load_yaml
+from wakeful.job.job import Definition, Json, check_slug
+from wakeful.values.yaml_text import YamlLines, load_yaml
 
 LABEL: Final = "managed-by"
 _KEYS: Final = ("name", "agent", "jobs")

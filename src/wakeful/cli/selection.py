@@ -21,8 +21,8 @@ from wakeful.cli.session import Session
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.types import JobFailureShape, JobIdShape, JobShape
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
-from wakeful.json_value import Json
-from wakeful.plural import plural
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 T = TypeVar("T")
 

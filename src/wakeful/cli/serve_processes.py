@@ -16,12 +16,12 @@ from wakeful.api.processes.child import Child
 from wakeful.api.processes.messages import Message
 from wakeful.api.processes.supervisor import Supervisor
 from wakeful.api.service_manager import ServiceManager
+from wakeful.app.process_protection import protect_process, restored_environment
 from wakeful.cli import exit_codes
 from wakeful.cli.commands.serve import load_app
 from wakeful.cli.output import Output
 from wakeful.cli.serving import Prepared, ServeOptions, greet, serve_one
 from wakeful.errors import InvalidArgument
-from wakeful.process_protection import protect_process, restored_environment
 from wakeful.settings import PREFIX
 
 #: What the processes need. The supervisor imports it for all of them: they share its memory.

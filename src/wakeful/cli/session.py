@@ -22,7 +22,7 @@ from wakeful.cli.unknown_names import NamedObject, UnknownName, check_new_agents
 from wakeful.client import tls
 from wakeful.client.rest import RestClient, RestJobs, RestRuns
 from wakeful.errors import InvalidArgument, NotFound, Unavailable
-from wakeful.ids import is_id
+from wakeful.values.ids import is_id
 
 P = ParamSpec("P")
 #: What remains to be done after the event loop of the command has ended; returns the exit code.

@@ -11,7 +11,7 @@ from wakeful.client.fields import document
 from wakeful.client.instances import Instances
 from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
 from wakeful.client.rest.instances import RestInstances
-from wakeful.json_value import Json
+from wakeful.client.scheduler import AgentsApi
 from wakeful.model import (
     AgentInfo,
     ApiKey,
@@ -32,11 +32,11 @@ from wakeful.model.from_json import (
     session_from_json,
     workflow_from_json,
 )
-from wakeful.scheduler import AgentsApi
+from wakeful.values.json_value import Json
 
 
 class Agents(Instances, AgentsApi):
-    """The agents of a workspace: `client.agents`. `wakeful.scheduler` documents the methods."""
+    """The agents of a workspace: `client.agents`. `wakeful.client.scheduler` documents the methods."""
 
     def __init__(self, rest: RestAgents, instances: RestInstances) -> None:
         super().__init__(instances)

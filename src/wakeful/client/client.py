@@ -11,13 +11,13 @@ from wakeful.client.incidents import Incidents
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
+from wakeful.client.scheduler import Scheduler
 from wakeful.client.suggestions import Suggestions
 from wakeful.client.types import CostShape
 from wakeful.errors import Unavailable
-from wakeful.json_value import Json
 from wakeful.model import Event
 from wakeful.model.from_json import event_from_json
-from wakeful.scheduler import Scheduler
+from wakeful.values.json_value import Json
 
 #: The types of events.
 EventType = (

@@ -25,8 +25,8 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.json_value import Json
 from wakeful.model import Page
+from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
     import aiohttp

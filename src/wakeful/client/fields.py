@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from wakeful.duration import format_duration
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 @runtime_checkable

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wakeful.client.rest.admin import RestIncidents
+from wakeful.client.scheduler import IncidentsApi
 from wakeful.model import Incident, Page
 from wakeful.model.from_json import incident_from_json
-from wakeful.scheduler import IncidentsApi
 
 
 class Incidents(IncidentsApi):
-    """The incidents of a workspace: `client.incidents`. `wakeful.scheduler` documents the methods."""
+    """The incidents of a workspace: `client.incidents`. `wakeful.client.scheduler` documents the methods."""
 
     def __init__(self, rest: RestIncidents) -> None:
         self._rest = rest

@@ -1,4 +1,4 @@
-"""The instances of agents on a server. `wakeful.instances_api` documents the methods."""
+"""The instances of agents on a server. `wakeful.client.instances_api` documents the methods."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final, cast, overload
 
 from wakeful.client.connection import check_next
 from wakeful.client.fields import document
+from wakeful.client.instances_api import EventLike, InstancesApi, SignalLike, check_signals, check_state
 from wakeful.client.rest.instances import RestInstances
 from wakeful.errors import FailedPrecondition, PermissionDenied
-from wakeful.instances import InstanceStatus as StatusName
-from wakeful.instances_api import EventLike, InstancesApi, SignalLike, check_signals, check_state
-from wakeful.job import DEFAULT_INSTANCE
-from wakeful.json_value import Json
+from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
 from wakeful.model.from_json import instance_from_json, run_from_json
-from wakeful.signals import Signal
+from wakeful.run.instances import InstanceStatus as StatusName
+from wakeful.signal.signals import Signal
+from wakeful.values.json_value import Json
 
 #: The source of signals that have none.
 SOURCE: Final = "/client"

@@ -1,4 +1,4 @@
-"""The jobs of an agent on a server. `wakeful.scheduler` documents the methods."""
+"""The jobs of an agent on a server. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 from wakeful.client.fields import document
 from wakeful.client.rest.jobs import RestJobs
-from wakeful.json_value import Json
+from wakeful.client.scheduler import JobsApi
+from wakeful.job.policy import Overlap
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
 from wakeful.model.from_json import (
     bulk_result_from_json,
@@ -19,8 +20,7 @@ from wakeful.model.from_json import (
     run_from_json,
 )
 from wakeful.model.job_warnings import log_warnings
-from wakeful.policy import Overlap
-from wakeful.scheduler import JobsApi
+from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
     from wakeful.model.job_fields import JobFields, JobPatch, JsonLike

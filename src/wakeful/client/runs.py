@@ -1,4 +1,4 @@
-"""The runs of an agent on a server. `wakeful.scheduler` documents the methods."""
+"""The runs of an agent on a server. `wakeful.client.scheduler` documents the methods."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from wakeful.client.fields import document
 from wakeful.client.rest.runs import RestRuns
+from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_each
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.from_json import heartbeats_from_json, release_from_json, run_from_json
-from wakeful.run import TriggerName
-from wakeful.scheduler import RunsApi, id_and_attempt, poll_each
+from wakeful.run.run import TriggerName
 
 if TYPE_CHECKING:
     from wakeful.model.job_fields import JsonLike

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wakeful.client.rest.admin import RestSuggestions
+from wakeful.client.suggestions_api import SuggestionsApi
 from wakeful.model import Page, Suggestion
 from wakeful.model.from_json import suggestion_from_json
-from wakeful.suggestions_api import SuggestionsApi
 
 
 class Suggestions(SuggestionsApi):
-    """The suggestions of a workspace: `client.suggestions`. `wakeful.scheduler` documents the methods."""
+    """The suggestions of a workspace: `client.suggestions`. See `wakeful.client.scheduler`."""
 
     def __init__(self, rest: RestSuggestions) -> None:
         self._rest = rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NotRequired, TypedDict
 
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 class TickShape(TypedDict):

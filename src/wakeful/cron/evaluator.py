@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Final, get_args
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.cron.dates import EPOCH_DAY
 from wakeful.cron.explain import explain
 from wakeful.cron.expression import Expression, parse
@@ -20,6 +19,7 @@ from wakeful.cron.pieces import CENTURY, NOWHERE, SLACK, DstGap, DstOverlap, Pie
 from wakeful.cron.walltimes import DAY, WallTimes
 from wakeful.cron.zone import Zone, zone
 from wakeful.errors import InvalidArgument
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 #: How many ticks an expression caches; a catch-up pass visits at most a hundred.
 _REMEMBERED: Final = 128

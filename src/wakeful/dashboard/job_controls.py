@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.duration import format_duration
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: The fields with a place of their own in the form.
 _PLACED: Final = (

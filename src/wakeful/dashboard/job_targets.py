@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from wakeful.dashboard.job_controls import Control, are_pairs, text_of, words_of
 from wakeful.document.target import KINDS
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 _TITLES: Final = {
     "webhook": "Webhook: a signed request to a URL",

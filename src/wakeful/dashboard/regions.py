@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 
 from wakeful.api.http.compression import SMALLEST, compress
-from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.service.auth.access import Principal
+from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: How long a region is kept, in seconds.
 KEPT_S: Final = 2.0

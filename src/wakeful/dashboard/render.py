@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, Response
 
 from wakeful.dashboard import charts, formats, icons
 from wakeful.dashboard.assets import asset_url
-from wakeful.package_version import package_version
-from wakeful.stored_text import cleaned
+from wakeful.values.package_version import package_version
+from wakeful.values.stored_text import cleaned
 
 if TYPE_CHECKING:
     from wakeful.dashboard.context import Page

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from wakeful.dashboard.formats import at, duration, shorten, state_word, trigger_word
-from wakeful.ids import is_id
-from wakeful.run_reasons import reason_text
+from wakeful.run.reasons import reason_text
+from wakeful.run.usage import Spent, usage_of
 from wakeful.service.runs.run_finder import RunView
-from wakeful.usage import Spent, usage_of
+from wakeful.values.ids import is_id
 
 
 class RunItem(NamedTuple):

@@ -6,7 +6,7 @@ import json
 from typing import Final, Literal, NamedTuple
 
 from wakeful.dashboard.formats import STATES, duration, trigger_word
-from wakeful.run_reasons import reason_text
+from wakeful.run.reasons import reason_text
 from wakeful.service.runs.run_details import AttemptDetails, RunDetails
 from wakeful.service.runs.run_requests import AttemptRequest
 from wakeful.service.serializers import explain_job

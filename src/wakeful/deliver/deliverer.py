@@ -13,20 +13,20 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from wakeful.clock import Clock
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
 from wakeful.deliver.delivery_text import delivery_text
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, ResourceExhausted
-from wakeful.ids import new_id
-from wakeful.instants import iso_utc
+from wakeful.job.policy import Backoff
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
-from wakeful.policy import Backoff
+from wakeful.run.suppression import suppression_reason
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
-from wakeful.suppression import suppression_reason
+from wakeful.values.clock import Clock
+from wakeful.values.ids import new_id
+from wakeful.values.instants import iso_utc
 
 #: The most deliveries at once, and those for one channel: Apprise blocks, so each takes a thread. A service
 #: that does not respond holds up no other.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from wakeful.run.suppression import suppression_reason
 from wakeful.store.deliveries import Delivery
-from wakeful.suppression import suppression_reason
 
 
 def delivery_text(delivery: Delivery) -> str:

@@ -13,9 +13,9 @@ from wakeful.document.target import TARGET_FIELDS, read_targets, workflow_fields
 from wakeful.document.timing import TIMING_FIELDS, check_zone, read_timing
 from wakeful.document.values import camel, json_value, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job import Definition, Json, Work
-from wakeful.policy import Policy
-from wakeful.schedule import At
+from wakeful.job.job import Definition, Json, Work
+from wakeful.job.policy import Policy
+from wakeful.schedule.schedules import At
 
 #: Names that are accepted and ignored here: the caller reads `enabled` and `agentId`.
 IGNORED: Final = frozenset({"enabled", "agentId", *RESPONSE_ONLY})

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from wakeful.document.kinds import text
 from wakeful.document.objects import check_names, read_as, read_object
 from wakeful.document.values import refuse, shown
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 MAX_ADDRESSES: Final = 100
 _EXAMPLE: Final = '[{"channel": "telegram", "to": "123456789"}]'

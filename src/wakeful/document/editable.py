@@ -11,7 +11,7 @@ from wakeful.document.definition import read_definition, write_definition
 from wakeful.document.fields import DECLARED
 from wakeful.document.reading import Defaults
 from wakeful.duration import format_duration
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 #: The first fields of the text; the others follow in their order in the document.
 _FIRST: Final = ("name", "description", "schedule", "tz", "target", "message", "payload")

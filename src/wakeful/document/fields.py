@@ -32,10 +32,10 @@ from wakeful.document.kinds import (
 from wakeful.document.values import camel
 from wakeful.document.verification import evidence, verify
 from wakeful.duration import LONGEST
-from wakeful.field_spec import FieldSpec
-from wakeful.job import Definition, Json, Origin, Timing, Work
-from wakeful.policy import Policy
-from wakeful.schedule import schedule_from_json
+from wakeful.job.field_spec import FieldSpec
+from wakeful.job.job import Definition, Json, Origin, Timing, Work
+from wakeful.job.policy import Policy
+from wakeful.schedule.schedules import schedule_from_json
 
 MAX_MESSAGE: Final = 65536
 MAX_URL: Final = 2048

@@ -8,7 +8,7 @@ from wakeful.document.kinds import Kind, flag, milliseconds, text, whole
 from wakeful.document.objects import check_names, copy_object, read_as, read_object, replace_duration
 from wakeful.document.values import one_of, refuse, shown, whole_number
 from wakeful.duration import DAY
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: The timeout of a precheck that sets none.
 DEFAULT_PRECHECK_MS: Final = 10_000

@@ -11,8 +11,8 @@ from wakeful.document.objects import check_names, copy_object, read_as, replace_
 from wakeful.document.timing import read_zone
 from wakeful.document.values import camel_keys, refuse, shown
 from wakeful.duration import MINUTE
-from wakeful.job import Json
-from wakeful.schedule import SHORTEST_INTERVAL_MS
+from wakeful.job.job import Json
+from wakeful.schedule.schedules import SHORTEST_INTERVAL_MS
 
 #: The interval of a heartbeat that sets none.
 DEFAULT_EVERY_MS: Final = 30 * MINUTE

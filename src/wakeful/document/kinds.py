@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, get_args
 
 from wakeful.document.values import one_of, refuse, shown, storable, whole_number
 from wakeful.duration import LONGEST, parse_duration, spell_duration
-from wakeful.hours import parse_hours
-from wakeful.job import MAX_NAME, SLUG, Json, check_slug
+from wakeful.job.job import MAX_NAME, SLUG, Json, check_slug
+from wakeful.schedule.hours import parse_hours
 
 Reader = Callable[[object], Any]
 #: What a value looks like. Interfaces that take text (the CLI, models that quote everything) read it by this.

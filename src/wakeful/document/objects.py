@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.document.kinds import Reader, duration
 from wakeful.document.values import camel_keys, json_value, refuse, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 _LARGEST: Final = 65_536
 

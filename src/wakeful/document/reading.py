@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from wakeful.document.fields import Field
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.job import Json, Timing
-from wakeful.policy import Catchup, Overlap
+from wakeful.job.job import Json, Timing
+from wakeful.job.policy import Catchup, Overlap
 
 MAX_REPORTED: Final = 20
 

@@ -7,7 +7,7 @@ from typing import Final
 from wakeful.document.kinds import Kind, flag, whole
 from wakeful.document.objects import check_names, copy_object, read_as, read_object
 from wakeful.document.values import refuse, shown
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: The value of `approval` of an agent whose jobs wait for a person.
 REQUIRED: Final = "required"

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from wakeful.document.kinds import Kind, choice, milliseconds, whole
 from wakeful.document.objects import check_names, copy_object, read_as, read_object, replace_duration
 from wakeful.document.values import refuse, shown
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: The session of a message that names none.
 MAIN: Final = "main"

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from wakeful.calendars import Calendar, parse_exclude, stored_exclude
 from wakeful.document.kinds import Kind, choice, duration, milliseconds, slug
 from wakeful.document.values import camel_keys, one_of, refuse, shown, storable
 from wakeful.duration import LONGEST
-from wakeful.job import Chain, ChainOn, Json
-from wakeful.policy import Backoff
-from wakeful.stored_text import is_storable
+from wakeful.job.job import Chain, ChainOn, Json
+from wakeful.job.policy import Backoff
+from wakeful.schedule.calendars import Calendar, parse_exclude, stored_exclude
+from wakeful.values.stored_text import is_storable
 
 MAX_DESCRIPTION: Final = 10_000
 MAX_LABELS: Final = 32

@@ -19,8 +19,8 @@ from wakeful.document.fields import MAX_MESSAGE, MAX_URL
 from wakeful.document.reading import NamedValue, Problems
 from wakeful.document.values import camel_keys, json_object, one_of, refuse, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json, check_slug
-from wakeful.signals import check_type
+from wakeful.job.job import Json, check_slug
+from wakeful.signal.signals import check_type
 
 Target = Mapping[str, Json]
 

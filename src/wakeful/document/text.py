@@ -14,13 +14,13 @@ from functools import lru_cache
 from types import UnionType
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document.fields import POLICY, STORED_WORK, TIMING, Field
 from wakeful.document.values import compact, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json, Timing, Work
-from wakeful.policy import Policy
-from wakeful.stored_text import cleaned, read_cleaned_json
+from wakeful.job.job import Json, Timing, Work
+from wakeful.job.policy import Policy
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.stored_text import cleaned, read_cleaned_json
 
 T = TypeVar("T")
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from wakeful.calendars import NOTHING
 from wakeful.cron import zone
 from wakeful.document.fields import TIMING
 from wakeful.document.reading import Defaults, Reading
 from wakeful.document.values import camel_keys, refuse, shown, whole_number
 from wakeful.errors import InvalidSchedule
-from wakeful.job import Timing
-from wakeful.schedule import (
+from wakeful.job.job import Timing
+from wakeful.schedule.calendars import NOTHING
+from wakeful.schedule.schedules import (
     LATEST_MS,
     At,
     CronSchedule,

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from wakeful.json_value import Json
-from wakeful.json_value import compact as compact
-from wakeful.json_value import json_text as json_text
-from wakeful.json_value import json_value as json_value
-from wakeful.json_value import refuse as refuse
-from wakeful.json_value import shown as shown
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.json_value import Json
+from wakeful.values.json_value import compact as compact
+from wakeful.values.json_value import json_text as json_text
+from wakeful.values.json_value import json_value as json_value
+from wakeful.values.json_value import refuse as refuse
+from wakeful.values.json_value import shown as shown
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from wakeful.document.kinds import Kind, milliseconds, text, whole
 from wakeful.document.objects import check_names, copy_object, read_as, read_object, replace_duration
 from wakeful.document.values import one_of, refuse, shown
 from wakeful.duration import DAY
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: How long a check may take if it sets no timeout.
 DEFAULT_VERIFY_MS: Final = 30_000

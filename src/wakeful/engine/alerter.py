@@ -1,4 +1,4 @@
-"""The alerter: sends alerts about incidents and events. `wakeful.alert_rules` decides which.
+"""The alerter: sends alerts about incidents and events. `wakeful.run.alerts` decides which.
 
 An alert is a run of the job that posts it to the webhook, and a run of the job that sends it to the channel,
 so that each is recorded and retried on its own. One transaction changes an incident, or removes an event, and
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification, decide, judge
-from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
+from wakeful.run.alerts import Alert, AlertEvent, DueIncident, Notification, decide, judge
 from wakeful.store.port import Store
+from wakeful.values.clock import Clock
 
 _BATCH: Final = 200
 

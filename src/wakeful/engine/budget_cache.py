@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner, find_block
+from wakeful.run.usage import day_of
 from wakeful.store.port import Store
-from wakeful.usage import day_of
 
 #: From so many budgets on, they are read at most every ms for ten of them, and at least every minute: reading
 #: 100,000 takes up to a second.

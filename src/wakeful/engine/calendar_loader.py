@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from wakeful.bounded_cache import MB, BoundedCache, text_size
-from wakeful.calendars import HOLIDAYS, Calendar
 from wakeful.document import timing_from_text
-from wakeful.job import Definition
+from wakeful.job.job import Definition
 from wakeful.logs import get_logger
+from wakeful.schedule.calendars import HOLIDAYS, Calendar
+from wakeful.values.bounded_cache import MB, BoundedCache, text_size
 
 T = TypeVar("T")
 

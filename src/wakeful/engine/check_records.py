@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import RecordCheck
-from wakeful.prechecks import Checked, checked_to_text
+from wakeful.run.prechecks import Checked, checked_to_text
 from wakeful.store.port import Store
 
 

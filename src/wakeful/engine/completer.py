@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences, Effects, Facts
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import AlreadyExists, DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
-from wakeful.outcome import Finished
+from wakeful.run.consequences import Consequences, Effects, Facts
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Store, TakeNext
 from wakeful.store.rows import TakenRun
+from wakeful.values.clock import Clock
 
 _MAX_BATCH: Final = 2_000
 _UNSTORABLE: Final = "its output could not be stored"

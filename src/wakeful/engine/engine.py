@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from wakeful.consequences import consequences
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.check_records import recorder
@@ -29,12 +28,13 @@ from wakeful.engine.tracing import Tracing
 from wakeful.engine.verifier import Verifier
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
-from wakeful.ids import new_id
+from wakeful.job.policy import Backoff
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.logs import get_logger
-from wakeful.planning import Limits
-from wakeful.policy import Backoff
+from wakeful.run.consequences import consequences
+from wakeful.run.planning import Limits
 from wakeful.store.port import Store
+from wakeful.values.ids import new_id
 
 LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
 #: How long before its instant a run is recorded.

@@ -6,11 +6,11 @@ the run. SQLite notifies only its own process, so other processes on the same fi
 
 from __future__ import annotations
 
-from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
+from wakeful.values.clock import Clock
 
 log = get_logger("wakeful.worker")
 

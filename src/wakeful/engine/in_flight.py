@@ -6,10 +6,10 @@ import asyncio
 import math
 from typing import TYPE_CHECKING
 
-from wakeful.job import Work
+from wakeful.job.job import Work
+from wakeful.job.policy import Policy
 from wakeful.launch.port import Launch, Launcher
-from wakeful.outcome import Failed
-from wakeful.policy import Policy
+from wakeful.run.outcome import Failed
 from wakeful.store.lane_shares import Owner
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
-from wakeful.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
-from wakeful.consequences import JOB_DELETED
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.document.verification import MANUAL
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job import NO_WORK, Json, Work
+from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
+from wakeful.job.job import NO_WORK, Json, Work
+from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.job.start_rules import BUDGET
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.prompt import with_prompt
 from wakeful.launch.function import error_text
@@ -24,12 +24,12 @@ from wakeful.launch.precheck import PRECHECK_FAILED, PrecheckedLauncher, RecordC
 from wakeful.launch.pull import check_pull
 from wakeful.launch.verify import VerifiedLauncher
 from wakeful.logs import get_logger
-from wakeful.outcome import TAKEN_OVER, Failed, Outcome
-from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.prechecks import Checked, Watch, checked_from_text
-from wakeful.run import NewRun
-from wakeful.start_rules import BUDGET
+from wakeful.run.consequences import JOB_DELETED
+from wakeful.run.outcome import TAKEN_OVER, Failed, Outcome
+from wakeful.run.prechecks import Checked, Watch, checked_from_text
+from wakeful.run.run import NewRun
 from wakeful.store.rows import DueJob, TakenRun
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 log = get_logger("wakeful.engine")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from wakeful.clock import Clock
 from wakeful.errors import Unavailable
+from wakeful.job.policy import Backoff
 from wakeful.logs import get_logger
-from wakeful.policy import Backoff
+from wakeful.values.clock import Clock
 
 _AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=10_000)
 #: A loop is stalled if its last step succeeded so many seconds more than its longest sleep ago, and hangs if

@@ -26,11 +26,11 @@ from prometheus_client.core import (
 
 from wakeful.engine.agent_counts import AgentCounts
 from wakeful.engine.database_metrics import DatabaseMetrics
-from wakeful.outcome import Finished
-from wakeful.package_version import package_version
-from wakeful.process_share import current_share
-from wakeful.start_rules import BLOCK_REASONS
+from wakeful.job.start_rules import BLOCK_REASONS
+from wakeful.run.outcome import Finished
 from wakeful.store.port import Planned, Store
+from wakeful.values.package_version import package_version
+from wakeful.values.process_share import current_share
 
 #: upper bounds in ms
 _DRIFT: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 600_000)

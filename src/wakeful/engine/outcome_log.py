@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from wakeful.consequences import Consequences, Effects, Facts
-from wakeful.instants import iso_utc
-from wakeful.outcome import Finished
-from wakeful.planning import Becomes, Verdict
-from wakeful.prechecks import ONCE
-from wakeful.run import NewRun
+from wakeful.run.consequences import Consequences, Effects, Facts
+from wakeful.run.outcome import Finished
+from wakeful.run.planning import Becomes, Verdict
+from wakeful.run.prechecks import ONCE
+from wakeful.run.run import NewRun
 from wakeful.store.rows import DueJob
+from wakeful.values.instants import iso_utc
 
 Log = structlog.stdlib.BoundLogger
 

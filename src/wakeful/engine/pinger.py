@@ -10,10 +10,10 @@ from typing import Final
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.launch.http_response import LimitedResponse
 from wakeful.logs import get_logger
+from wakeful.values.clock import Clock
 
 _TIMEOUT_S: Final = 10.0
 #: When to check again after the process was not ready.

@@ -11,9 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
-from wakeful.capabilities import can_take, requirement_of
-from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine import calendar_loader
 from wakeful.engine.budget_cache import BudgetCache
@@ -25,18 +22,21 @@ from wakeful.engine.outcome_log import log_decisions
 from wakeful.engine.tracing import Tracing
 from wakeful.engine.worker import Worker
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job import AGENT_INACTIVE, Work
+from wakeful.job.capabilities import can_take, requirement_of
+from wakeful.job.job import AGENT_INACTIVE, Work
+from wakeful.job.policy import Policy
+from wakeful.job.start_rules import BlockReason, may_start
 from wakeful.logs import get_logger
-from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide, fire_ms
-from wakeful.policy import Policy
-from wakeful.run import NewRun
-from wakeful.run_factory import tick_run
-from wakeful.schedule import Every
-from wakeful.start_rules import BlockReason, may_start
+from wakeful.run.factory import tick_run
+from wakeful.run.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide, fire_ms
+from wakeful.run.run import NewRun
+from wakeful.schedule.schedules import Every
+from wakeful.schedule.ticks import Ticks
 from wakeful.store.port import Planned, Store
 from wakeful.store.row_mapping import ticks_from_text, ticks_to_text
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
-from wakeful.ticks import Ticks
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.clock import Clock
 
 BATCH: Final = 1_000
 #: How long a job is deferred whose calendar is not available.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
+from wakeful.job.policy import DAY_MS
 from wakeful.logs import get_logger
-from wakeful.policy import DAY_MS
 from wakeful.store.port import Store
+from wakeful.values.clock import Clock
 
 _EVERY_MS: Final = 3_600_000
 #: How long the changelog is kept.

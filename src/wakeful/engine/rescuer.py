@@ -29,20 +29,20 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
-from wakeful.capabilities import Capabilities
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, InvalidArgument, TooManyFollowUps, WakefulError
+from wakeful.job.capabilities import Capabilities
+from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.logs import get_logger
-from wakeful.outcome import TAKEN_OVER, Failed, Finished, conclude, take_over
-from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import TAKEN_OVER, Failed, Finished, conclude, take_over
 from wakeful.store.port import Store
 from wakeful.store.rows import UnfinishedRun
+from wakeful.values.clock import Clock
 
 HEARTBEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000

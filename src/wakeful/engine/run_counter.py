@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
+from wakeful.values.clock import Clock
 
 #: How many runs one transaction counts, and the pause until the next while there are more: 20,000 runs in a
 #: second, and never a long transaction.

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Final
 
-from wakeful.clock import Clock
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.launch.function import error_text
 from wakeful.launch.user_code import exit_if_forked
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome
+from wakeful.run.outcome import Failed, Outcome
+from wakeful.values.clock import Clock
 
 #: After so many runs a runner yields to the event loop.
 _RUNS_PER_TURN: Final = 50

@@ -21,15 +21,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from wakeful.engine.in_flight import InFlight
-from wakeful.instants import iso_utc
 from wakeful.launch.port import Launch
 from wakeful.launch.trace_context import SpanIds, launch_ids
 from wakeful.logs import get_logger
 from wakeful.logs.redaction import redact
-from wakeful.outcome import AwaitingCallback, AwaitingVerification, Failed, Outcome, Skipped, Succeeded
-from wakeful.run import NewRun
+from wakeful.run.outcome import AwaitingCallback, AwaitingVerification, Failed, Outcome, Skipped, Succeeded
+from wakeful.run.run import NewRun
 from wakeful.store.deliveries import Delivery
 from wakeful.store.rows import RunView, TakenRun
+from wakeful.values.instants import iso_utc
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

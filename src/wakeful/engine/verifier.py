@@ -15,10 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from wakeful.capabilities import Requirement, can_take
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.conversations import with_history
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.verification import MANUAL, timeout_ms
 from wakeful.duration import spell_duration
@@ -27,18 +23,22 @@ from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable, WakefulError
-from wakeful.instants import iso_utc
-from wakeful.job import NO_WORK, Json, Work
+from wakeful.job.capabilities import Requirement, can_take
+from wakeful.job.job import NO_WORK, Json, Work
+from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifyLaunch, verify_run
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Succeeded
-from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.run.consequences import Consequences
+from wakeful.run.conversations import with_history
+from wakeful.run.outcome import Failed, Finished, Succeeded
+from wakeful.run.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
 from wakeful.store.port import Store
 from wakeful.store.verifications import DueVerification
-from wakeful.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
+from wakeful.values.clock import Clock
+from wakeful.values.instants import iso_utc
 
 #: The most checks at once, and those of one workspace: a check that hangs takes up to ten minutes.
 MAX_CONCURRENT: Final = 128

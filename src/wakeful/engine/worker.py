@@ -15,8 +15,6 @@ from itertools import chain
 from logging import DEBUG
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.conversations import with_history
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.deadlines import Deadlines
@@ -30,15 +28,17 @@ from wakeful.engine.runners import Runners
 from wakeful.engine.slots import Reserved, Slots
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
+from wakeful.job.start_rules import BUDGET, UNBUDGETED, may_start
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
-from wakeful.start_rules import BUDGET, UNBUDGETED, may_start
+from wakeful.run.conversations import with_history
+from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.store.lane_shares import UNKNOWN_USE, LaneUse
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun
+from wakeful.values.clock import Clock
 
 #: Seconds that a stopped attempt has to end; then its outcome is written while it still runs.
 _STOP_TIMEOUT_S: Final = 10

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.errors import InvalidArgument
 from wakeful.launch.threads import Threads
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 #: The setting that allows private addresses.
 SETTING: Final = "WAKEFUL_ALLOW_PRIVATE_TARGETS"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from wakeful.document.values import shown
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: The most arguments in argv, names in env, and bytes in both.
 MAX_ARGUMENTS: Final = 256

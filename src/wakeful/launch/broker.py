@@ -18,11 +18,11 @@ from typing import Final, Literal, NamedTuple, Protocol, get_args, runtime_check
 
 from wakeful.document.values import compact, json_value
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.evidence import write_evidence
-from wakeful.ids import is_id
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, MAX_USAGE
-from wakeful.outcome import AwaitingCallback
+from wakeful.run.evidence import write_evidence
+from wakeful.run.outcome import AwaitingCallback
+from wakeful.values.ids import is_id
 
 ReportStatus = Literal["running", "waiting", "succeeded", "failed"]
 

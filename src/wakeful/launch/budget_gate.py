@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from wakeful.clock import Clock
 from wakeful.errors import Unavailable
+from wakeful.job.start_rules import BUDGET, BudgetBlock, describe_block, is_skipped
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
-from wakeful.outcome import Failed, Skipped
-from wakeful.start_rules import BUDGET, BudgetBlock, describe_block, is_skipped
+from wakeful.run.outcome import Failed, Skipped
+from wakeful.run.usage import ReservationRequest, Reserved, Spent
 from wakeful.store.budgets import BudgetStore
-from wakeful.usage import ReservationRequest, Reserved, Spent
+from wakeful.values.clock import Clock
 
 #: The first and the longest pause before a request asks again, in seconds.
 _FIRST_PAUSE_S: Final = 0.1

@@ -22,8 +22,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.instants import iso_utc
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.argv import Command, read_command
 from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound
 from wakeful.launch.command_environment import EnvironmentAllowlist
@@ -35,9 +34,10 @@ from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
 from wakeful.launch.verify import VerifyLaunch
 from wakeful.launch.webhook_response import read_usage
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.verification import Verdict
 from wakeful.settings import PREFIX, SECRET_VARIABLES
-from wakeful.verification import Verdict
+from wakeful.values.instants import iso_utc
 
 log = get_logger("wakeful.launch.command")
 

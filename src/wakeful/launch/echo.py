@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
-from wakeful.outcome import Outcome, Succeeded
+from wakeful.run.outcome import Outcome, Succeeded
 
 #: The whole target.
 ECHO: Final[Mapping[str, Json]] = {"kind": "echo"}

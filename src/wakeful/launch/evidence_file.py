@@ -17,7 +17,7 @@ from typing import Final
 from uuid import uuid4
 
 from wakeful.errors import InvalidArgument
-from wakeful.evidence import MAX_EVIDENCE, read_evidence
+from wakeful.run.evidence import MAX_EVIDENCE, read_evidence
 
 EVIDENCE_FILE: Final = "JOB_EVIDENCE_FILE"
 NO_DIRECTORY: Final = (

@@ -15,9 +15,9 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from wakeful.duration import spell_duration
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.http.messages import Response
-from wakeful.verification import Verdict
+from wakeful.run.verification import Verdict
 
 #: How much of a response is searched for `contains`, in bytes.
 MAX_BODY: Final = 1024 * 1024

@@ -20,10 +20,10 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from wakeful.document import timing_from_text
-from wakeful.instants import utc_datetime
-from wakeful.job import Continuity, Json
-from wakeful.outcome import Outcome
-from wakeful.prechecks import Watch, with_context
+from wakeful.job.job import Continuity, Json
+from wakeful.run.outcome import Outcome
+from wakeful.run.prechecks import Watch, with_context
+from wakeful.values.instants import utc_datetime
 
 #: How much of the output of a run is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024
@@ -356,7 +356,7 @@ class SelectiveLauncher(Protocol):
     on_capabilities_changed: Callable[[], object]
 
     def capabilities(self) -> Mapping[str, int]:
-        """Return the names of what it can launch (`wakeful.capabilities`), each with its highest version."""
+        """Return what it can launch (`wakeful.job.capabilities`), each name with its highest version."""
         ...
 
 

@@ -5,7 +5,7 @@
 
 A run that has nothing to do costs no tokens: it ends as skipped, which is no failure. If the precheck itself
 fails, the attempt has failed and is retried like any other. A precheck gets the state that the last one left,
-and may return a context for the run and a new state (`wakeful.prechecks`).
+and may return a context for the run and a new state (`wakeful.run.prechecks`).
 
 Each attempt is prechecked until the answer to launch is recorded, which is before the launch: a run that has
 started is not skipped half-way, and every later attempt carries the same context. A forced manual run has no
@@ -21,12 +21,12 @@ from typing import Final, Protocol, runtime_checkable
 
 from wakeful.document.guards import DEFAULT_PRECHECK_MS
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Skipped
-from wakeful.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, merged_context, read_answer
+from wakeful.run.outcome import Failed, Outcome, Skipped
+from wakeful.run.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, merged_context, read_answer
 
 #: The reason of an attempt whose precheck failed or returned an invalid result.
 PRECHECK_FAILED: Final = "precheck_failed"

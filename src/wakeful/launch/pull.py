@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 _FIELDS: Final = frozenset({"kind", "claimTimeoutMs"})
 _YEAR_MS: Final = 366 * 86_400_000

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from wakeful.clock import Clock
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.port import Launch
+from wakeful.values.clock import Clock
 
 #: The setting of the encryption keys.
 SETTING: Final = "WAKEFUL_SECRET_KEY"

@@ -16,16 +16,16 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from wakeful.document.verification import timeout_ms
-from wakeful.evidence import evidence_object
-from wakeful.job import Json, Work
-from wakeful.json_value import compact
+from wakeful.job.job import Json, Work
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Succeeded
-from wakeful.stored_text import cleaned
-from wakeful.verification import MAX_TRIES, Verdict, judge_success, outcome_of
+from wakeful.run.evidence import evidence_object
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.verification import MAX_TRIES, Verdict, judge_success, outcome_of
+from wakeful.values.json_value import compact
+from wakeful.values.stored_text import cleaned
 
 log = get_logger("wakeful.launch.verify")
 

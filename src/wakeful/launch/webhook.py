@@ -19,12 +19,9 @@ from typing import Final, NamedTuple
 
 from yarl import URL
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
-from wakeful.clock import Clock
 from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.instants import iso_utc
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.errors import HttpError, connection_failure
@@ -36,9 +33,12 @@ from wakeful.launch.signing import hex_signature, standard_signature
 from wakeful.launch.trace_context import launch_traceparent
 from wakeful.launch.verify import VerifyLaunch, verdict_of_response
 from wakeful.launch.webhook_response import failed_response, read_text, read_usage
-from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
-from wakeful.package_version import package_version
-from wakeful.verification import Verdict
+from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Succeeded
+from wakeful.run.verification import Verdict
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.clock import Clock
+from wakeful.values.instants import iso_utc
+from wakeful.values.package_version import package_version
 
 #: The most connections to one host, and in total, or the number of slots if that is larger. Waiting for one
 #: counts towards the timeout, so these are safety limits: lanes limit how much is sent to one receiver.

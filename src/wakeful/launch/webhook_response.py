@@ -11,7 +11,7 @@ from typing import Final
 
 from wakeful.launch.http.messages import Response
 from wakeful.launch.port import MAX_FAILED_OUTPUT, MAX_OUTPUT, truncate
-from wakeful.outcome import Failed
+from wakeful.run.outcome import Failed
 
 #: The longest `Retry-After` that is accepted.
 MAX_RETRY_AFTER_MS: Final = 24 * 3_600_000

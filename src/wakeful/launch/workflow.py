@@ -18,12 +18,12 @@ from typing import Final, Protocol
 
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
-from wakeful.instants import iso_utc
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
 from wakeful.launch.pull import check_pull
-from wakeful.outcome import Failed, Outcome
+from wakeful.run.outcome import Failed, Outcome
 from wakeful.store.workflows import WorkflowRow
+from wakeful.values.instants import iso_utc
 
 #: The size of the cache of workflow versions.
 CACHE_BYTES: Final = 16 * 1024 * 1024

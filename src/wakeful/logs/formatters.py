@@ -14,7 +14,7 @@ from typing import Final
 
 from wakeful.logs.events import LogEvent, escape, indented
 from wakeful.logs.redaction import redact
-from wakeful.process_share import current_share
+from wakeful.values.process_share import current_share
 
 #: The event of records of other libraries.
 FOREIGN: Final = "log"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from wakeful.json_value import Json
 from wakeful.model.incident import Incident
 from wakeful.model.run import Run
 from wakeful.model.suggestion import Suggestion
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

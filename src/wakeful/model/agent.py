@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from wakeful.run import RunState
+from wakeful.run.run import RunState
 
 __all__ = [
     "CatchupPolicy",

@@ -10,7 +10,8 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from wakeful.document.fields import DECLARED
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job import Chain, Origin
+from wakeful.job.job import Chain, Origin
+from wakeful.job.policy import Backoff
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
 from wakeful.model.agent import AgentInfo, HistoryEntry, MessageReceipt, SessionInfo
 from wakeful.model.enums import (
@@ -30,8 +31,7 @@ from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.revision import FieldChange, Revision
 from wakeful.model.run import Attempt, HeartbeatResult, ReleaseResult, Run
 from wakeful.model.suggestion import Suggestion
-from wakeful.policy import Backoff
-from wakeful.schedule import schedule_from_json
+from wakeful.schedule.schedules import schedule_from_json
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]

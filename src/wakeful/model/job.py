@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from wakeful.job import Chain, Origin
-from wakeful.json_value import Json
+from wakeful.job.job import Chain, Origin
+from wakeful.job.policy import Backoff
 from wakeful.model.enums import CatchupPolicy, OverlapPolicy
 from wakeful.model.run import Run
-from wakeful.policy import Backoff
-from wakeful.schedule import Schedule
+from wakeful.schedule.schedules import Schedule
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypedDict
 
-from wakeful.calendars import Calendar
-from wakeful.schedule import Schedule
-from wakeful.target import Target
+from wakeful.job.targets import Target
+from wakeful.schedule.calendars import Calendar
+from wakeful.schedule.schedules import Schedule
 
 #: `"0 9 * * 1-5"`, `"@daily"`, `"every 15m"`, `"in 20m"`, an ISO 8601 time, a datetime (once), a timedelta
 #: (an interval), or a mapping such as `{"kind": "cron", "expr": "0 9 * * *", "tz": "Europe/Berlin"}`.

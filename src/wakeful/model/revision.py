@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from wakeful.json_value import Json
 from wakeful.model.enums import DeliveryState, RunState, Trigger
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from wakeful.json_value import Json
 from wakeful.model.enums import SuggestionStatus
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

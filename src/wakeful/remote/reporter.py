@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.types import ReportShape
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.json_value import Json
 from wakeful.logs import get_logger
 from wakeful.remote.backoff import Backoff
 from wakeful.remote.results import batches, unreportable
+from wakeful.values.json_value import Json
 
 Report = dict[str, Json]
 #: A run and its attempt: a report of one attempt never replaces or removes that of another.

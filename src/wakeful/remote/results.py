@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from wakeful.errors import Permanent
-from wakeful.json_value import Json
 from wakeful.launch.function import error_text
 from wakeful.launch.port import MAX_OUTPUT, truncate
+from wakeful.values.json_value import Json
 
 #: The most reports of one request, and the most bytes of their JSON: the server accepts 256 KB.
 MAX_REPORTS: Final = 100

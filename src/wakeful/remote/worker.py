@@ -32,7 +32,6 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.json_value import Json
 from wakeful.launch.function import Function, error_text
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
@@ -42,6 +41,7 @@ from wakeful.remote.backoff import Backoff
 from wakeful.remote.handlers import Handlers
 from wakeful.remote.reporter import Reporter
 from wakeful.remote.results import Result, report_of, unreportable
+from wakeful.values.json_value import Json
 
 F = TypeVar("F", bound=Function)
 T = TypeVar("T")

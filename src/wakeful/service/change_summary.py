@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from wakeful.run import RunState
+from wakeful.run.run import RunState
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.changelog import SUGGESTION
 from wakeful.store.live import LiveFigures

@@ -22,7 +22,6 @@ from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.json_value import compact
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -41,7 +40,8 @@ from wakeful.service.serializers import JsonObject
 from wakeful.store.changelog import ChangeRow
 from wakeful.store.live import LiveFigures
 from wakeful.store.port import Store
-from wakeful.stored_text import cleaned
+from wakeful.values.json_value import compact
+from wakeful.values.stored_text import cleaned
 
 #: The intervals in ms. Another one is rounded up, so that few channels serve many clients.
 INTERVALS_MS: Final = (250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)

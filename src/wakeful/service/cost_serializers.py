@@ -7,10 +7,10 @@ import io
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from wakeful.json_value import Json
+from wakeful.run.usage import Spent
 from wakeful.service.admin.cost import BudgetState, CostReport, Usage
 from wakeful.service.serializers import JsonObject
-from wakeful.usage import Spent
+from wakeful.values.json_value import Json
 
 
 def serialize_cost(report: CostReport) -> JsonObject:

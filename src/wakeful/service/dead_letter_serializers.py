@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.service.runs.dead_letters import DeadLetterGroups
 from wakeful.service.serializers import JsonObject, instant
 

@@ -17,10 +17,10 @@ from contextvars import Context
 from typing import Final, NamedTuple
 from weakref import WeakSet
 
-from wakeful.bounded_cache import MB, text_size
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.incident_rules import Incident
+from wakeful.evolution.suggestion import Suggestion
 from wakeful.logs import get_logger
+from wakeful.run.incidents import Incident
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant, serialize_incident, serialize_run
@@ -28,7 +28,7 @@ from wakeful.service.suggestion_serializers import serialize_suggestion
 from wakeful.store.changelog import SUGGESTION, ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
-from wakeful.suggestion import Suggestion
+from wakeful.values.bounded_cache import MB, text_size
 
 #: The types of events.
 TYPES: Final = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wakeful.job import Json
-from wakeful.schedule_preview import PeakAdvice, offset_text
+from wakeful.forecast.preview import PeakAdvice, offset_text
+from wakeful.job.job import Json
 from wakeful.service.jobs.job_snippets import Snippets
 from wakeful.service.jobs.schedule_previews import PreviewedSchedule
 from wakeful.service.jobs.target_tests import TargetTest

@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.document import payload_from_text, write_definition
-from wakeful.job import Definition, JobRecord, Timing
+from wakeful.job.job import Definition, JobRecord, Timing
 from wakeful.model import Job, Page, Run
 from wakeful.model.from_json import from_ms, job_from_json, run_from_json
-from wakeful.schedule import Every
+from wakeful.schedule.schedules import Every
+from wakeful.schedule.ticks import Ticks
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.serializers import explain_job, serialize_run
 from wakeful.store.row_mapping import job_of, ticks_from_text
 from wakeful.store.rows import AttemptView, JobRow, RunView
-from wakeful.ticks import Ticks
+from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: How many of the next ticks a job shows.
 TICKS: Final = 5

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_query import read_job_query
 from wakeful.service.jobs.jobs import JobService

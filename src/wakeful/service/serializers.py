@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document import json_from_text, payload_from_text, write_definition
-from wakeful.incident_rules import Incident
-from wakeful.job import Definition, JobRecord, Json
-from wakeful.peaks import MINUTE_MS, WEEK_MINUTES
-from wakeful.schedule import Schedule, explain_schedule
+from wakeful.forecast.peaks import MINUTE_MS, WEEK_MINUTES
+from wakeful.job.job import Definition, JobRecord, Json
+from wakeful.run.incidents import Incident
+from wakeful.schedule.schedules import Schedule, explain_schedule
 from wakeful.service.admin.peaks import ComputedWeek
 from wakeful.service.agents.agents import SavedAgent, write_agent
 from wakeful.service.agents.messages import Receipt
@@ -31,6 +30,7 @@ from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.store.sessions import HistoryEntry, SessionView
 from wakeful.store.workflows import WorkflowRow
+from wakeful.values.bounded_cache import MB, bounded_cache
 
 JsonObject = dict[str, Json]
 

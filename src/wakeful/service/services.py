@@ -11,11 +11,11 @@ from wakeful.duration import HOUR
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
-from wakeful.instances import InstanceLimits
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import Keyring
-from wakeful.outcome import Finished
+from wakeful.run.instances import InstanceLimits
+from wakeful.run.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService

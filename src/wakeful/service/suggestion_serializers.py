@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from wakeful.evolution.suggestion import Suggestion, describe
 from wakeful.service.serializers import JsonObject, instant
-from wakeful.suggestion import Suggestion, describe
 
 
 def serialize_suggestion(suggestion: Suggestion) -> JsonObject:

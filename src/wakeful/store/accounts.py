@@ -105,7 +105,7 @@ class AgentRow(NamedTuple):
     evolution: str | None = None
     #: `required`: the jobs that it makes wait for a person
     approval: str | None = None
-    #: compact JSON of the bounds of the jobs that it makes (`wakeful.self_scheduling`)
+    #: compact JSON of the bounds of the jobs that it makes (`wakeful.job.self_scheduling`)
     self_scheduling: str | None = None
 
     @property

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from wakeful.alert_rules import Alert, AlertEvent
+from wakeful.run.alerts import Alert, AlertEvent
 
 #: The jobs that send alerts: of an agent, and of a workspace (owned by its agent `default`). Webhook and
 #: channel have a job each, so that each is retried on its own. Their own runs cause no alerts.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 from wakeful.store.audit import AuditEntry, AuditRow
-from wakeful.stored_text import cleaned
+from wakeful.values.stored_text import cleaned
 
 
 def link(entry: AuditEntry, seq: int, at_ms: int, before: str) -> AuditRow:

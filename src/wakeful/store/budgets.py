@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from wakeful.start_rules import BudgetBlock, BudgetOwner
-from wakeful.usage import ReservationRequest, Reserved, Spent
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
+from wakeful.run.usage import ReservationRequest, Reserved, Spent
 
 
 class BudgetStore(Protocol):

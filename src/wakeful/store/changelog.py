@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
-from wakeful.incident_rules import Incident, IncidentEvent
 from wakeful.logs import get_logger
-from wakeful.run import NewRun
+from wakeful.run.incidents import Incident, IncidentEvent
+from wakeful.run.run import NewRun
 
 Kind = (
     Literal["run.started", "run.finished", "run.retrying", "job.changed", "signal.emitted"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from wakeful.capabilities import Requirement
+from wakeful.job.capabilities import Requirement
 
 
 class Troubles(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from wakeful.self_scheduling import ChargeRule
+from wakeful.job.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 

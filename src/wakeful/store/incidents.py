@@ -1,4 +1,4 @@
-"""Incidents of jobs: see `wakeful.incident_rules`.
+"""Incidents of jobs: see `wakeful.run.incidents`.
 
 `job_incidents` has one row per incident (`Incident`). UNIQUE (job_id, cause) among open ones. The transaction
 of an outcome writes it, as part of the consequences. In PostgreSQL that transaction locks the job first, then
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from wakeful.alert_rules import DueIncident, Notification
-from wakeful.incident_rules import Incident
+from wakeful.run.alerts import DueIncident, Notification
+from wakeful.run.incidents import Incident
 from wakeful.store.audit import AuditEntry
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from wakeful.instances import AgentClass, InstanceLimits, InstanceStatus
-from wakeful.self_scheduling import ChargeRule
-from wakeful.signal_rules import Arrival
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.run.instances import AgentClass, InstanceLimits, InstanceStatus
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobRow, RunView

@@ -9,16 +9,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
-from wakeful.capabilities import requirement_of
-from wakeful.consequences import Effects
 from wakeful.document import work_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.instances import instance_id
-from wakeful.job import JobRecord, ScheduleKey, Work
-from wakeful.job_transitions import resumed
-from wakeful.planning import job_state, overdue
-from wakeful.run import NewRun
-from wakeful.run_factory import claim_timeout_ms, job_signal, target_signal, tick_run
+from wakeful.job.capabilities import requirement_of
+from wakeful.job.job import JobRecord, ScheduleKey, Work
+from wakeful.run.consequences import Effects
+from wakeful.run.factory import claim_timeout_ms, job_signal, target_signal, tick_run
+from wakeful.run.instances import instance_id
+from wakeful.run.job_transitions import resumed
+from wakeful.run.planning import job_state, overdue
+from wakeful.run.run import NewRun
 from wakeful.store.row_mapping import changed_row, job_of, schedule_key
 from wakeful.store.rows import JobChange, JobRow, Move, Recipient
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
-from wakeful.self_scheduling import CallingRun, ChargeRule
+from wakeful.job.self_scheduling import CallingRun, ChargeRule
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed

@@ -10,17 +10,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import FailedPrecondition, ResourceExhausted
-from wakeful.instances import MAILBOX_FULL, STOPPED, InstanceStatus
-from wakeful.outcome import Finished
-from wakeful.plural import plural
-from wakeful.run import NewRun
-from wakeful.run_factory import skipped
-from wakeful.signal_rules import Arrival
+from wakeful.run.factory import skipped
+from wakeful.run.instances import MAILBOX_FULL, STOPPED, InstanceStatus
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import Received
 from wakeful.store.port import TakeNext
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
+from wakeful.values.plural import plural
 
 #: The identity of a signal: instance, source, id.
 SignalKey: TypeAlias = tuple[str, str, str]

@@ -61,11 +61,10 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
-from wakeful.capabilities import NO_CAPABILITIES, Capabilities
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import KEYS_TOPIC, AccountStore
 from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditStore
@@ -102,6 +101,7 @@ from wakeful.store.suggestions import SuggestionStore
 from wakeful.store.verifications import VerificationStore
 from wakeful.store.web_sessions import WebSessionStore
 from wakeful.store.workflows import WorkflowStore
+from wakeful.values.clock import Clock
 
 NO_SLOTS: Mapping[str, int] = MappingProxyType({})
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
@@ -303,8 +303,8 @@ class Store(
 
         Returns the ids that were written. An attempt that is not the last goes into `attempts`. What follows
         for jobs, with the states of their prechecks, and for other runs is decided by `consequences`
-        (`wakeful.consequences`) and written in the same transaction. Retrying runs, follow-up runs and runs
-        that waited for their turn are published (`runs`). Unstorable: a value cannot be stored, and nothing
+        (`wakeful.run.consequences`) and written in the same transaction. Retrying, follow-up and waiting runs
+        whose turn has come are published (`runs`). Unstorable: a value cannot be stored, and nothing
         was written. With `state == "running"` the run awaits its callback until `due_at`, without a worker,
         or its verification (`wakeful.store.verifications`). Output, error, reason and usage are written in
         every case.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Final, TypeVar
 
-from wakeful.outcome import TAKEN_OVER
+from wakeful.run.outcome import TAKEN_OVER
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ class WorkerRow(NamedTuple):
     name: str
     beat_ms: int
     started_ms: int
-    #: what it can launch, as JSON (`wakeful.capabilities`)
+    #: what it can launch, as JSON (`wakeful.job.capabilities`)
     capabilities: str
 
 

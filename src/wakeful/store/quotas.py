@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from wakeful.errors import ResourceExhausted
-from wakeful.plural import plural
+from wakeful.run.usage import day_of
 from wakeful.store.audit import AuditEntry
 from wakeful.store.rows import JobRow
-from wakeful.usage import day_of
+from wakeful.values.plural import plural
 
 #: Counts jobs created since midnight UTC.
 CREATE_JOB: Final = "scheduler.createJob"

@@ -15,8 +15,8 @@ from wakeful.document import (
     work_from_text,
     work_to_text,
 )
-from wakeful.job import Chain, ChainOn, Definition, JobRecord, ScheduleKey, ScheduleOrigin
-from wakeful.run import NewRun
+from wakeful.job.job import Chain, ChainOn, Definition, JobRecord, ScheduleKey, ScheduleOrigin
+from wakeful.run.run import NewRun
 from wakeful.store.rows import JobRow, RunView
 
 

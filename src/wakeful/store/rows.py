@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from wakeful.errors import IncompatibleSchema
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.revisions import NewRevision
 
 #: The worker of a run that was reported as done and is not verified yet (`store.verifications`).
@@ -281,7 +281,7 @@ class AwaitingRun(NamedTuple):
     idempotency_key: str
     #: the work of its job, which may have been edited since the launch
     work: str
-    #: what a process needs to launch it (`wakeful.capabilities`)
+    #: what a process needs to launch it (`wakeful.job.capabilities`)
     requires: str = ""
     #: whether its job was edited since, so that both may be of another target; a webhook has not responded
     edited: bool = False

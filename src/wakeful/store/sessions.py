@@ -5,7 +5,7 @@
 - `messages`: waiting messages. A message that became part of a turn is in the payload of that run.
 - `turns`: which runs are turns. A turn is *live* until an update has seen that its run has ended.
 - `session_history`: what was said and answered, numbered by `sequence` of the session. Entries are appended
-  with the outcome of a run (`Finished.history`). The longest history is in `wakeful.conversations`.
+  with the outcome of a run (`Finished.history`). The longest history is in `wakeful.run.conversations`.
 
 Updates are decided by a pure function that the caller passes (`wakeful.agents.sessions`). When runs end while
 messages wait in any session, the topic `sessions` is published.
@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from wakeful.job import HEARTBEAT_JOB
-from wakeful.job import WAKE_JOB as WAKE_JOB
-from wakeful.run import NewRun
-from wakeful.self_scheduling import ChargeRule
+from wakeful.job.job import HEARTBEAT_JOB
+from wakeful.job.job import WAKE_JOB as WAKE_JOB
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from wakeful.capabilities import Capabilities, Requirement
-from wakeful.peaks import TimingCount
+from wakeful.forecast.peaks import TimingCount
+from wakeful.job.capabilities import Capabilities, Requirement
 
 
 class ConnectionUse(NamedTuple):

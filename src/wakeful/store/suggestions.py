@@ -1,4 +1,4 @@
-"""Suggestions for jobs (`wakeful.suggestion`), and the summaries of runs that they follow from.
+"""Suggestions for jobs (`wakeful.evolution.suggestion`), and the summaries of runs that they follow from.
 
 `suggestions` has one row per suggestion. UNIQUE (job_id, rule) among open ones. A suggestion is applied and
 rolled back in the transaction that changes its job (`JobStore.change_job`). It outlives its job.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from wakeful.evolution_rules import RunSummary
+from wakeful.evolution.rules import RunSummary
+from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.audit import AuditEntry
 from wakeful.store.rows import JobRow
-from wakeful.suggestion import Suggestion
 
 #: The jobs that analyze an agent and evaluate its suggestions, and the labels that mark them as internal.
 ANALYSIS_JOB: Final = "wakeful-analysis"

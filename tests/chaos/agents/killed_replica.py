@@ -33,7 +33,7 @@ from wakeful.agents.context import Context
 from wakeful.agents.directives import Directive
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.launch.port import Launch
-from wakeful.outcome import Outcome
+from wakeful.run.outcome import Outcome
 from wakeful.store.changelog import TransactionEvents
 
 #: Where a process is killed: before the handler starts; in the handler; after it returned and before the

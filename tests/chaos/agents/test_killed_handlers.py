@@ -36,7 +36,7 @@ from tests.support.sqlite_files import fresh_file
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Agent, Signal, Wakeful
 from wakeful.agents.class_registry import ClassRegistry
-from wakeful.instances import instance_id
+from wakeful.run.instances import instance_id
 from wakeful.store.instances import InstanceFilter
 from wakeful.store.rows import RunFilter, RunView
 

@@ -12,9 +12,9 @@ from wakeful.agents.agent import Schedule
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
 from wakeful.document import Defaults
 from wakeful.errors import Unavailable
-from wakeful.instances import AgentClass, DeclaredSchedule
+from wakeful.run.instances import AgentClass, DeclaredSchedule
+from wakeful.run.signal_rules import signal_run
 from wakeful.service.agents import instance_rules
-from wakeful.signal_rules import signal_run
 from wakeful.store.connect import store_at
 from wakeful.store.instances import InstanceChange
 from wakeful.store.port import Store

@@ -12,7 +12,7 @@ from tests.support.command_line import Completed, Machine, serving
 from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape
 from wakeful.errors import Unavailable
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 @pytest.fixture(scope="module")

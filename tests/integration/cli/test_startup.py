@@ -21,10 +21,10 @@ code = main(sys.argv[1:])
 print(json.dumps([code, sorted(sys.modules)]))
 """
 #: Not needed to print a text.
-_FOR_REQUESTS = ("aiohttp", "asyncio", "rich", "ssl", "wakeful.cli.session", "wakeful.job")
+_FOR_REQUESTS = ("aiohttp", "asyncio", "rich", "ssl", "wakeful.cli.session", "wakeful.job.job")
 #: Not needed by a client.
 _FOR_SERVERS = (
-    *("wakeful.document", "wakeful.job", "wakeful.schedule"),
+    *("wakeful.document", "wakeful.job.job", "wakeful.schedule.schedules"),
     *("asyncpg", "cryptography", "fastapi", "holidays", "mcp", "opentelemetry", "prometheus_client"),
     *("pydantic", "sqlite3", "structlog", "uvicorn", "yaml", "wakeful.engine", "wakeful.store"),
 )

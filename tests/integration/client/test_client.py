@@ -28,7 +28,7 @@ from wakeful import (
     Webhook,
 )
 from wakeful.client import AsyncClient
-from wakeful.schedule import Every
+from wakeful.schedule.schedules import Every
 from wakeful.service.runs.dead_letters import DeadLetterService
 
 

@@ -17,7 +17,7 @@ from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Permanent
-from wakeful.ids import new_id
+from wakeful.values.ids import new_id
 
 PAGES = "/workspaces/default"
 HOSTILE = "</pre><script>alert(1)</script>\"'><img src=x onerror=alert(1)>"

@@ -19,8 +19,8 @@ from tests.support.misbehaving import (
 from tests.support.waiting import eventually, over, the_run_of
 from wakeful import Function, Wakeful
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.job.policy import Backoff
 from wakeful.model import Run
-from wakeful.policy import Backoff
 
 _SHORT = "?rto=0.5"
 

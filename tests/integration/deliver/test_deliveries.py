@@ -25,8 +25,8 @@ from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
 from wakeful.deliver.deliverer import ATTEMPTS, MAX_PER_CHANNEL
+from wakeful.job.policy import Backoff
 from wakeful.model import Run
-from wakeful.policy import Backoff
 from wakeful.service.auth.access import LOCAL
 
 

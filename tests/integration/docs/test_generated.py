@@ -81,7 +81,7 @@ def test_every_part_is_in_a_file():
 def test_a_field_is_added_by_its_declaration_alone(tmp_path: Path):
     for folder in ("src", "scripts", "docs/reference"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    policy = tmp_path / "src/wakeful/policy.py"
+    policy = tmp_path / "src/wakeful/job/policy.py"
     policy.write_text(policy.read_text().replace("\n\n\nDEFAULT_POLICY", _DECLARATION, 1))
 
     python(tmp_path, "-m", "scripts.generate")

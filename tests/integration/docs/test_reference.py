@@ -33,7 +33,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.main import app as command_line
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.document.target import KINDS, TARGET_FIELDS
-from wakeful.run import RunState
+from wakeful.run.run import RunState
 from wakeful.service.event_stream import RESET, TYPES
 from wakeful.settings import PREFIX, Settings
 

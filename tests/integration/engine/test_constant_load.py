@@ -13,13 +13,13 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.factories import NOW, alone, ended, held, jobless
 from tests.support.waiting import PATIENCE, eventually, over, soon
 from wakeful import Function
-from wakeful.calendars import parse_exclude
 from wakeful.document import timing_to_text
 from wakeful.engine import calendar_loader, planner
 from wakeful.engine.completer import Completer
-from wakeful.job import Timing
-from wakeful.planning import decide
-from wakeful.schedule import CronSchedule
+from wakeful.job.job import Timing
+from wakeful.run.planning import decide
+from wakeful.schedule.calendars import parse_exclude
+from wakeful.schedule.schedules import CronSchedule
 from wakeful.store.sqlite import SqliteStore
 
 

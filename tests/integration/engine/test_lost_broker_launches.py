@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.factories import asked, held
 from wakeful import CeleryTask, Wakeful
-from wakeful.capabilities import CELERY
-from wakeful.consequences import consequences
-from wakeful.outcome import TAKEN_OVER
+from wakeful.job.capabilities import CELERY
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import TAKEN_OVER
 from wakeful.store.rows import RunView
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.factories import asked, held
 from wakeful import Webhook
-from wakeful.consequences import consequences
+from wakeful.run.consequences import consequences
 
 #: What the worker of the app does not have, so that it leaves the runs.
 _ELSEWHERE = "function:elsewhere"

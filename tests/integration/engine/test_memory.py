@@ -6,8 +6,8 @@ import gc
 from typing import Any
 
 from tests.integration.conftest import NewApp, on_one_store
-from wakeful.bounded_cache import BoundedCache
 from wakeful.service.auth.access import LOCAL
+from wakeful.values.bounded_cache import BoundedCache
 
 
 def document(number: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import epoch_ms, eventually, in_state, over, the_run_of
 from wakeful import EngineConfig, Function, Launch, Wakeful
 from wakeful.model import Run
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 
 #: A longer lead than usual: time to change a job between the recording and the fire time of its tick.
 LEAD_MS = 4_000

@@ -21,7 +21,7 @@ from tests.support.waiting import PATIENCE, epoch_ms, eventually, in_state, over
 from wakeful import EngineConfig, FailedPrecondition, Function, Launch, Wakeful
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.model import Run
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 
 #: A replica that plans and rescues but claims no runs.
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})

@@ -11,8 +11,8 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.simulation.virtual_loop import run_virtually
 from tests.support.waiting import eventually, over
 from wakeful import Function, Unavailable, Wakeful
-from wakeful.clock import SystemClock
 from wakeful.engine.loop import Loop
+from wakeful.values.clock import SystemClock
 
 #: What the loops call.
 _CALLS = (

@@ -9,8 +9,9 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import eventually, in_state, over, runs_of, the_run_of
-from wakeful import EngineConfig, Function, Launch, Unavailable, Wakeful, run_factory
+from wakeful import EngineConfig, Function, Launch, Unavailable, Wakeful
 from wakeful.engine import launcher_registry, planner
+from wakeful.run import factory as run_factory
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs import claims
 from wakeful.store.connect import sqlite_path

@@ -19,11 +19,11 @@ from tests.support.api_client import JOBS, ApiClient
 from tests.support.waiting import eventually, over, soon, the_run_of
 from wakeful import Agent, Context, EngineConfig, Function, Permanent, Run, SetState, Signal, Wakeful, on
 from wakeful.agents.context import InstanceContext
-from wakeful.consequences import consequences
 from wakeful.engine import worker
 from wakeful.launch import user_code
-from wakeful.outcome import AwaitingCallback, Failed, Finished, Succeeded
 from wakeful.remote import Worker, WorkerConfig
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import AwaitingCallback, Failed, Finished, Succeeded
 
 NARROW = EngineConfig(tick_ms=50, heartbeat_ms=200, lanes={"main": 1, "cron": 1, "team": 1})
 #: seconds within which the next run must succeed, also on a busy machine: far less than any timeout

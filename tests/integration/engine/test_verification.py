@@ -25,10 +25,10 @@ from wakeful import (
     on,
 )
 from wakeful.engine import verifier
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
+from wakeful.run.verification import conclude_verified
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.sql.store import SqlStore
-from wakeful.verification import conclude_verified
 
 CHECK = {"kind": "function", "name": "check"}
 ONCE: Any = {"schedule": SELDOM, "max_attempts": 1}

@@ -15,15 +15,15 @@ import pytest
 from tests.support.programs import OBEDIENT, STUBBORN, alive, command_launcher, processes, sh, under_way
 from tests.support.waiting import PATIENCE, eventually
 from tests.unit.launch.launches import launch
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch import process
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import CommandAllowlist
 from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import PrecheckResult
-from wakeful.outcome import Failed, Outcome, Succeeded
-from wakeful.prechecks import Answer
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.prechecks import Answer
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ READER = "tr '\\0' '\\n' < /proc/$PPID/environ; env"
 #: Opens files of a process from a child of the same ordinary user, before and after the process is protected.
 ORDINARY_USER = """
 import ctypes, os, subprocess
-from wakeful.process_protection import protect_process
+from wakeful.app.process_protection import protect_process
 
 PR_SET_DUMPABLE, NOBODY = 4, 65534
 if os.getuid() == 0:

@@ -25,7 +25,7 @@ from wakeful import (
     Webhook,
     on,
 )
-from wakeful.job import Chain, Json
+from wakeful.job.job import Chain, Json
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.manual_runs import triggered_run
 from wakeful.store.row_mapping import job_of

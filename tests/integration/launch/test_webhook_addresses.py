@@ -24,7 +24,7 @@ from wakeful.launch.address_guard import SETTING, AddressGuard, AddressInfo, Gua
 from wakeful.launch.http.connection import Connection
 from wakeful.launch.http.connector import Connector
 from wakeful.launch.http.messages import Origin
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
 
 
 @pytest.fixture

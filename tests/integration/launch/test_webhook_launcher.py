@@ -26,13 +26,13 @@ from tests.support.receiver import (
     to,
 )
 from tests.unit.launch.launches import launch
-from wakeful.clock import SystemClock
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import MAX_OUTPUT, Launch
 from wakeful.launch.secrets import format_secret
 from wakeful.launch.webhook import WebhookLauncher
-from wakeful.outcome import AwaitingCallback, Failed, Succeeded
+from wakeful.run.outcome import AwaitingCallback, Failed, Succeeded
+from wakeful.values.clock import SystemClock
 
 
 @pytest.fixture

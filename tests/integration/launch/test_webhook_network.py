@@ -29,11 +29,11 @@ from tests.support.receiver import (
     to,
 )
 from tests.support.waiting import PATIENCE
-from wakeful.clock import SystemClock
 from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.http.errors import MAX_INTERIM
 from wakeful.launch.webhook import WebhookLauncher
-from wakeful.outcome import Outcome, Succeeded
+from wakeful.run.outcome import Outcome, Succeeded
+from wakeful.values.clock import SystemClock
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import epoch_ms, eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
 from wakeful.errors import Unavailable
-from wakeful.instants import iso_utc
 from wakeful.model import Run
 from wakeful.store.rows import JobChange
+from wakeful.values.instants import iso_utc
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 

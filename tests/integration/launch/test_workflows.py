@@ -15,10 +15,10 @@ from tests.support.waiting import eventually, over
 from tests.unit.launch.launches import launch
 from wakeful import InvalidArgument, Launch, Wakeful
 from wakeful.errors import Unavailable
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
-from wakeful.outcome import Failed, Succeeded
+from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.workflows import WorkflowRow
 

@@ -20,7 +20,7 @@ from wakeful.api.http.events import stream_events
 from wakeful.api.rpc.connection import Connection
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.idempotency import Reply
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
 from wakeful.store.idempotency import InProgress
 from wakeful.store.rows import RunFilter
 

@@ -24,15 +24,15 @@ from wakeful.agents.context import Context, InstanceContext
 from wakeful.agents.declared_schedules import read_declared
 from wakeful.agents.directives import Directive
 from wakeful.agents.launcher import AgentLauncher
-from wakeful.consequences import Consequences
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import Unavailable
-from wakeful.instances import AgentClass, instance_id
 from wakeful.launch.function import FunctionLauncher
-from wakeful.outcome import Finished
+from wakeful.run.consequences import Consequences
+from wakeful.run.instances import AgentClass, instance_id
+from wakeful.run.outcome import Finished
+from wakeful.run.signal_rules import signal_run
 from wakeful.service.agents import instance_rules
-from wakeful.signal_rules import signal_run
 from wakeful.store.instances import InstanceRule
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun

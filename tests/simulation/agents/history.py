@@ -20,7 +20,7 @@ from tests.simulation.faults import CALM, Odds
 from tests.simulation.world import Replica
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import FailedPrecondition, NotFound, Permanent, ResourceExhausted
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 from wakeful.service.auth.access import LOCAL
 
 LENGTH = 300  # units

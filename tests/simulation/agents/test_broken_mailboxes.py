@@ -26,8 +26,8 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable, WakefulError
 from wakeful.launch.port import Launch, SignalLaunch
-from wakeful.outcome import Finished, Outcome, Succeeded
-from wakeful.signal_rules import SignalEffects, signal_effects, signal_run
+from wakeful.run.outcome import Finished, Outcome, Succeeded
+from wakeful.run.signal_rules import SignalEffects, signal_effects, signal_run
 from wakeful.store import mailbox_rules
 from wakeful.store.sqlite import mailbox as sqlite_mailbox
 from wakeful.store.sqlite import signal_outcomes as sqlite_signal_outcomes

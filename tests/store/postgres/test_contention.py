@@ -29,10 +29,9 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.agents.sessions import receive, start_turns
-from wakeful.capabilities import NO_CAPABILITIES
-from wakeful.consequences import consequences
 from wakeful.errors import Unavailable
-from wakeful.ids import id_at
+from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.run.consequences import consequences
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres import jobs as postgres_jobs
@@ -47,6 +46,7 @@ from wakeful.store.rows import (
     RunFilter,
 )
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS, WAKE_JOB, SessionKey, SessionMessage
+from wakeful.values.ids import id_at
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

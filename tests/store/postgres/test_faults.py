@@ -9,15 +9,15 @@ import asyncpg
 import pytest
 
 from tests.support.factories import NOW, alone, asked, ended, given_job, held, look
-from wakeful.clock import SystemClock
-from wakeful.conversations import HistoryAppend
 from wakeful.engine.completer import Completer
 from wakeful.errors import DatabaseFault, Unstorable
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.conversations import HistoryAppend
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.sessions import SessionKey
+from wakeful.values.clock import SystemClock
 
 
 async def _fail(url: str, code: str, times: int, when: str = "true") -> None:

@@ -29,9 +29,9 @@ from tests.support.instances import (
     taken,
     view,
 )
-from wakeful.instances import InstanceStatus, Send
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.instances import InstanceStatus, Send
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.postgres import PostgresStore, cancellation, connection
 from wakeful.store.postgres import leases as postgres_leases

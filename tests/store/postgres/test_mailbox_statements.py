@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.factories import NOW, alone, asked, asleep, ended, fire, job
 from tests.support.instances import MAILBOX, agent_class, arrival, done, taken
-from wakeful.instances import Send
+from wakeful.run.instances import Send
 from wakeful.store.postgres import PostgresStore
 
 

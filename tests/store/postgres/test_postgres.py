@@ -32,8 +32,8 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
-from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
+from wakeful.run.outcome import Finished
+from wakeful.run.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
 from wakeful.store.port import DECISIONS_AT_ONCE, TOPICS
 from wakeful.store.postgres import PostgresStore

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, start
-from wakeful.ids import new_id
 from wakeful.store.lane_shares import LaneUse
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
@@ -48,6 +47,7 @@ from wakeful.store.sqlite import (
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
 from wakeful.store.sqlite.bulk import Bulk
 from wakeful.store.sqlite.session import translate
+from wakeful.values.ids import new_id
 
 JOBS = 25_000
 RUNS = 250_000

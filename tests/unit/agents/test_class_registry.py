@@ -14,8 +14,8 @@ from wakeful.agents.class_registry import ClassRegistry, read_class
 from wakeful.agents.schedules import read_schedule
 from wakeful.document import Defaults, policy_from_text
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.policy import Backoff, Policy
-from wakeful.schedule import CronSchedule
+from wakeful.job.policy import Backoff, Policy
+from wakeful.schedule.schedules import CronSchedule
 
 
 class Report(Agent):

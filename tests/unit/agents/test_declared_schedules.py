@@ -18,10 +18,10 @@ from wakeful.agents.declared_schedules import (
 from wakeful.agents.schedules import Schedule
 from wakeful.document import Defaults
 from wakeful.errors import Unavailable
-from wakeful.instance_schedules import CANCELLED_BY_AGENT, schedule_job
-from wakeful.instances import AgentClass, DeclaredSchedule, InstanceStatus, instance_id
-from wakeful.job import JobRecord, ScheduleKey
-from wakeful.job_transitions import disabled, paused
+from wakeful.job.job import JobRecord, ScheduleKey
+from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, schedule_job
+from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceStatus, instance_id
+from wakeful.run.job_transitions import disabled, paused
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow

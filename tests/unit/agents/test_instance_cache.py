@@ -14,9 +14,9 @@ from tests.unit.agents.test_launcher import FixedClock, launch
 from wakeful import Agent, Context, SetState, Signal, on
 from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.launcher import AgentLauncher
-from wakeful.instances import instance_id
 from wakeful.launch.port import Launch
-from wakeful.outcome import Failed, Succeeded
+from wakeful.run.instances import instance_id
+from wakeful.run.outcome import Failed, Succeeded
 
 
 class Recorder(Agent):

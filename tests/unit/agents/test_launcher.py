@@ -17,12 +17,12 @@ from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.document import Defaults
 from wakeful.errors import Permanent, Unavailable
-from wakeful.instances import AgentClass, Handled, ScheduleChange, Send, instance_id
-from wakeful.instants import utc_datetime
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import Launch, SignalLaunch
-from wakeful.outcome import Failed, Outcome, Succeeded
-from wakeful.schedule import CronSchedule
+from wakeful.run.instances import AgentClass, Handled, ScheduleChange, Send, instance_id
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.schedule.schedules import CronSchedule
+from wakeful.values.instants import utc_datetime
 
 NOW = 1_800_000_000_000
 SOURCE = "/workspaces/default/agents/counter/instances/eu"

@@ -24,9 +24,9 @@ from wakeful.agents.sessions import (
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
-from wakeful.ids import first_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, SessionUpdate, Turn
+from wakeful.values.ids import first_id
 
 NOW = 1_800_000_000_000
 KEY = SessionKey("default", "ops", "main")

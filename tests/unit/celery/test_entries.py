@@ -12,8 +12,8 @@ from celery.schedules import crontab, solar
 from wakeful.celery.entries import convert_entries, job_names
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
-from wakeful.job import check_slug
-from wakeful.planning import IDLE, Becomes, JobState, decide
+from wakeful.job.job import check_slug
+from wakeful.run.planning import IDLE, Becomes, JobState, decide
 from wakeful.store.internal_jobs import is_reserved
 
 

@@ -7,7 +7,7 @@ import pytest
 from wakeful.dashboard import charts
 from wakeful.dashboard.pages.home import timeline
 from wakeful.errors import InvalidArgument
-from wakeful.peaks import MINUTE_MS
+from wakeful.forecast.peaks import MINUTE_MS
 from wakeful.service.admin.attention import LIMIT, Facts, concerns
 from wakeful.service.admin.figures import Upcoming, compare, midnights
 from wakeful.store.figures import Troubles, UpcomingRun

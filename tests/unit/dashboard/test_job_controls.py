@@ -10,8 +10,8 @@ from wakeful.document.editable import default_fields
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.kinds import flag
 from wakeful.document.target import KINDS
-from wakeful.field_spec import FieldSpec
-from wakeful.job import Json
+from wakeful.job.field_spec import FieldSpec
+from wakeful.job.job import Json
 
 #: Short forms of a target, which has a control; and the controls that the template writes itself.
 _ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentId", "enabled"}

@@ -16,15 +16,15 @@ from tests.support.job_documents import (
     patched,
     read,
 )
-from wakeful.calendars import NOTHING, parse_exclude
 from wakeful.document import (
     Defaults,
     write_definition,
 )
 from wakeful.duration import DAY, HOUR, MINUTE
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.job import Chain, Timing
-from wakeful.schedule import At, CronSchedule, Every
+from wakeful.job.job import Chain, Timing
+from wakeful.schedule.calendars import NOTHING, parse_exclude
+from wakeful.schedule.schedules import At, CronSchedule, Every
 
 REMINDER = {"name": "reminder", "schedule": {"kind": "at", "at": "2027-03-01T09:00"}, "tz": "Europe/Berlin"}
 LATER = NINE_IN_BERLIN + DAY

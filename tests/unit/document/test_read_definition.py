@@ -17,16 +17,16 @@ from tests.support.job_documents import (
     patched,
     read,
 )
-from wakeful.calendars import parse_exclude
 from wakeful.document import (
     Defaults,
     read_definition,
 )
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.errors import InvalidArgument
-from wakeful.job import Chain, Definition, Timing, Work
-from wakeful.policy import Backoff, Policy
-from wakeful.schedule import At, CronSchedule, Every
+from wakeful.job.job import Chain, Definition, Timing, Work
+from wakeful.job.policy import Backoff, Policy
+from wakeful.schedule.calendars import parse_exclude
+from wakeful.schedule.schedules import At, CronSchedule, Every
 
 
 def test_a_name_and_a_schedule_make_a_job():

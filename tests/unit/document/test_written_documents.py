@@ -17,7 +17,6 @@ from tests.support.job_documents import (
     patched,
     read,
 )
-from wakeful.calendars import NOTHING, parse_exclude
 from wakeful.document import (
     Defaults,
     payload_from_text,
@@ -32,9 +31,10 @@ from wakeful.document import (
 )
 from wakeful.duration import DAY, MINUTE
 from wakeful.errors import InvalidArgument
-from wakeful.job import Chain, Definition, Timing, Work
-from wakeful.policy import Backoff, Policy
-from wakeful.schedule import LATEST_MS, At, CronSchedule, Every
+from wakeful.job.job import Chain, Definition, Timing, Work
+from wakeful.job.policy import Backoff, Policy
+from wakeful.schedule.calendars import NOTHING, parse_exclude
+from wakeful.schedule.schedules import LATEST_MS, At, CronSchedule, Every
 
 
 def test_a_written_document_has_every_field():

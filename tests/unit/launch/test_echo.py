@@ -7,7 +7,7 @@ import pytest
 from wakeful.errors import InvalidArgument
 from wakeful.launch.echo import ECHO, EchoLauncher
 from wakeful.launch.port import MAX_OUTPUT, Launch
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
 
 
 def launch(payload: str | None) -> Launch:

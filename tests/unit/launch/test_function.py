@@ -13,7 +13,7 @@ from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceEx
 from wakeful.launch.function import Function, FunctionLauncher
 from wakeful.launch.port import MAX_OUTPUT, Launch
 from wakeful.launch.threads import Threads
-from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
+from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 TARGET = {"kind": "function", "name": "f"}
 

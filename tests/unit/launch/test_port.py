@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.launch.launches import launch
-from wakeful.instants import utc_datetime
 from wakeful.launch.port import MAX_OUTPUT, Launch, truncate
+from wakeful.values.instants import utc_datetime
 
 TARGET = {"kind": "function", "name": "digest"}
 

@@ -14,7 +14,8 @@ from tests.unit.launch.launches import launch
 from wakeful import Permanent, Skip
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job import Json, Work
+from wakeful.job.job import Json, Work
+from wakeful.job.policy import Policy
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import (
@@ -28,9 +29,8 @@ from wakeful.launch.precheck import (
     result_of_value,
 )
 from wakeful.launch.webhook_response import read_usage
-from wakeful.outcome import Failed, Outcome, Skipped, Succeeded, conclude
-from wakeful.policy import Policy
-from wakeful.prechecks import Answer, Checked, Watch
+from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude
+from wakeful.run.prechecks import Answer, Checked, Watch
 
 TARGET: dict[str, Json] = {"kind": "function", "name": "work"}
 PRECHECK: dict[str, Json] = {"kind": "function", "name": "anything-new"}

@@ -10,13 +10,13 @@ import pytest
 
 from tests.simulation.virtual_loop import run_virtually
 from tests.unit.launch.launches import launch
-from wakeful.instances import Handled
-from wakeful.job import Json, Work
+from wakeful.job.job import Json, Work
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifiedLauncher, VerifyLaunch
-from wakeful.outcome import Failed, Outcome, Succeeded
-from wakeful.verification import MAX_TRIES, Verdict
+from wakeful.run.instances import Handled
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.verification import MAX_TRIES, Verdict
 
 WORK = Work({"kind": "agent"}, verify={"kind": "function", "name": "is-done"})
 HANDLED = Handled("default", "default", "default", 1, 1)

@@ -10,11 +10,11 @@ import pytest
 
 from wakeful import Job, Run, Unavailable, model
 from wakeful.document import Defaults, read_definition
-from wakeful.job import Chain, JobRecord
+from wakeful.job.job import Chain, JobRecord
+from wakeful.job.policy import Backoff, Catchup, Overlap
 from wakeful.model.from_json import job_from_json, run_from_json
-from wakeful.policy import Backoff, Catchup, Overlap
-from wakeful.run import TriggerName
-from wakeful.schedule import CronSchedule
+from wakeful.run.run import TriggerName
+from wakeful.schedule.schedules import CronSchedule
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_job
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.document import Defaults, read_definition, timing_to_text
-from wakeful.peaks import TimingCount, compute_week
+from wakeful.forecast.peaks import TimingCount, compute_week
 from wakeful.service.admin.calendar_weeks import (
     HOUR_MS,
     NAMED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.policy import Policy
+from wakeful.job.policy import Policy
 from wakeful.service.runs.waiting import WaitingFacts, run_ahead, waiting_for
 from wakeful.store.rows import RunView
 

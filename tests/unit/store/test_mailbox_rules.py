@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.factories import MINUTE, NOW
 from tests.support.instances import arrival, key_of
 from wakeful.errors import FailedPrecondition, ResourceExhausted
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import Admission, Mailbox, admit
 
 EU = key_of()

@@ -13,14 +13,14 @@ from wakeful.api.http.dependencies import IN_TURN, SECURED, CurrentPrincipal, Do
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
-from wakeful.dead_letter_groups import DeadLetterSelection
 from wakeful.errors import InvalidArgument
-from wakeful.ids import is_id
+from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.service.auth.access import Principal
 from wakeful.service.dead_letter_serializers import serialize_groups
 from wakeful.service.runs.dead_letters import read_selection
 from wakeful.service.serializers import JsonObject, serialize_run
 from wakeful.service.services import Services
+from wakeful.values.ids import is_id
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/dead-letters", tags=["dead letters"], dependencies=SECURED

@@ -14,11 +14,11 @@ from wakeful.api.http.declared import check_fields, check_query, declares_body, 
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
-from wakeful.json_value import MAX_DEPTH, is_deeper
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
+from wakeful.values.json_value import MAX_DEPTH, is_deeper
 
 #: The header with the run that makes the call.
 RUN_ID: Final = "x-wakeful-run-id"

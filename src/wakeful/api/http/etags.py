@@ -18,7 +18,7 @@ from wakeful.api.http.dependencies import CurrentPrincipal, ServicesDep
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import JsonResponse
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services

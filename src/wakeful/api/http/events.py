@@ -13,14 +13,14 @@ from starlette.types import Receive, Scope, Send
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal, open_use
 from wakeful.api.http.direct_write import direct_write_of
 from wakeful.api.http.responses import responses
-from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
 from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
-from wakeful.stored_text import cleaned
+from wakeful.values.bounded_cache import MB, bounded_cache
+from wakeful.values.stored_text import cleaned
 
 #: Seconds without an event after which a comment keeps the connection alive.
 HEARTBEAT_S: Final = 15.0

@@ -26,15 +26,15 @@ from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
-from wakeful.evidence import write_evidence
-from wakeful.ids import new_id
-from wakeful.json_value import Json
+from wakeful.run.evidence import write_evidence
 from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
 from wakeful.service.runs.report_batches import ReportResult
 from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
-from wakeful.stored_text import cleaned, is_storable
+from wakeful.values.ids import new_id
+from wakeful.values.json_value import Json
+from wakeful.values.stored_text import cleaned, is_storable
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
 

@@ -13,10 +13,10 @@ from wakeful.api.http.etags import JobRequestDep
 from wakeful.api.http.idempotency import IdempotencyKey, idempotency_key_of, respond_by_key, respond_once
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
-from wakeful.hook_requests import read_body
 from wakeful.service.jobs.hooks import per_job
 from wakeful.service.serializers import serialize_hook, serialize_hook_run
-from wakeful.signals import NotJson
+from wakeful.signal.hook_requests import read_body
+from wakeful.signal.signals import NotJson
 
 router = APIRouter()
 

@@ -12,7 +12,7 @@ from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDoc
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
-from wakeful.incident_rules import INCIDENT_STATES
+from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.service.serializers import serialize_incident
 
 router: Final = APIRouter(

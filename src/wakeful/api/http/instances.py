@@ -13,7 +13,7 @@ from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.errors import InvalidArgument
-from wakeful.instances import InstanceStatus
+from wakeful.run.instances import InstanceStatus
 from wakeful.service.auth.access import Principal
 from wakeful.service.instance_serializers import serialize_instance, serialize_instance_details
 from wakeful.service.services import Services

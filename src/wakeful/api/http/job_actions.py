@@ -14,7 +14,7 @@ from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_content, request_body, responses
 from wakeful.api.http.runs import created_run
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.serializers import (

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.service.job_check_serializers import (
     serialize_preview,
     serialize_snippets,

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import list_response
-from wakeful.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_query import LONGEST, JobOrder, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED

@@ -31,13 +31,13 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
-from wakeful.ids import is_id
-from wakeful.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.jobs import read_batch
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
+from wakeful.values.ids import is_id
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
 

@@ -15,7 +15,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Query
 
 from wakeful.errors import InvalidArgument
-from wakeful.stored_text import is_storable
+from wakeful.values.stored_text import is_storable
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from starlette.routing import Match
 from wakeful.api.http.oauth import challenge
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
+from wakeful.job.policy import DAY_MS
 from wakeful.logs.redaction import redact
-from wakeful.policy import DAY_MS
 from wakeful.service.idempotency import InvalidKey
 
 PROBLEM_JSON: Final = "application/problem+json"

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from wakeful.api.http.problems import PROBLEM_JSON
 from wakeful.document.values import compact
-from wakeful.job import Json
-from wakeful.stored_text import cleaned
+from wakeful.job.job import Json
+from wakeful.values.stored_text import cleaned
 
 _REASONS: Final[dict[int, str]] = {
     400: "The request cannot be read: its URL, a header or the JSON of the body is malformed.",

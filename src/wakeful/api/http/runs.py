@@ -20,11 +20,11 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import InvalidArgument
-from wakeful.ids import is_id
-from wakeful.run import RunState, TriggerName
+from wakeful.run.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import JsonObject, serialize_run
 from wakeful.service.services import Services
+from wakeful.values.ids import is_id
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
 

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import JsonResponse, no_content, responses
-from wakeful.json_value import Json
 from wakeful.service.serializers import serialize_history_entry, serialize_session
+from wakeful.values.json_value import Json
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/sessions", tags=["sessions"], dependencies=SECURED

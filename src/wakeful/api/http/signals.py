@@ -12,10 +12,10 @@ from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, ref, responses
-from wakeful.job import DEFAULT_INSTANCE, Json
+from wakeful.job.job import DEFAULT_INSTANCE, Json
 from wakeful.service.instance_serializers import serialize_sent
-from wakeful.signal_requests import BATCH, STRUCTURED, SignalRequest, read_request
-from wakeful.signals import NotJson
+from wakeful.signal.requests import BATCH, STRUCTURED, SignalRequest, read_request
+from wakeful.signal.signals import NotJson
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["instances"], dependencies=SECURED

@@ -12,8 +12,8 @@ from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import JsonResponse, responses
+from wakeful.evolution.suggestion import SUGGESTION_STATUSES
 from wakeful.service.suggestion_serializers import serialize_suggestion
-from wakeful.suggestion import SUGGESTION_STATUSES
 
 router: Final = APIRouter(
     prefix="/api/workspaces/{workspace}/suggestions", tags=["suggestions"], dependencies=SECURED

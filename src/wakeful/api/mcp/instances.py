@@ -11,9 +11,9 @@ from wakeful.api.mcp.normalize_arguments import ToolCall
 from wakeful.api.mcp.port import CallContext, JsonObject, Scheduler
 from wakeful.api.mcp.time_text import next_in_words
 from wakeful.errors import InvalidArgument
-from wakeful.job import DEFAULT_INSTANCE
-from wakeful.plural import plural
-from wakeful.signals import Signal
+from wakeful.job.job import DEFAULT_INSTANCE
+from wakeful.signal.signals import Signal
+from wakeful.values.plural import plural
 
 _INSTANCES: Final = 50
 _SHOWN: Final = ("id", "status", "note", "waiting", "runId", "handledAt")

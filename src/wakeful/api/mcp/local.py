@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.api.mcp.port import CallContext, JsonObject
-from wakeful.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.instance_serializers import (
     serialize_instance,
@@ -15,7 +15,7 @@ from wakeful.service.instance_serializers import (
 )
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_runs, serialize_saved_job
 from wakeful.service.services import Services
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
 
 _LAST_RUNS: Final = 5
 

@@ -17,7 +17,7 @@ from wakeful.api.mcp.coercion import empty, json_in, plain, text
 from wakeful.api.mcp.schedules import KINDS, WHEN, read_schedule
 from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.job import MAX_NAME
+from wakeful.job.job import MAX_NAME
 
 Action = Literal[
     "add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status", "instances",

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wakeful.job import Json
-from wakeful.signals import Signal
+from wakeful.job.job import Json
+from wakeful.signal.signals import Signal
 
 JsonObject = dict[str, Json]
 

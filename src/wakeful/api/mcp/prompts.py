@@ -6,7 +6,7 @@ from typing import Final
 
 from wakeful.api.mcp.normalize_arguments import ACTIONS
 from wakeful.document.fields import DECLARED, OTHER, Field
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 ABOUT: Final = """\
 Schedule your own work: you are woken at the time you set, with the message you wrote.

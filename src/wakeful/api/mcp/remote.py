@@ -12,9 +12,9 @@ from wakeful.client.connection import check_next
 from wakeful.client.instances import event_of
 from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import NotFound
-from wakeful.ids import is_id
-from wakeful.job import Json
-from wakeful.signals import Signal
+from wakeful.job.job import Json
+from wakeful.signal.signals import Signal
+from wakeful.values.ids import is_id
 
 #: Seconds for which the clock of the server is extrapolated with the local one.
 _CACHED_S: Final = 30.0

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from wakeful.errors import InvalidSchedule
-from wakeful.natural_time import parse_phrase
-from wakeful.schedule import LATEST_MS
+from wakeful.schedule.natural_time import parse_phrase
+from wakeful.schedule.schedules import LATEST_MS
 
 _UNITS: Final = {"Seconds": 1_000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
 _EVERY: Final = {

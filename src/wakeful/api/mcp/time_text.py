@@ -8,7 +8,7 @@ from typing import Final
 
 from wakeful.cron import zone
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND, spell_duration
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

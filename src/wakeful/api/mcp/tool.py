@@ -28,9 +28,9 @@ from wakeful.api.mcp.prompts import JOB
 from wakeful.api.mcp.schedules import read_instant
 from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_words
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.logs import get_logger
-from wakeful.plural import plural
+from wakeful.values.plural import plural
 
 _JOBS: Final = 50
 _RUNS: Final = 10

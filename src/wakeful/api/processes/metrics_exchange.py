@@ -27,7 +27,7 @@ from wakeful.api.processes.metrics import (
     to_json,
 )
 from wakeful.logs import get_logger
-from wakeful.process_share import ProcessShare
+from wakeful.values.process_share import ProcessShare
 
 #: Seconds for the response of another process.
 _TIMEOUT_S: Final = 2.0

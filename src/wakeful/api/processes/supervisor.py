@@ -30,7 +30,7 @@ from wakeful.api.processes.restarts import SILENT_S, Restarts
 from wakeful.api.service_manager import ServiceManager
 from wakeful.errors import FailedPrecondition, IncompatibleSchema, Unavailable, WakefulError
 from wakeful.logs import get_logger
-from wakeful.process_share import SUPERVISOR, ProcessShare, set_share
+from wakeful.values.process_share import SUPERVISOR, ProcessShare, set_share
 
 #: Seconds for a stop: as long as docs/operations/deploy.md says.
 _STOP_S: Final = 45.0

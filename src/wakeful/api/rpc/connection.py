@@ -27,7 +27,7 @@ from wakeful.service.auth.open_uses import OpenUse
 from wakeful.service.event_stream import Subscription
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
-from wakeful.stored_text import cleaned
+from wakeful.values.stored_text import cleaned
 
 #: Seconds in which a client must authenticate.
 AUTH_TIMEOUT_S: Final = 5.0

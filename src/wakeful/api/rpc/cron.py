@@ -9,7 +9,7 @@ from typing import Final
 from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.rpc.params import Params
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter

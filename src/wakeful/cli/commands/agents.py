@@ -14,7 +14,7 @@ from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
 from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 #: The fields of an agent that are text; the others are JSON.
 _TEXT_FIELDS: Final = frozenset({"tz", "channel", "to", "description", "approval", "evolution"})

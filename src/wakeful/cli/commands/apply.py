@@ -18,7 +18,7 @@ from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.connection import error_of_code
 from wakeful.client.types import JobShape
 from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable, WakefulError
-from wakeful.plural import plural
+from wakeful.values.plural import plural
 
 if TYPE_CHECKING:
     from wakeful.cli.manifest import Manifest, ManifestError, ManifestJob

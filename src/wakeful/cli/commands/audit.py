@@ -15,7 +15,7 @@ from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import audit_table
 from wakeful.client.types import AuditShape
 from wakeful.model import Page
-from wakeful.plural import plural
+from wakeful.values.plural import plural
 
 
 def register(app: typer.Typer) -> None:

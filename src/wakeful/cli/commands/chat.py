@@ -29,7 +29,7 @@ from wakeful.cli.show.sessions import history_entry
 from wakeful.cli.show.tables import escaped
 from wakeful.client.types import EventShape, HistoryShape, RunShape
 from wakeful.errors import NotFound, WakefulError
-from wakeful.run_reasons import reason_text
+from wakeful.run.reasons import reason_text
 
 _MAIN: Final = "main"
 _QUIT: Final = ("/quit", "/exit")

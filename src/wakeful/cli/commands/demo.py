@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from wakeful.app.process_protection import protect_process
 from wakeful.cli.arguments import now_ms
 from wakeful.cli.commands.serve import wakeful_command
 from wakeful.cli.local_key import shown_link
@@ -25,8 +26,7 @@ from wakeful.client.rest import RestClient
 from wakeful.client.types import RunShape
 from wakeful.errors import Unavailable
 from wakeful.logs.setup import configure
-from wakeful.process_protection import protect_process
-from wakeful.run import RunState
+from wakeful.run.run import RunState
 from wakeful.settings import Settings
 
 if TYPE_CHECKING:

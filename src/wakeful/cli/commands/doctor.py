@@ -13,10 +13,10 @@ from wakeful.cli.commands.serve import Db, settings_with
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import escaped
 from wakeful.errors import Unavailable, WakefulError
-from wakeful.json_value import Json
-from wakeful.plural import plural
 from wakeful.service.admin import diagnosis
 from wakeful.service.admin.doctor import examine_database, serialize_check
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 _MARKS: Final = {
     "ok": ("ok", "green"),

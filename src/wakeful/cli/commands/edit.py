@@ -21,7 +21,7 @@ from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape
 from wakeful.document.values import camel
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 def register(app: typer.Typer) -> None:

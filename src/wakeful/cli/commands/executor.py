@@ -140,7 +140,7 @@ def _names(option: str, text: str | None) -> tuple[str, ...]:
 
 def _templates(options: list[str]) -> dict[str, Manifest]:
     from wakeful.remote.kubernetes.templates import check_template, template_names
-    from wakeful.yaml_text import load_yaml
+    from wakeful.values.yaml_text import load_yaml
 
     templates = {}
     for name, file in template_names(options).items():

@@ -28,7 +28,7 @@ from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
 from wakeful.client.types import JobIdShape, JobShape
 from wakeful.errors import InvalidArgument
-from wakeful.plural import plural
+from wakeful.values.plural import plural
 
 _PANEL = "Jobs"
 _YES = {"true", "on", "yes", "1"}

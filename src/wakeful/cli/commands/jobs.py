@@ -14,7 +14,7 @@ from wakeful.cli.show.incidents import incident_table
 from wakeful.cli.show.jobs import job_page, job_table, ticks
 from wakeful.cli.show.runs import run_table
 from wakeful.client.types import RunShape
-from wakeful.run import RunState
+from wakeful.run.run import RunState
 
 _PANEL = "Jobs"
 

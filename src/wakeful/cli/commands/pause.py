@@ -26,8 +26,8 @@ from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, status
 from wakeful.cli.times import instant, moment
 from wakeful.client.types import BulkShape
-from wakeful.json_value import Json
-from wakeful.plural import plural
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 _PANEL = "Jobs"
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.peaks import peak_table, week_chart
 from wakeful.cli.times import local_zone, span
-from wakeful.plural import plural
+from wakeful.values.plural import plural
 
 
 def register(app: typer.Typer) -> None:

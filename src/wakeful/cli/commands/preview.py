@@ -17,9 +17,9 @@ from wakeful.cli.times import local_zone
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
-from wakeful.job import check_slug
-from wakeful.schedule import Every, explain_schedule, parse_schedule
-from wakeful.ticks import Ticks
+from wakeful.job.job import check_slug
+from wakeful.schedule.schedules import Every, explain_schedule, parse_schedule
+from wakeful.schedule.ticks import Ticks
 
 
 def register(app: typer.Typer) -> None:

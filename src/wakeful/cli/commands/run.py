@@ -33,13 +33,13 @@ from wakeful.cli.show.runs import progress_line, run_page, run_table
 from wakeful.cli.times import local_zone
 from wakeful.client.rest import RestJobs
 from wakeful.client.runs import LONGEST_POLL
+from wakeful.client.scheduler import poll_until
 from wakeful.client.types import BulkRunsShape, JobIdShape, JobShape, RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.json_value import Json
-from wakeful.plural import plural
-from wakeful.run import RunState
-from wakeful.scheduler import poll_until
+from wakeful.run.run import RunState
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 _PANEL = "Runs"
 

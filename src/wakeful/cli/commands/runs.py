@@ -12,7 +12,7 @@ from wakeful.cli.completion import job_names
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import run_page, run_table
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.ids import is_id
+from wakeful.values.ids import is_id
 
 _PANEL = "Runs"
 

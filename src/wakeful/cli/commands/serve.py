@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from wakeful.app.process_protection import protect_process
 from wakeful.cli.arguments import check_given
 from wakeful.cli.output import log_instead
 from wakeful.cli.session import Afterwards, Session, command
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs.redaction import add_secrets, secrets_of
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
-from wakeful.process_protection import protect_process
 from wakeful.settings import FILE, PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
 from wakeful.store.address import shown_address
 

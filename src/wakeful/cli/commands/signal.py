@@ -15,7 +15,7 @@ from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import run_page
 from wakeful.client.types import RunShape
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 _SOURCE = "/cli"
 

@@ -16,7 +16,7 @@ from wakeful.cli.show.runs import event_line
 from wakeful.cli.times import local_zone
 from wakeful.client.types import EventShape
 from wakeful.errors import InvalidArgument
-from wakeful.ids import is_id
+from wakeful.values.ids import is_id
 
 #: The states of runs that start or end.
 _STATES: Final = ("running", "succeeded", "failed", "cancelled", "skipped", "missed")

@@ -14,8 +14,8 @@ from wakeful.cli.show.operations import target_test_page
 from wakeful.client.operation_types import TargetTestShape
 from wakeful.client.rest import RestJobs
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.json_value import Json
-from wakeful.plural import plural
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 #: Fields of a document that exclude each other.
 _ALTERNATIVES: Final = (frozenset({"webhookUrl", "target"}), frozenset({"timeout", "timeoutMs"}))

@@ -10,7 +10,7 @@ from typing import cast
 from wakeful.cli.importers.entries import Entry, Place, Reading, Remark
 from wakeful.cli.importers.naming import slug
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
-from wakeful.job import MAX_NAME
+from wakeful.job.job import MAX_NAME
 
 _SEPARATORS: Final = re.compile(r"&&|\|\||[;|&(){}]")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")

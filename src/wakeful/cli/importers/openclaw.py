@@ -9,7 +9,7 @@ from wakeful.cli.importers.agent_jobs import JobReader, read_store
 from wakeful.cli.importers.entries import Reading
 from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 #: Fields of a job that are converted, or that have no counterpart because they are state.
 _KNOWN: Final = frozenset(

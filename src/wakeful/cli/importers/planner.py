@@ -15,8 +15,8 @@ from wakeful.cli.importers.naming import choose_name
 from wakeful.document import Defaults, read_definition
 from wakeful.duration import DAY
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
-from wakeful.schedule import explain_schedule
+from wakeful.schedule.schedules import explain_schedule
+from wakeful.values.json_value import Json
 
 #: The label with the kind of the original: `crontab`, `systemd`, `openclaw` or `hermes`.
 KIND_LABEL: Final = "imported-from"

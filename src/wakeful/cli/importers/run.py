@@ -31,8 +31,8 @@ from wakeful.cli.show.tables import Cell, escaped, first_line, table
 from wakeful.cli.times import local_zone
 from wakeful.client.types import JobShape
 from wakeful.errors import Unauthenticated, Unavailable, WakefulError
-from wakeful.json_value import Json
-from wakeful.plural import plural
+from wakeful.values.json_value import Json
+from wakeful.values.plural import plural
 
 STDIN: Final = "-"
 

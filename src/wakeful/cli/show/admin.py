@@ -11,7 +11,7 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.types import AgentShape, AuditShape, KeyShape
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.show.tables import compact, escaped
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 Kind = Literal["created", "changed", "unchanged", "removed"]
 

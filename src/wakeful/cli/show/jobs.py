@@ -12,7 +12,7 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative
 from wakeful.client.types import AgentShape, HookShape, JobShape
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 #: Fields that have their own line, or are not shown.
 _SHOWN = frozenset(

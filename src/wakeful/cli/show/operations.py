@@ -20,7 +20,7 @@ from wakeful.client.operation_types import (
     TargetTestShape,
     WorkerShape,
 )
-from wakeful.plural import plural
+from wakeful.values.plural import plural
 
 _COLOURS: Final = {"delivered": "green", "accepted": "green", "failed": "red", "not_delivered": "red"}
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, escaped, first_line, page, state, table
 from wakeful.cli.times import clock_time, instant, moment, relative, span
 from wakeful.client.types import AttemptShape, EventShape, RunShape
-from wakeful.run_reasons import reason_text
+from wakeful.run.reasons import reason_text
 
 _LIVE: Final = ("pending", "retrying", "running")
 

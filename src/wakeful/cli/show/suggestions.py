@@ -12,7 +12,7 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, page, table
 from wakeful.cli.times import instant, moment, relative
 from wakeful.client.types import SuggestionShape
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 _STATUSES: Final = {"open": "yellow", "applied": "green", "rolled_back": "red"}
 

@@ -18,8 +18,8 @@ from wakeful.client.types import (
     SessionShape,
     SuggestionShape,
 )
-from wakeful.json_value import Json
 from wakeful.model import Page
+from wakeful.values.json_value import Json
 
 #: Seconds that the check of a long audit chain may take beyond the usual timeout.
 _CHAIN_TIMEOUT: Final = 600.0

@@ -25,7 +25,7 @@ from wakeful.client.rest.operations import RestOperations
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.tls import ClientTls
 from wakeful.client.types import CostShape, EventShape
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 DEFAULT_URL: Final = "http://127.0.0.1:9253"
 

@@ -9,8 +9,8 @@ from typing import cast
 from wakeful.client.connection import Query, path, read_list, read_page
 from wakeful.client.rest.part import RestPart
 from wakeful.client.types import InstanceShape, RunShape
-from wakeful.json_value import Json
 from wakeful.model import Page
+from wakeful.values.json_value import Json
 
 
 class RestInstances(RestPart):

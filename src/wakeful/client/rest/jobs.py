@@ -19,8 +19,8 @@ from wakeful.client.types import (
     SkippedShape,
 )
 from wakeful.errors import Unavailable
-from wakeful.json_value import Json
 from wakeful.model import Page
+from wakeful.values.json_value import Json
 
 _PAGE = 500
 #: Seconds that a change of many jobs may take longer than other requests.

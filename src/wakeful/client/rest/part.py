@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_list
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 
 class RestPart:

@@ -10,8 +10,8 @@ from wakeful.client.connection import Connection, Query, check_next, path, read_
 from wakeful.client.operation_types import DeadLetterGroupsShape
 from wakeful.client.types import HeartbeatsShape, ReleasedShape, ReportShape, RunShape
 from wakeful.errors import FailedPrecondition, Unavailable, WakefulError
-from wakeful.json_value import Json
 from wakeful.model import Page
+from wakeful.values.json_value import Json
 
 
 class RestRuns:

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.formats import money, number
 from wakeful.errors import InvalidArgument
+from wakeful.run.usage import Spent, day_of
 from wakeful.service.admin.cost import CostReport, Usage, date_of
 from wakeful.service.cost_serializers import cost_csv
-from wakeful.usage import Spent, day_of
 
 router = page_router()
 

@@ -7,9 +7,9 @@ from typing import Final
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
-from wakeful.dead_letter_groups import DeadLetterSelection, cause_of
-from wakeful.ids import is_id
+from wakeful.run.dead_letter_groups import DeadLetterSelection, cause_of
 from wakeful.service.runs.dead_letters import GROUPED
+from wakeful.values.ids import is_id
 
 router = page_router()
 

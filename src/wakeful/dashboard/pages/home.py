@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.formats import clock, number
-from wakeful.peaks import MINUTE_MS
+from wakeful.forecast.peaks import MINUTE_MS
 from wakeful.service.admin.attention import Concern, ConcernKind
 from wakeful.service.admin.figures import Outcomes, Upcoming
 

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.errors import NotFound
-from wakeful.ids import is_id
-from wakeful.incident_rules import INCIDENT_STATES
+from wakeful.run.incidents import INCIDENT_STATES
+from wakeful.values.ids import is_id
 
 router = page_router()
 

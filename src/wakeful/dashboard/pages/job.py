@@ -19,8 +19,8 @@ from wakeful.dashboard.job_charts import (
 )
 from wakeful.dashboard.run_items import run_items
 from wakeful.errors import InvalidArgument
-from wakeful.job import JobRecord
-from wakeful.run import RunState
+from wakeful.job.job import JobRecord
+from wakeful.run.run import RunState
 from wakeful.service.jobs.job_details import CHARTED
 from wakeful.service.jobs.job_snippets import minimal
 from wakeful.service.jobs.job_texts import write_texts

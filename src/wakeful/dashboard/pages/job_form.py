@@ -11,7 +11,7 @@ from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.job_controls import groups, placed
 from wakeful.dashboard.job_targets import target_control
 from wakeful.document.editable import default_fields, instant_text, schedule_text
-from wakeful.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.job_snippets import minimal
 from wakeful.service.serializers import serialize_job

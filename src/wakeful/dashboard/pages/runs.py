@@ -11,10 +11,10 @@ from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.formats import STATES, TRIGGERS
 from wakeful.dashboard.run_items import run_items
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.ids import is_id
-from wakeful.run import RunState
-from wakeful.schedule import LATEST_MS
+from wakeful.run.run import RunState
+from wakeful.schedule.schedules import LATEST_MS
 from wakeful.service.runs.run_finder import CONSIDERED, RunSearch, RunsFound
+from wakeful.values.ids import is_id
 
 router = page_router()
 

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.dashboard.formats import duration, number, percent
 from wakeful.errors import InvalidArgument
-from wakeful.ids import is_id
-from wakeful.json_value import Json, compact
-from wakeful.suggestion import FIGURE, SUGGESTION_STATUSES, Suggestion, describe
+from wakeful.evolution.suggestion import FIGURE, SUGGESTION_STATUSES, Suggestion, describe
+from wakeful.values.ids import is_id
+from wakeful.values.json_value import Json, compact
 
 router = page_router()
 

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from wakeful.capabilities import CELERY, celery_requirement, is_celery
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.job import Json
+from wakeful.job.capabilities import CELERY, celery_requirement, is_celery
+from wakeful.job.job import Json
 from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
 from wakeful.launch.celery.app_source import is_configured, load_app
 from wakeful.launch.celery.client import BROKER_S, ENDED, CeleryClient, CeleryHealth, Sending, Sent
@@ -28,7 +28,7 @@ from wakeful.launch.celery.tracker import SHORTEST_S, Awaited, Tracker
 from wakeful.launch.not_allowed import NotAllowed
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 from wakeful.store.rows import AwaitingRun

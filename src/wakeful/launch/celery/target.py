@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.instants import iso_utc
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.broker import message_id
 from wakeful.launch.port import Launch
+from wakeful.values.instants import iso_utc
 
 _FIELDS: Final = ("kind", "task", "args", "kwargs", "queue", "options", "app")
 #: The options of `apply_async` that a job may set, with the types of their values.

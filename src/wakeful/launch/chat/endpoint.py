@@ -8,10 +8,9 @@ from typing import Final, NamedTuple
 
 from yarl import URL
 
-from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.chat.failures import CONTEXT_LENGTH
 from wakeful.launch.http.client import HttpClient
@@ -19,7 +18,8 @@ from wakeful.launch.http.errors import HttpError, connection_failure
 from wakeful.launch.http.messages import Response
 from wakeful.launch.port import truncate
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, read_text, retry_after_ms
-from wakeful.outcome import Failed
+from wakeful.run.outcome import Failed
+from wakeful.values.clock import Clock
 
 #: The largest response that is read, in bytes, and the largest request: it has the answers of a turn.
 MAX_RESPONSE: Final = 4 * 1024 * 1024

@@ -10,7 +10,7 @@ from wakeful.launch.chat.keys import setting
 from wakeful.launch.chat.request import Dialect, without_tools
 from wakeful.launch.chat.response import EndpointError
 from wakeful.launch.port import truncate
-from wakeful.outcome import Failed
+from wakeful.run.outcome import Failed
 
 #: Reasons of failed attempts.
 CONTEXT_LENGTH: Final = "context_length"

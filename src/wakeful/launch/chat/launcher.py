@@ -15,11 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from wakeful.chat_settings import ChatModel
-from wakeful.clock import Clock
-from wakeful.conversations import continuity_of, job_session
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.chat import failures
@@ -34,8 +31,11 @@ from wakeful.launch.chat.target import ChatTarget, read_chat_target
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
+from wakeful.run.conversations import continuity_of, job_session
+from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded
 from wakeful.settings import Settings
+from wakeful.settings.chat import ChatModel
+from wakeful.values.clock import Clock
 
 #: The most tool calls that are performed in one round.
 MAX_CALLS: Final = 16

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import Launch
 
 

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from wakeful.cron import zone
-from wakeful.instants import utc_datetime
-from wakeful.job import WAKE_JOB, Json
+from wakeful.job.job import WAKE_JOB, Json
 from wakeful.launch.chat.ports import PreviousAnswer, Said
+from wakeful.values.instants import utc_datetime
 
 #: How much of the previous answer goes along, in characters.
 MAX_EXCERPT: Final = 8_000

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from wakeful.conversations import estimated_tokens
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.chat.ports import Said, ToolDefinition
 from wakeful.launch.chat.target import ChatTarget
+from wakeful.run.conversations import estimated_tokens
 
 #: The context window of a model of which none is stated.
 DEFAULT_WINDOW: Final = 32_000

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.chat.request import Message
 
 _SHOWN: Final = 300

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from wakeful.chat_settings import ChatModel
-from wakeful.conversations import estimated_tokens
 from wakeful.document.values import compact
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.chat.request import ANSWER_TOKENS
 from wakeful.launch.chat.response import Answer, TokenUsage
-from wakeful.usage import Spent, capped
+from wakeful.run.conversations import estimated_tokens
+from wakeful.run.usage import Spent, capped
+from wakeful.settings.chat import ChatModel
 
 _MILLION: Final = 1_000_000
 

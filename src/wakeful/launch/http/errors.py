@@ -6,7 +6,7 @@ from typing import Final
 
 from wakeful.launch.address_guard import AddressRefused
 from wakeful.launch.port import truncate
-from wakeful.outcome import Failed
+from wakeful.run.outcome import Failed
 
 #: Receivers that use interim responses send one or two; 103 Early Hints may repeat.
 MAX_INTERIM: Final = 16

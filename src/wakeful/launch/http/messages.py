@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from yarl import URL
 
-from wakeful.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 #: Control characters, except the tab.
 _FORBIDDEN: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.job.policy import Backoff
 from wakeful.launch.queue.credentials import read_credentials
 from wakeful.logs import get_logger
-from wakeful.policy import Backoff
 from wakeful.settings import Settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.broker import (
     ApplyReport,
     RecordMessage,
@@ -30,7 +30,7 @@ from wakeful.launch.queue.results import ResultConsumer
 from wakeful.launch.queue.streams import TOO_LARGE, create_stream
 from wakeful.launch.queue.target import QueueTarget, read_queue, stream_of
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome
+from wakeful.run.outcome import Failed, Outcome
 from wakeful.settings import Settings
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import Final
 
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument
-from wakeful.ids import is_id
-from wakeful.instants import iso_utc
 from wakeful.launch.broker import Report, message_id
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
 from wakeful.launch.queue.target import RESULT_SUBJECT, WORK_SUBJECT, QueueTarget
 from wakeful.launch.webhook import body_of, traceparent
+from wakeful.values.ids import is_id
+from wakeful.values.instants import iso_utc
 
 #: The header by which NATS drops repeated messages.
 MESSAGE_ID: Final = "Nats-Msg-Id"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 
 #: The stream of messages that name no subject, and the beginning of their subjects.
 WORK_STREAM: Final = "WAKEFUL_WORK"

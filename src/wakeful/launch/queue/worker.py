@@ -31,7 +31,7 @@ from wakeful.launch.queue.streams import ACK_WAIT_S, TOO_LARGE, consumer_config,
 from wakeful.launch.queue.target import WORK_STREAM, WORK_SUBJECT, name_of
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
-from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
+from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg

@@ -16,9 +16,9 @@ from wakeful.document.guards import alerts as read_alerts
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
-from wakeful.job import Definition, Json, Work
+from wakeful.job.job import Definition, Json, Work
+from wakeful.job.policy import Backoff, Policy
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
-from wakeful.policy import Backoff, Policy
 from wakeful.service.agents.inheritance import needs_secret
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.store.alerts import (

@@ -9,16 +9,16 @@ import time
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from wakeful.capabilities import Requirement, can_take
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
+from wakeful.job.capabilities import Requirement, can_take
+from wakeful.run.usage import day_of
 from wakeful.service.admin.diagnosis import LATE_MS, check_clock
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.figures import Troubles
 from wakeful.store.port import Store
-from wakeful.usage import day_of
 
 ConcernKind = Literal[
     "workers",

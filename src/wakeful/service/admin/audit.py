@@ -13,7 +13,7 @@ from wakeful.store.audit import AuditFilter, AuditRow
 from wakeful.store.audit import AuditPage as AuditPage
 from wakeful.store.audit_chain import flaw
 from wakeful.store.port import Store
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 _PAGE: Final = 1_000
 _LARGEST: Final = 2**31 - 1

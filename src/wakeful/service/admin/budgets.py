@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from wakeful.document.guards import budget
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
-from wakeful.job import NO_WORK, Json
+from wakeful.job.job import NO_WORK, Json
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
+from wakeful.run.usage import day_of
 from wakeful.service.auth.access import Principal
-from wakeful.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
 from wakeful.store.port import Store
-from wakeful.usage import day_of
 
 
 class Budgets:

@@ -13,9 +13,8 @@ from zoneinfo import ZoneInfo
 
 from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument
-from wakeful.instants import utc_datetime
-from wakeful.peaks import MINUTE_MS, TimingCount, Week, compute_week
-from wakeful.policy import DAY_MS
+from wakeful.forecast.peaks import MINUTE_MS, TimingCount, Week, compute_week
+from wakeful.job.policy import DAY_MS
 from wakeful.service.admin.calendar_weeks import (
     HOUR_MS,
     CalendarDay,
@@ -33,6 +32,7 @@ from wakeful.service.admin.timing_cache import TimingCache
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
+from wakeful.values.instants import utc_datetime
 
 #: How many weeks ahead and back the calendar goes.
 WEEKS_AHEAD: Final = 4

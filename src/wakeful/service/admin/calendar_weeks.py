@@ -12,13 +12,13 @@ from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from wakeful.bounded_cache import bypass
-from wakeful.calendars import HOLIDAYS, Calendar, stored_exclude
 from wakeful.document import timing_from_text
 from wakeful.errors import WakefulError
-from wakeful.job import Timing
-from wakeful.peaks import MINUTE_MS, TimingCount
-from wakeful.schedule import explain_schedule
+from wakeful.forecast.peaks import MINUTE_MS, TimingCount
+from wakeful.job.job import Timing
+from wakeful.schedule.calendars import HOLIDAYS, Calendar, stored_exclude
+from wakeful.schedule.schedules import explain_schedule
+from wakeful.values.bounded_cache import bypass
 
 HOUR_MS: Final = 3_600_000
 #: How many schedules of an hour are named, and how many reasons of an excluded day.

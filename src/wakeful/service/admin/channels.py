@@ -11,13 +11,13 @@ from typing import Final, NamedTuple
 from wakeful.deliver.channels import TO, ChannelMessage, Channels, SendResult, apprise_installed
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, ResourceExhausted
-from wakeful.policy import DAY_MS
+from wakeful.job.policy import DAY_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.rate_limiter import RateLimiter
 from wakeful.store.deliveries import DeliveryView
 from wakeful.store.port import Store
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: How many test messages a channel takes per minute and process.
 TESTS_PER_MINUTE: Final = 6

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
+from wakeful.run.usage import Spent, day_of
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.costs import DayRange, SpendingRow
 from wakeful.store.port import Store
-from wakeful.usage import Spent, day_of
 
 #: How many of the most expensive agents and jobs of each day are considered.
 PER_DAY: Final = 100

@@ -14,12 +14,11 @@ from wakeful.deliver.channels import apprise_installed
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import NotFound, Unavailable, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
+from wakeful.job.policy import DAY_MS
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.connection import NatsConnection
 from wakeful.logs import get_logger
-from wakeful.policy import DAY_MS
-from wakeful.process_share import current_share
 from wakeful.service.admin import diagnosis
 from wakeful.service.admin.broker_diagnosis import check_celery, check_celery_error, check_nats
 from wakeful.service.admin.diagnosis import Check
@@ -33,6 +32,7 @@ from wakeful.store.address import shown_address
 from wakeful.store.connect import sqlite_path
 from wakeful.store.inspection import Inspection, inspect_database
 from wakeful.store.port import Store
+from wakeful.values.process_share import current_share
 
 #: The longest time for one check.
 TIMEOUT_S: Final = 3.0

@@ -1,7 +1,7 @@
 """Evolution: analyze the runs of an agent for suggestions, and evaluate those that were applied.
 
 A run of an internal job does one of both for one agent (`evolution_jobs`), so an error of one agent does not
-stop the others, and no agent is analyzed twice at a time. The rules are in `wakeful.evolution_rules`.
+stop the others, and no agent is analyzed twice at a time. The rules are in `wakeful.evolution.rules`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from wakeful.document.evolution import SUGGEST
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.evolution_evaluation import Evaluation, JobProposals, evaluate, is_evaluated, reconcile
-from wakeful.evolution_rules import (
+from wakeful.evolution.evaluation import Evaluation, JobProposals, evaluate, is_evaluated, reconcile
+from wakeful.evolution.rules import (
     NO_RUNS,
     PEAK_JOBS,
     WINDOW_MS,
@@ -23,9 +23,8 @@ from wakeful.evolution_rules import (
     is_recurring,
     propose,
 )
-from wakeful.ids import new_id
-from wakeful.job import JobRecord
-from wakeful.json_value import Json
+from wakeful.evolution.suggestion import Suggestion
+from wakeful.job.job import JobRecord
 from wakeful.logs import get_logger
 from wakeful.service.admin.suggestions import WAKEFUL, SuggestionService
 from wakeful.store.internal_jobs import INTERNAL_JOBS
@@ -33,7 +32,8 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobFilter, JobRow
 from wakeful.store.suggestions import SuggestionFilter
-from wakeful.suggestion import Suggestion
+from wakeful.values.ids import new_id
+from wakeful.values.json_value import Json
 
 _PAGE: Final = 500
 _CURRENT: Final = ("open", "applied", "dismissed", "rolled_back")

@@ -14,11 +14,10 @@ from functools import partial
 from typing import Final
 
 from wakeful.duration import DAY, HOUR, MINUTE, WEEK
-from wakeful.ids import new_id
-from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
-from wakeful.job_transitions import disabled
-from wakeful.policy import Catchup, Policy
-from wakeful.schedule import Every
+from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
+from wakeful.job.policy import Catchup, Policy
+from wakeful.run.job_transitions import disabled
+from wakeful.schedule.schedules import Every
 from wakeful.service.jobs.job_factory import WAKEFUL
 from wakeful.store.accounts import AgentRow
 from wakeful.store.internal_jobs import InternalChange, InternalRules
@@ -26,6 +25,7 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB, EVOLUTION_LABELS
+from wakeful.values.ids import new_id
 
 #: The kind of target of these jobs. No other job can have it.
 EVOLUTION_KIND: Final = "evolution"

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.port import Launch, truncate
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Succeeded
+from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import ANALYSIS, EVALUATION, EVOLUTION_KIND, TIMEOUT_MS
 

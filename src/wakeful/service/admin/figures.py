@@ -11,17 +11,17 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
-from wakeful.peaks import MINUTE_MS, Week
-from wakeful.policy import DAY_MS
+from wakeful.forecast.peaks import MINUTE_MS, Week
+from wakeful.job.policy import DAY_MS
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.usage import Spent, day_of
 from wakeful.service.admin.peaks import PeakService
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.job_lookup import no_job
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.figures import LiveWorker, UpcomingRun
 from wakeful.store.port import Store
 from wakeful.store.run_counts import HOUR_MS, DayCount, HourCount
-from wakeful.usage import Spent, day_of
 
 #: The longest time of hourly counts in one call.
 MOST_HOURS: Final = 24 * 100

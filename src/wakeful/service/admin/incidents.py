@@ -8,13 +8,13 @@ from typing import Final
 
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.incident_rules import INCIDENT_STATES, Incident, acknowledge
+from wakeful.run.incidents import INCIDENT_STATES, Incident, acknowledge
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import instant
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.port import Store
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The longest note of an acknowledgement.
 MAX_NOTE: Final = 1_000

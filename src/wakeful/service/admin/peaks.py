@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 
-from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import WakefulError
+from wakeful.forecast.peaks import WEEK_MINUTES, Week, compute_week
 from wakeful.logs import get_logger
-from wakeful.peaks import WEEK_MINUTES, Week, compute_week
 from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
+from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: How long a computed week is returned.
 KEPT_MS: Final = 60_000

@@ -7,7 +7,7 @@ from typing import Final
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.job import check_slug
+from wakeful.job.job import check_slug
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store

@@ -10,13 +10,13 @@ from typing import Final
 from wakeful.engine.engine import Engine
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.package_version import package_version
-from wakeful.policy import DAY_MS
+from wakeful.job.policy import DAY_MS
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun
+from wakeful.values.package_version import package_version
 
 #: The highest ratio of dead letters to finished runs.
 DEAD_LETTER_TARGET: Final = 0.01

@@ -9,7 +9,7 @@ from typing import Final
 
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.json_value import Json
+from wakeful.evolution.suggestion import SUGGESTION_STATUSES, Suggestion, SuggestionStatus
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.job_editor import SuggestionEdit
@@ -18,7 +18,7 @@ from wakeful.service.serializers import instant
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
-from wakeful.suggestion import SUGGESTION_STATUSES, Suggestion, SuggestionStatus
+from wakeful.values.json_value import Json
 
 #: Wakeful itself, when it rolls back a suggestion.
 WAKEFUL: Final = Principal("wakeful", "admin", None)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.service.jobs.save_warnings import undeliverable
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter, JobRow

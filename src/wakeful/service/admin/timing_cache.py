@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import WakefulError
+from wakeful.forecast.peaks import TimingCount
 from wakeful.logs import get_logger
-from wakeful.peaks import TimingCount
 from wakeful.service.admin.peaks import PAGES_SHARE, peak_thread
 from wakeful.store.port import Store
+from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: How long a value is used, and how long while it is computed again, in seconds.
 KEPT_S: Final = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from wakeful.capabilities import capabilities_from_text
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
+from wakeful.job.capabilities import capabilities_from_text
 from wakeful.service.admin.status import Status
 from wakeful.service.auth.access import Principal, may_operate
 from wakeful.service.auth.accounts import Accounts

@@ -6,7 +6,6 @@ import builtins
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
-from wakeful.capabilities import requirement_of
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.deliveries import deliver_to, written
 from wakeful.document.evolution import EVOLUTION_FIELDS, OFF, evolution
@@ -18,7 +17,8 @@ from wakeful.document.timing import check_zone, read_zone
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, Json, Work, check_slug
+from wakeful.job.capabilities import requirement_of
+from wakeful.job.job import Definition, Json, Work, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
 from wakeful.service.admin.budgets import read_budget
@@ -35,7 +35,7 @@ from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 from wakeful.store.sessions import WAKE_JOB
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The fields of an agent; the first six mean the same as in a job.
 FIELDS: Final = (

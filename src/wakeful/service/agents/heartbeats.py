@@ -17,8 +17,8 @@ from wakeful.document import read_definition
 from wakeful.document.heartbeats import heartbeat, heartbeat_job
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json, inherit
-from wakeful.job_transitions import edited
+from wakeful.job.job import Json, inherit
+from wakeful.run.job_transitions import edited
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.job_editor import audit_details

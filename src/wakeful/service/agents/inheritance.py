@@ -11,10 +11,10 @@ from typing import Final
 
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inherit
-from wakeful.job_transitions import has_max_runs, paused, resumed
+from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inherit
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
+from wakeful.run.job_transitions import has_max_runs, paused, resumed
 from wakeful.store.accounts import AgentRow, Inherited
 from wakeful.store.job_changes import missed_runs, moved
 from wakeful.store.row_mapping import changed_row, job_of

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from wakeful.agents.declared_schedules import DeclaredSchedules, converge
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.instances import STOPPED, instance_id
+from wakeful.run.instances import STOPPED, instance_id
 from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule
 from wakeful.store.rows import JobRow
 

@@ -14,15 +14,14 @@ from wakeful.agents.state import StateObject, StateType, state_from_text, state_
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.instances import (
+from wakeful.job.job import JobRecord, Json, check_slug
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.logs import get_logger
+from wakeful.run.instances import (
     InstanceLimits,
     InstanceStatus,
     instance_id,
 )
-from wakeful.job import JobRecord, Json, check_slug
-from wakeful.json_value import json_value
-from wakeful.logs import get_logger
-from wakeful.self_scheduling import ChargeRule
 from wakeful.service.agents import instance_rules
 from wakeful.service.agents.signals import AgentClasses
 from wakeful.service.auth.access import MAY, Principal, visible_agent
@@ -39,6 +38,7 @@ from wakeful.store.instances import (
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
+from wakeful.values.json_value import json_value
 
 log = get_logger("wakeful.service")
 

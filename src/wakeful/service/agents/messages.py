@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from wakeful.agents.sessions import command_in, payload_of, receive
-from wakeful.conversations import JOB_SESSION
 from wakeful.document import payload_from_text
 from wakeful.document.fields import WORK
 from wakeful.document.objects import read_as
@@ -15,21 +14,22 @@ from wakeful.document.sessions import session_name
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.ids import id_at
-from wakeful.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED
-from wakeful.job import Work
+from wakeful.job.job import Work
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.conversations import JOB_SESSION
+from wakeful.run.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.wakes import WakeJobs
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
 from wakeful.service.jobs.run_origin import RunOrigins
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow
 from wakeful.store.idempotency import Keyed
 from wakeful.store.mailbox_rules import refusal
 from wakeful.store.port import Store
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionUpdate
+from wakeful.values.ids import id_at
 
 FIELDS: Final = ("message", "session", "channel", "to")
 #: where a message comes from, read as the fields of a job

@@ -8,8 +8,8 @@ from typing import Final
 
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.instances import AgentClass
-from wakeful.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json
+from wakeful.run.instances import AgentClass
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.auth.access import Principal, visible_agent

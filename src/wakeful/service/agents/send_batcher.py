@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
-from wakeful.instances import InstanceLimits
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.instances import InstanceLimits
+from wakeful.run.signal_rules import Arrival
 from wakeful.service.admin.budgets import Budgets
-from wakeful.signal_rules import Arrival
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.instances import Received
 from wakeful.store.port import Store
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from weakref import WeakValueDictionary
 
-from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.instances import (
+from wakeful.job.job import check_slug
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.instances import (
     AgentClass,
     InstanceLimits,
 )
-from wakeful.instants import utc_datetime
-from wakeful.job import check_slug
-from wakeful.self_scheduling import ChargeRule
+from wakeful.run.signal_rules import Arrival, signal_run
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.send_batcher import SendBatcher
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
-from wakeful.signal_requests import MAX_BATCH
-from wakeful.signal_rules import Arrival, signal_run
-from wakeful.signals import Signal
-from wakeful.start_rules import BudgetOwner
+from wakeful.signal.requests import MAX_BATCH
+from wakeful.signal.signals import Signal
 from wakeful.store.idempotency import Keyed
 from wakeful.store.instances import (
     Received,
 )
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.values.bounded_cache import MB, BoundedCache
+from wakeful.values.instants import utc_datetime
 
 #: How long the class of an agent is cached. Changes of another process are visible after that.
 _REMEMBERED_MS = 1_000

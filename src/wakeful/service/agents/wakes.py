@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wakeful.agents.sessions import LANE
-from wakeful.capabilities import requirement_of
 from wakeful.document import work_from_text
-from wakeful.instances import WAKE_SIGNAL
-from wakeful.job import Definition, Work, inherit
+from wakeful.job.capabilities import requirement_of
+from wakeful.job.job import Definition, Work, inherit
+from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.secrets import Keyring, new_secret
-from wakeful.policy import DEFAULT_POLICY
-from wakeful.run_factory import claim_timeout_ms, manual_run, signal_of_job
+from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job
+from wakeful.run.instances import WAKE_SIGNAL
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
@@ -20,7 +21,6 @@ from wakeful.service.jobs.job_editor import run_as_it_is
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.runs.manual_runs import read_payload
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, no_agent
 from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import InternalChange, InternalRules

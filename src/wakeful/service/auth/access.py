@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from wakeful.errors import NotFound, PermissionDenied
-from wakeful.json_value import compact
 from wakeful.store.audit import AuditEntry
+from wakeful.values.json_value import compact
 
 Role = Literal["admin", "member", "agent"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
-from wakeful.bounded_cache import MB, BoundedCache, text_size
 from wakeful.document import Defaults, payload_from_text
 from wakeful.document.deliveries import DeliveryAddress, deliver_to
 from wakeful.document.self_scheduling import REQUIRED
 from wakeful.errors import NotFound
-from wakeful.job import Json
-from wakeful.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
+from wakeful.job.job import Json
+from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.port import Store
+from wakeful.values.bounded_cache import MB, BoundedCache, text_size
 
 _REMEMBERED_MS: Final = 1_000
 #: The size of the cache of contexts, in bytes.

@@ -19,7 +19,7 @@ from typing import Final
 from wakeful.document import payload_to_text, work_to_text
 from wakeful.document.target import AGENT_KIND, KINDS
 from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
-from wakeful.job import Definition, Json, Work
+from wakeful.job.job import Definition, Json, Work
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX

@@ -12,13 +12,13 @@ from typing import Final, Literal
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.settings import API_KEY, PREFIX
 from wakeful.store.accounts import KeyChange, KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
+from wakeful.values.ids import new_id
 
 #: The principal that creates the key of `WAKEFUL_ADMIN_KEY`.
 OPERATOR: Final = Principal(f"setting:{PREFIX}ADMIN_KEY", "admin", None)

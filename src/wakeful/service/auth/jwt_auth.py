@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable
-from wakeful.job import check_slug
+from wakeful.job.job import check_slug
 from wakeful.service.auth.access import ROLES, Principal
 from wakeful.settings import PREFIX
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256")
 _ECDSA: Final = {"secp256r1": "ES256", "secp384r1": "ES384"}

@@ -15,8 +15,7 @@ from typing import Final, Literal, Protocol
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
-from wakeful.ids import new_id
-from wakeful.job import check_slug
+from wakeful.job.job import check_slug
 from wakeful.service.auth.access import ROLES, Principal, Role, check_person, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.background_writes import BackgroundWrites
@@ -25,7 +24,8 @@ from wakeful.settings import API_KEY
 from wakeful.store.accounts import KeyRow as KeyRow
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
-from wakeful.stored_text import UNSTORABLE, is_storable
+from wakeful.values.ids import new_id
+from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 PREFIX: Final = "wk_"
 #: The shortest time between two writes of the last use of a key.

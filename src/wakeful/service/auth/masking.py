@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from wakeful.document import write_definition
 from wakeful.errors import InvalidArgument
-from wakeful.job import Definition, Json
+from wakeful.job.job import Definition, Json
 from wakeful.service.auth.access import Principal
 from wakeful.store.alerts import ALERT_JOBS
 

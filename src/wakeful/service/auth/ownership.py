@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.errors import PermissionDenied, ResourceExhausted
-from wakeful.job import WAKE_JOB, JobRecord
-from wakeful.policy import Overlap
-from wakeful.run import TriggerName
+from wakeful.job.job import WAKE_JOB, JobRecord
+from wakeful.job.policy import Overlap
+from wakeful.run.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import JobRow, RunView
 

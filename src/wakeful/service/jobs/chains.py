@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.job import check_chain
+from wakeful.job.job import check_chain
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 

@@ -15,7 +15,8 @@ from typing import Final
 
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, NotFound, WakefulError
-from wakeful.job import AGENT_INACTIVE, StaleJob
+from wakeful.job.job import AGENT_INACTIVE, StaleJob
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
@@ -24,7 +25,6 @@ from wakeful.service.auth.rate_limiter import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
 from wakeful.service.jobs.job_lookup import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.audit import AuditEntry
 from wakeful.store.hooks import HookRow
 from wakeful.store.idempotency import Keyed

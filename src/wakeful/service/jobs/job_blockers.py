@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from wakeful.capabilities import Requirement
-from wakeful.job import AGENT_INACTIVE, JobRecord
-from wakeful.self_scheduling import APPROVAL
+from wakeful.job.capabilities import Requirement
+from wakeful.job.job import AGENT_INACTIVE, JobRecord
+from wakeful.job.self_scheduling import APPROVAL
 from wakeful.service.runs.executors import RECENTLY
 from wakeful.service.serializers import instant
 

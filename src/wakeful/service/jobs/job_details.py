@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from wakeful.capabilities import requirement_of
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.job import JobRecord
+from wakeful.job.capabilities import requirement_of
+from wakeful.job.job import JobRecord
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_blockers import Blocker, JobFacts, blockers
@@ -15,7 +16,6 @@ from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.replicas import Replicas
 from wakeful.service.runs.runs import RunService
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 

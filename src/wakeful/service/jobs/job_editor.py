@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from wakeful import job as job_rules
-from wakeful.bounded_cache import bypass
-from wakeful.capabilities import requirement_of
-from wakeful.clock import Clock
 from wakeful.document import patch_definition
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, JobRecord, Json, StaleJob, inherit
-from wakeful.job_transitions import edited
+from wakeful.job import job as job_rules
+from wakeful.job.capabilities import requirement_of
+from wakeful.job.job import Definition, JobRecord, Json, StaleJob, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
-from wakeful.run import NewRun
+from wakeful.run.job_transitions import edited
+from wakeful.run.run import NewRun
 from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Action, Principal
@@ -48,6 +46,8 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.suggestions import SuggestionDecision
+from wakeful.values.bounded_cache import bypass
+from wakeful.values.clock import Clock
 
 T = TypeVar("T")
 

@@ -7,23 +7,23 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from wakeful.bounded_cache import MB, BoundedCache
-from wakeful.capabilities import NOTHING, Requirement, requirement_of
 from wakeful.document import read_definition
 from wakeful.document.target import read_target
 from wakeful.document.values import json_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
-from wakeful.ids import new_id
-from wakeful.job import Definition, JobRecord, Work, anchor_of, check_slug, inherit
+from wakeful.job.capabilities import NOTHING, Requirement, requirement_of
+from wakeful.job.job import Definition, JobRecord, Work, anchor_of, check_slug, inherit
 from wakeful.launch.secrets import Keyring, format_secret, new_secret
-from wakeful.planning import begin
-from wakeful.schedule import At
+from wakeful.run.planning import begin
+from wakeful.schedule.schedules import At
 from wakeful.service.agents.inheritance import INACTIVE, needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.save_warnings import Untargeted, untargeted
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow
+from wakeful.values.bounded_cache import MB, BoundedCache
+from wakeful.values.ids import new_id
 
 #: The creator of internal jobs.
 WAKEFUL: Final = "admin:wakeful"

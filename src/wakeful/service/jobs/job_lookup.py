@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.ids import is_id
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter, JobRow
+from wakeful.values.ids import is_id
 
 #: How many jobs of one name an error lists.
 _SHOWN: Final = 10

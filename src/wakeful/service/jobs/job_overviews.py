@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
+from wakeful.run.usage import day_of
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.overviews import JobOverview, RunOutcome
 from wakeful.store.port import Store
-from wakeful.usage import day_of
 
 #: The interfaces import the type of runs from here: they do not use the store.
 __all__ = ["DAYS", "MAX_JOBS", "RUNS", "JobOverviews", "JobSummary", "RunOutcome"]

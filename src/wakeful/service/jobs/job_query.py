@@ -10,7 +10,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.store.rows import CREATORS, JOB_STATES, SCHEDULE_KINDS, JobFilter, JobOrder, LabelFilter
-from wakeful.stored_text import is_storable
+from wakeful.values.stored_text import is_storable
 
 #: The interfaces import the order of lists from here: they do not use the store.
 __all__ = ["CHOICES", "FIELDS", "LONGEST", "JobOrder", "JobQuery", "read_job_query", "read_order"]

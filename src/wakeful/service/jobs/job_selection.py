@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeGuard
 
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.ids import is_id
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import is_internal
@@ -17,7 +16,8 @@ from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
-from wakeful.stored_text import is_storable
+from wakeful.values.ids import is_id
+from wakeful.values.stored_text import is_storable
 
 #: The most jobs of one operation.
 MAX_JOBS: Final = 10_000

@@ -18,8 +18,8 @@ from wakeful.document import Defaults
 from wakeful.document.editable import DEFINITION, default_fields, instant_text, schedule_text
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.duration import format_duration
-from wakeful.job import Json
-from wakeful.yaml_text import dump_yaml
+from wakeful.job.job import Json
+from wakeful.values.yaml_text import dump_yaml
 
 #: The first fields of a text; the others follow in the order of their declarations.
 _FIRST: Final = ("name", "description", "schedule", "after", "tz", "target", "message", "payload")

@@ -15,7 +15,7 @@ from typing import Final
 from wakeful.document import Defaults
 from wakeful.document.values import compact, json_value
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.job_snippets import Snippets, snippets

@@ -10,14 +10,12 @@ from functools import partial
 from typing import Final
 from weakref import WeakValueDictionary
 
-from wakeful.bounded_cache import bypass
-from wakeful.capabilities import NOTHING, Requirement
-from wakeful.clock import Clock
 from wakeful.document import payload_from_text, read_definition
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.job import Definition, JobRecord, Json, check_slug
+from wakeful.job.capabilities import NOTHING, Requirement
+from wakeful.job.job import Definition, JobRecord, Json, check_slug
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import JobContext
@@ -47,6 +45,8 @@ from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobOrder, LabelFilter
+from wakeful.values.bounded_cache import bypass
+from wakeful.values.clock import Clock
 
 #: How many documents are read before other requests have a turn.
 _AT_ONCE: Final = 50

@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.document.structures import LONGEST_LABEL
 from wakeful.errors import InvalidArgument
 from wakeful.store.rows import LabelFilter
-from wakeful.stored_text import is_storable
+from wakeful.values.stored_text import is_storable
 
 MAX_LABEL_FILTERS: Final = 10
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job import JobRecord
-from wakeful.job_transitions import SKIP_REASON, is_pausable, paused, resumed, skipped
-from wakeful.planning import fire_ms
-from wakeful.run_factory import tick_run
-from wakeful.schedule import At, parse_schedule
+from wakeful.job.job import JobRecord
+from wakeful.run.factory import tick_run
+from wakeful.run.job_transitions import SKIP_REASON, is_pausable, paused, resumed, skipped
+from wakeful.run.planning import fire_ms
+from wakeful.schedule.schedules import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
@@ -20,6 +19,7 @@ from wakeful.store.job_changes import end_pause, missed_runs
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
+from wakeful.values.clock import Clock
 
 #: The longest note of a pause.
 MAX_NOTE: Final = 500

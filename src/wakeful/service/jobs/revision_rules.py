@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from wakeful.document import write_definition
 from wakeful.document.fields import WORKFLOW
 from wakeful.document.values import compact
-from wakeful.job import Definition, JobRecord, Json
+from wakeful.job.job import Definition, JobRecord, Json
 from wakeful.service.auth.masking import FIELDS as CREDENTIAL_FIELDS
 from wakeful.service.auth.masking import has_mask, masked_document
 from wakeful.store.revisions import MAX_REVISIONS, NewRevision, RevisionRow

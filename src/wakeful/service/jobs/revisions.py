@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.job import StaleJob
+from wakeful.job.job import StaleJob
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, JobGone, look_again
 from wakeful.service.jobs.job_factory import SaveResult

@@ -1,8 +1,8 @@
 """Jobs that an agent makes: the run that makes them, what they carry, and their bounds.
 
 A call with a key of the role `agent`, or with `x-wakeful-run-id` and any key, is not a person's. It is valid
-while that run is running. The rules are in `wakeful.self_scheduling`; here they are applied to a change, and
-what it makes is charged to the run in the transaction that writes it.
+while that run is running. The rules are in `wakeful.job.self_scheduling`; here they are applied to a
+change, and what it makes is charged to the run in the transaction that writes it.
 
 A program that holds an agent's key and does not send the header acts outside a run: it is not known whether
 one of the agent's runs makes the call. `approval` applies to it, and `selfScheduling.outsideRuns` refuses it.
@@ -17,10 +17,8 @@ from typing import Final
 from wakeful.document import work_from_text, work_to_text
 from wakeful.document.values import camel
 from wakeful.errors import NotFound, PermissionDenied
-from wakeful.job import Definition, JobRecord, Origin, Work
-from wakeful.job_transitions import disabled
-from wakeful.run import NewRun, RunDetails
-from wakeful.self_scheduling import (
+from wakeful.job.job import Definition, JobRecord, Origin, Work
+from wakeful.job.self_scheduling import (
     APPROVAL,
     CallingRun,
     RunCharge,
@@ -33,6 +31,8 @@ from wakeful.self_scheduling import (
     run_not_running,
     starts,
 )
+from wakeful.run.job_transitions import disabled
+from wakeful.run.run import NewRun, RunDetails
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.store.port import Store

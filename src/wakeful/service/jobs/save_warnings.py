@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from wakeful.capabilities import Requirement
 from wakeful.deliver.channels import setting_name
 from wakeful.duration import spell_duration
-from wakeful.job import NO_WORK, Definition, JobRecord
-from wakeful.peaks import MANY, MINUTE_MS, Week, peak_warning
-from wakeful.policy import DEFAULT_POLICY
-from wakeful.self_scheduling import APPROVAL
+from wakeful.forecast.peaks import MANY, MINUTE_MS, Week, peak_warning
+from wakeful.job.capabilities import Requirement
+from wakeful.job.job import NO_WORK, Definition, JobRecord
+from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.job.self_scheduling import APPROVAL
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas

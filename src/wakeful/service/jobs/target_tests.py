@@ -14,14 +14,13 @@ from typing import Final
 
 from yarl import URL
 
-from wakeful.capabilities import requirement_of
 from wakeful.document import payload_to_text, read_definition, write_definition
 from wakeful.document.target import TARGET_FIELDS
 from wakeful.document.values import compact
 from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
-from wakeful.ids import new_id
-from wakeful.job import Definition, JobRecord, Json, Work, check_slug, inherit
+from wakeful.job.capabilities import requirement_of
+from wakeful.job.job import Definition, JobRecord, Json, Work, check_slug, inherit
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.port import Launch, SealedSecrets
 from wakeful.launch.queue.launcher import QueueLauncher
@@ -37,6 +36,7 @@ from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
+from wakeful.values.ids import new_id
 
 #: The trigger of a test, in the header `x-wakeful-trigger`.
 TRIGGER: Final = "test"

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from weakref import WeakValueDictionary
 
-from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
-from wakeful.policy import Overlap
+from wakeful.job.policy import Overlap
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.ownership import (
     AGENT_TRIGGER,
@@ -37,10 +37,10 @@ from wakeful.service.runs.manual_runs import (
     read_payload,
     triggered_run,
 )
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import RunFilter, RunView
+from wakeful.values.clock import Clock
 
 
 class JobTriggers:

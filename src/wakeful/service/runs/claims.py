@@ -14,7 +14,6 @@ import contextlib
 from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
-from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.check_records import recorder
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
@@ -28,6 +27,8 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
+from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.job.start_rules import BudgetOwner, may_start
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, truncate
@@ -35,10 +36,9 @@ from wakeful.launch.precheck import RecordCheck, check_run
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
-from wakeful.policy import DEFAULT_POLICY
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.service.serializers import JsonObject, serialize_run
-from wakeful.start_rules import BudgetOwner, may_start
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView, TakenRun
 from wakeful.store.workflows import WorkflowRow

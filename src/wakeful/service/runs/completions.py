@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job import Work
+from wakeful.job.job import Work
 from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
-from wakeful.outcome import Failed, Succeeded
+from wakeful.run.outcome import Failed, Succeeded
 from wakeful.store.rows import RunView
 
 #: The error for an executor that does not name its attempt.

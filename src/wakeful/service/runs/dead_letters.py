@@ -9,9 +9,8 @@ import builtins
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from wakeful.dead_letter_groups import DeadLetterGroup, DeadLetterSelection, groups_of
 from wakeful.errors import InvalidArgument
-from wakeful.ids import is_id
+from wakeful.run.dead_letter_groups import DeadLetterGroup, DeadLetterSelection, groups_of
 from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.runs import MANY, RunService
@@ -19,6 +18,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.values.ids import is_id
 
 #: How many of the newest dead letters the groups are made of.
 GROUPED: Final = 2_000

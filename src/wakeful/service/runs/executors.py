@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import islice, product
 from typing import Final
 
-from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.duration import spell_duration
-from wakeful.policy import DEFAULT_POLICY
+from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
+from wakeful.values.bounded_cache import MB, BoundedCache
 
 #: An agent whose executor asked for runs within this time has one: as long as a run waits for a claim.
 RECENT_MS: Final = DEFAULT_POLICY.claim_timeout_ms

@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import Final, Literal, cast, get_args
 
-from wakeful.capabilities import NOTHING, requirement_of
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import json_value, whole_number
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.ids import new_id
-from wakeful.instances import JOB_SIGNAL
-from wakeful.job import JobRecord, Work
+from wakeful.job.capabilities import NOTHING, requirement_of
+from wakeful.job.job import JobRecord, Work
+from wakeful.job.overlap import OverlapAction, overlap_action
+from wakeful.job.policy import DEFAULT_POLICY, Overlap
 from wakeful.launch.precheck import DUE
-from wakeful.overlap import OverlapAction, overlap_action
-from wakeful.policy import DEFAULT_POLICY, Overlap
-from wakeful.prechecks import context_before
-from wakeful.run import NewRun, RunDetails, TriggerName
-from wakeful.run_factory import (
+from wakeful.run.factory import (
     claim_timeout_ms,
     job_signal,
     manual_run,
@@ -26,9 +22,13 @@ from wakeful.run_factory import (
     signal_of_job,
     skipped,
 )
-from wakeful.schedule import LATEST_MS, At, parse_schedule
+from wakeful.run.instances import JOB_SIGNAL
+from wakeful.run.prechecks import context_before
+from wakeful.run.run import NewRun, RunDetails, TriggerName
+from wakeful.schedule.schedules import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import DeadLetter, LiveRuns, ManualRunPlan, RunView
+from wakeful.values.ids import new_id
 
 MAX_BACKFILL: Final = 10_000
 

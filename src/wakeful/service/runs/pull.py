@@ -16,14 +16,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from wakeful.consequences import consequences
 from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, TooManyFollowUps
-from wakeful.ids import new_id
+from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.logs import get_logger
-from wakeful.outcome import Finished, conclude, timed_out
-from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished, conclude, timed_out
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
@@ -33,7 +32,8 @@ from wakeful.service.runs.runs import RunService
 from wakeful.service.serializers import JsonObject
 from wakeful.store.port import CLAIM_OVER, Store, claim_topic
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
-from wakeful.stored_text import is_storable
+from wakeful.values.ids import new_id
+from wakeful.values.stored_text import is_storable
 
 #: Limits of one claim.
 MAX_CLAIM: Final = 100

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.capabilities import Capabilities, Requirement, can_take
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.rescuer import LEASE_MS
+from wakeful.job.capabilities import Capabilities, Requirement, can_take
 from wakeful.store.port import Store
 
 #: How long the answer of the database is remembered while jobs are saved.

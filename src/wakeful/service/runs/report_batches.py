@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, Unstorable, WakefulError
-from wakeful.outcome import Finished
+from wakeful.run.outcome import Finished
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import check_not_internal

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from wakeful.consequences import consequences
-from wakeful.conversations import with_history
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
-from wakeful.job import NO_WORK, Work
+from wakeful.job.job import NO_WORK, Work
+from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Succeeded, conclude
-from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.prechecks import checked_from_text
+from wakeful.run.consequences import consequences
+from wakeful.run.conversations import with_history
+from wakeful.run.outcome import Failed, Finished, Succeeded, conclude
+from wakeful.run.prechecks import checked_from_text
+from wakeful.run.verification import judge_success
 from wakeful.store.audit import AuditEntry
 from wakeful.store.jobs import EntryForRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunView
-from wakeful.verification import judge_success
 
 log = get_logger("wakeful.service")
 

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.failure_cause import failure_cause
-from wakeful.ids import is_id
-from wakeful.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json
+from wakeful.run.failure_cause import failure_cause
 from wakeful.service.auth.access import Principal
 from wakeful.service.runs.failure_advice import failure_advice
 from wakeful.service.runs.run_finder import RunFinder
@@ -20,6 +19,7 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.verifications import VerificationView
+from wakeful.values.ids import is_id
 
 #: The target of a job that has none.
 PULL: Final[dict[str, Json]] = {"kind": "pull"}

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.ids import first_id, is_id
-from wakeful.schedule import LATEST_MS
+from wakeful.schedule.schedules import LATEST_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, RunView
+from wakeful.values.ids import first_id, is_id
 
 #: The interfaces import the types of runs from here: they do not use the store.
 __all__ = ["CONSIDERED", "AttemptView", "RunFinder", "RunSearch", "RunView", "RunsFound"]

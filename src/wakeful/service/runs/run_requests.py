@@ -11,12 +11,12 @@ from json import dumps
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_to_text
-from wakeful.instants import iso_utc
-from wakeful.job import Json, Work
+from wakeful.job.job import Json, Work
 from wakeful.launch.trace_context import launch_ids
-from wakeful.prechecks import with_context
+from wakeful.run.prechecks import with_context
 from wakeful.service.auth.masking import masked_document
 from wakeful.store.rows import AttemptView, RunView
+from wakeful.values.instants import iso_utc
 
 _SIGNATURES: Final = ("x-wakeful-signature", "webhook-signature")
 _COMPUTED: Final = "(computed from the secret of the job)"

@@ -6,19 +6,20 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import consequences
-from wakeful.conversations import with_history
 from wakeful.document import payload_to_text
 from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
-from wakeful.instances import instance_id
-from wakeful.job import Json, check_slug
+from wakeful.job.job import Json, check_slug
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
-from wakeful.outcome import Finished, Succeeded
-from wakeful.run import NewRun
+from wakeful.run.consequences import consequences
+from wakeful.run.conversations import with_history
+from wakeful.run.instances import instance_id
+from wakeful.run.outcome import Finished, Succeeded
+from wakeful.run.run import NewRun
+from wakeful.run.verification import Verdict, conclude_verified, outcome_of
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -33,12 +34,11 @@ from wakeful.service.runs.completions import (
 )
 from wakeful.service.runs.manual_runs import replay_run
 from wakeful.service.runs.reported_outcomes import job_of_run, write_report
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
-from wakeful.verification import Verdict, conclude_verified, outcome_of
+from wakeful.values.clock import Clock
 
 #: The most dead letters that one call replays or discards.
 MANY: Final = 1_000

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from wakeful.capabilities import Requirement
 from wakeful.document import policy_from_text
 from wakeful.document.verification import MANUAL
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
-from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.job.capabilities import Requirement
+from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.run.verification import MAX_TRIES
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas
 from wakeful.service.serializers import instant
@@ -21,7 +22,6 @@ from wakeful.store.instances import InstanceView
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
 from wakeful.store.verifications import VerificationView
-from wakeful.verification import MAX_TRIES
 
 #: How many live runs of a job are read to find the one that a run waits for.
 _LIVE: Final = 10

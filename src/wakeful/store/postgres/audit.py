@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.clock import Clock
 from wakeful.store.audit import AuditEntry
 from wakeful.store.audit_chain import extend
 from wakeful.store.sql.audit import ENTRY_COLUMNS
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from wakeful.consequences import Withdrawal
+from wakeful.run.consequences import Withdrawal
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_of_jobs, lock_of_runs
 

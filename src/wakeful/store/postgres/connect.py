@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import asyncpg
 
 from wakeful.errors import FailedPrecondition
-from wakeful.process_share import current_share
 from wakeful.store.postgres.address import Address, Host
 from wakeful.store.postgres.builtin_types import Connection
+from wakeful.values.process_share import current_share
 
 if TYPE_CHECKING:
     Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]

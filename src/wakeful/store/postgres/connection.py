@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import asyncpg
 
-from wakeful.clock import Clock, SystemClock
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
@@ -28,7 +27,8 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
 from wakeful.store.postgres.transactions import transaction
 from wakeful.store.sql.driver import LockTimeout, Pending, Session, TenantTurns, is_urgent
-from wakeful.stored_text import UNSTORABLE
+from wakeful.values.clock import Clock, SystemClock
+from wakeful.values.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connect import Raw as Raw

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from wakeful.ids import is_id
 from wakeful.store.port import claim_topic
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.leases import start
@@ -13,6 +12,7 @@ from wakeful.store.postgres.runs import runs_by_ids
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.workflows import WorkflowRow
+from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

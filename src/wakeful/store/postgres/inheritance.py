@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import JOB_DISABLED, Withdrawal
+from wakeful.run.consequences import JOB_DISABLED, Withdrawal
 from wakeful.store.accounts import AgentRow, InheritingChange
 from wakeful.store.job_changes import precheck_edit
 from wakeful.store.postgres import statements as sql
@@ -26,6 +25,7 @@ from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpg import UniqueViolationError
 
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import add_signals, set_details
 from wakeful.store.postgres.transactions import savepoint

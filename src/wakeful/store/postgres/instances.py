@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpg import SerializationError
 
-from wakeful.clock import Clock
-from wakeful.instances import (
+from wakeful.run.instances import (
     InstanceLimits,
     instance_id,
 )
-from wakeful.signal_rules import Arrival
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.instances import (
     InstanceFilter,
@@ -46,6 +45,7 @@ from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.driver import Duplicate
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

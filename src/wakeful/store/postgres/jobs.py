@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpg import UniqueViolationError
 
-from wakeful.clock import Clock
-from wakeful.consequences import JOB_DELETED, Withdrawal
 from wakeful.errors import AlreadyExists
-from wakeful.ids import is_id
-from wakeful.run import NewRun
+from wakeful.run.consequences import JOB_DELETED, Withdrawal
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
@@ -28,6 +26,8 @@ from wakeful.store.rows import JobChange, JobFilter, JobRow
 from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.job_conditions import FEW
+from wakeful.values.clock import Clock
+from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -8,10 +8,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from wakeful.capabilities import Capabilities
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
+from wakeful.job.capabilities import Capabilities
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.lane_shares import (
     MOST_AGENTS,
     MOST_OWNERS,
@@ -31,6 +30,7 @@ from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.prefetch_rules import divide, may_prefetch, totals
 from wakeful.store.rows import TakenRun, UnfinishedRun
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from asyncpg import Record

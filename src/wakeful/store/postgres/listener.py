@@ -13,13 +13,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from wakeful.clock import SteeredClock
 from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.port import TOPICS
 from wakeful.store.postgres.connect import CONNECT_S
 from wakeful.store.postgres.connection import BROKEN, Pool
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions
+from wakeful.values.clock import SteeredClock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Raw

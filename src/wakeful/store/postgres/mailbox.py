@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from wakeful.instances import InstanceLimits, InstanceStatus
-from wakeful.run import NewRun
-from wakeful.signal_rules import Arrival
+from wakeful.run.instances import InstanceLimits, InstanceStatus
+from wakeful.run.run import NewRun
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import Mailbox, SignalKey, admit
 from wakeful.store.postgres import mailbox_statements as sql

@@ -1,7 +1,7 @@
 """Outcomes of attempts in PostgreSQL, each written behind its fence and together with its effects.
 
 This module reads facts and writes effects. What follows from an outcome is decided by the function that the
-caller passes (`wakeful.consequences`).
+caller passes (`wakeful.run.consequences`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from wakeful.clock import Clock
-from wakeful.consequences import (
+from wakeful.run.consequences import (
     Candidate,
     Consequences,
     Effects,
@@ -23,7 +22,7 @@ from wakeful.consequences import (
     needs,
     resets_failures,
 )
-from wakeful.outcome import Finished, storable
+from wakeful.run.outcome import Finished, storable
 from wakeful.store.job_changes import MissedReason, ended_jobs, overdue_runs
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
@@ -36,6 +35,7 @@ from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.decided_ticks import check_written
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

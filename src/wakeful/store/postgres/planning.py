@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.postgres import statements as sql

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.rows import UnfinishedRun
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from wakeful.run.usage import day_of
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.quotas import (
     CREATE_JOB,
@@ -18,7 +19,6 @@ from wakeful.store.quotas import (
     live_limits,
 )
 from wakeful.store.rows import JobRow
-from wakeful.usage import day_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
-from wakeful.ids import is_id
-from wakeful.outcome import Finished
-from wakeful.run import NewRun, check_cancellable
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun, check_cancellable
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
@@ -22,6 +20,8 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sql.held_jobs import hold_jobs
+from wakeful.values.clock import Clock
+from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from asyncpg import SerializationError
 
-from wakeful.clock import Clock
-from wakeful.consequences import JOB_DELETED, Withdrawal
+from wakeful.run.consequences import JOB_DELETED, Withdrawal
 from wakeful.store.job_changes import overdue_runs, schedule_change
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.accounts import HOLD_EXISTING
@@ -26,6 +25,7 @@ from wakeful.store.quotas import QuotaOwner
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
+from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

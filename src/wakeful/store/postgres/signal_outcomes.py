@@ -2,7 +2,7 @@
 
 `open_mailboxes` locks what the outcomes may change and refuses those whose directives cannot be stored. After
 the outcomes are written behind their fence, `write_directives` writes what follows from them. It is decided
-in `wakeful.signal_rules`.
+in `wakeful.run.signal_rules`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from wakeful.clock import Clock
-from wakeful.consequences import needs
-from wakeful.directive_checks import refuse
-from wakeful.instances import STOPPED, AgentClass, Handled
-from wakeful.outcome import Finished
-from wakeful.signal_rules import (
+from wakeful.run.consequences import needs
+from wakeful.run.directive_checks import refuse
+from wakeful.run.instances import STOPPED, AgentClass, Handled
+from wakeful.run.outcome import Finished
+from wakeful.run.signal_rules import (
     Arrival,
     InstanceFacts,
     SignalFacts,
@@ -44,7 +43,8 @@ from wakeful.store.quotas import QuotaOwner
 from wakeful.store.row_mapping import changed_row, row_of, schedule_key
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.instances import class_of, room
-from wakeful.stored_text import cleaned
+from wakeful.values.clock import Clock
+from wakeful.values.stored_text import cleaned
 
 if TYPE_CHECKING:
     from asyncpg import Record

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from wakeful.job import AGENT_INACTIVE
-from wakeful.outcome import TAKEN_OVER
+from wakeful.job.job import AGENT_INACTIVE
+from wakeful.run.outcome import TAKEN_OVER
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakeful.capabilities import Requirement
-from wakeful.peaks import TimingCount
+from wakeful.forecast.peaks import TimingCount
+from wakeful.job.capabilities import Requirement
 from wakeful.store.postgres import statements
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.stats import (

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wakeful.clock import Clock, SteeredClock
 from wakeful.errors import Unavailable
-from wakeful.process_share import current_share
 from wakeful.store.postgres import (
     audit,
     changelog,
@@ -37,6 +35,8 @@ from wakeful.store.postgres.listener import Listener
 from wakeful.store.sql.operations import Operations
 from wakeful.store.sql.store import SqlStore
 from wakeful.store.stats import ConnectionUse
+from wakeful.values.clock import Clock, SteeredClock
+from wakeful.values.process_share import current_share
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

@@ -9,12 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.document.guards import MOST_COST
-from wakeful.start_rules import BudgetOwner
-from wakeful.store.alerts import ALERT_JOBS
-from wakeful.store.postgres.session import PostgresSession
-from wakeful.store.sql import budgets
-from wakeful.store.sql.alert_statements import HAS_ALERTS
-from wakeful.usage import (
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.usage import (
     MOST_TOKENS,
     OwnerUsage,
     ReservationRequest,
@@ -26,6 +22,10 @@ from wakeful.usage import (
     incident_details,
     levels_of,
 )
+from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.sql import budgets
+from wakeful.store.sql.alert_statements import HAS_ALERTS
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.plural import plural
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.alerts import WORKSPACE_AGENT
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.sql.driver import Duplicate, Row, Session
+from wakeful.values.plural import plural
 
 _WORKSPACE: Final = """
     SELECT name, tz, description, created_at, updated_at, budget, alerts, lane_weight FROM workspaces"""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from wakeful.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetOwner
 from wakeful.store.accounts import (
     AgentRow,
     InheritingChange,

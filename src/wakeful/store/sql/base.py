@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
 
-from wakeful.clock import Clock
 from wakeful.errors import Unavailable
+from wakeful.job.self_scheduling import ChargeRule
 from wakeful.logs import get_logger
-from wakeful.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed, current_claim
@@ -18,6 +17,7 @@ from wakeful.store.sql.calling_runs import charge_run
 from wakeful.store.sql.decided_ticks import TicksTaken, note_decided
 from wakeful.store.sql.driver import Driver, Pending, Session
 from wakeful.store.sql.operations import Operations
+from wakeful.values.clock import Clock
 
 D = TypeVar("D")
 P = ParamSpec("P")

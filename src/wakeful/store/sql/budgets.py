@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from wakeful.alert_rules import Alert, AlertEvent, Recipients
-from wakeful.run import NewRun
-from wakeful.start_rules import BudgetBlock, BudgetOwner
-from wakeful.store.sql.alert_statements import RECIPIENT_COLUMNS, recipient_joins
-from wakeful.store.sql.driver import Session
-from wakeful.usage import (
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
+from wakeful.run.alerts import Alert, AlertEvent, Recipients
+from wakeful.run.run import NewRun
+from wakeful.run.usage import (
     Ledger,
     ReservationDecision,
     ReservationFacts,
@@ -22,6 +20,8 @@ from wakeful.usage import (
     day_of,
     levels_of,
 )
+from wakeful.store.sql.alert_statements import RECIPIENT_COLUMNS, recipient_joins
+from wakeful.store.sql.driver import Session
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
 

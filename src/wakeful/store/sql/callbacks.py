@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.ids import is_id
 from wakeful.store.rows import AwaitingRun, Extension
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 #: the primary key. A run that is being verified has no deadline
 EXTEND: Final = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.ids import is_id
-from wakeful.self_scheduling import CallingRun, RunCharge, refused_charge
+from wakeful.job.self_scheduling import CallingRun, RunCharge, refused_charge
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 #: the primary keys of runs, sessions and jobs
 CALLING_RUN: Final = """

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from wakeful.errors import ResourceExhausted, TooManyFollowUps
-from wakeful.ids import is_id
-from wakeful.job import check_chain
+from wakeful.job.job import check_chain
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 #: The most jobs that come after one job, and the most runs that follow from several outcomes in one
 #: transaction: with more of them, other tenants would wait for it.

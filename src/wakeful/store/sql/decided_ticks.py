@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.row_mapping import ticks_to_text
 from wakeful.store.sql.driver import Session
 

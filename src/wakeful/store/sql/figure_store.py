@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from wakeful.capabilities import Requirement
+from wakeful.job.capabilities import Requirement
 from wakeful.store.figures import LiveWorker, Troubles, UpcomingRun
 from wakeful.store.sql import figures
 from wakeful.store.sql.base import SqlBase

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.capabilities import Requirement
-from wakeful.ids import first_id
+from wakeful.job.capabilities import Requirement
 from wakeful.store.figures import LiveWorker, Troubles, UpcomingRun
 from wakeful.store.sql.driver import Row, Session
+from wakeful.values.ids import first_id
 
 # `{}` is a condition on the agent, or nothing.
 

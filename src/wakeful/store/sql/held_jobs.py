@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.errors import NotFound
-from wakeful.ids import is_id
-from wakeful.job import check_version
-from wakeful.run import NewRun
+from wakeful.job.job import check_version
+from wakeful.run.run import NewRun
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 #: the primary key, once for each. A transaction that changes a job waits, and then sees the new runs. FOR KEY
 #: SHARE is too weak: it may return the version before a change that has just been committed

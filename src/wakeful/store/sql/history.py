@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
+from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
 from wakeful.store.sessions import HistoryEntry, SessionKey
 from wakeful.store.sql.driver import Session
-from wakeful.stored_text import cleaned
+from wakeful.values.stored_text import cleaned
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
 #: higher than every number of an entry

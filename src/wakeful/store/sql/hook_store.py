@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from wakeful.self_scheduling import ChargeRule
+from wakeful.job.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.hooks import HookRow

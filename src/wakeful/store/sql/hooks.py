@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.ids import is_id
-from wakeful.job import check_version
+from wakeful.job.job import check_version
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.hooks import HookRow
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 _COLUMNS: Final = "h.hash, h.job_id::text, h.created_at, h.created_by, h.expires_at"
 #: the primary keys of hooks and jobs

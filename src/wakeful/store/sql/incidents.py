@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
-from wakeful.alert_rules import AlertEvent, DueIncident, Notification, Recipients
-from wakeful.ids import is_id, new_id
-from wakeful.incident_rules import (
+from wakeful.run.alerts import AlertEvent, DueIncident, Notification, Recipients
+from wakeful.run.incidents import (
     REOPEN_WITHIN_MS,
     SUCCEEDED,
     Incident,
@@ -16,13 +15,14 @@ from wakeful.incident_rules import (
     IncidentLog,
     close,
 )
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.sql.alert_statements import HAS_ALERTS, RECIPIENT_COLUMNS, recipient_joins
 from wakeful.store.sql.driver import Row, Session
+from wakeful.values.ids import is_id, new_id
 
 _IDS: Final = ("id", "job_id", "first_run_id", "last_run_id", "closed_by_run")
 _FIELDS: Final = tuple(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from wakeful.instances import (
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.run.instances import (
     AgentClass,
     InstanceLimits,
 )
-from wakeful.self_scheduling import ChargeRule
-from wakeful.signal_rules import Arrival
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed

@@ -8,12 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from wakeful.errors import NotFound
-from wakeful.instances import (
+from wakeful.run.instances import (
     AgentClass,
     DeclaredSchedule,
     InstanceLimits,
 )
-from wakeful.json_value import Json
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -23,6 +22,7 @@ from wakeful.store.mailbox_rules import check_instances
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.driver import Row, Session
+from wakeful.values.json_value import Json
 
 CLASS_COLUMNS: Final = "workspace, agent, version, policy, definition, hash"
 #: the primary key

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from wakeful.document.values import compact
-from wakeful.job import AGENT_INACTIVE
-from wakeful.self_scheduling import APPROVAL
+from wakeful.job.job import AGENT_INACTIVE
+from wakeful.job.self_scheduling import APPROVAL
 from wakeful.store.rows import JobFilter
 
 #: The states of jobs in lists, each as a condition on a job `j`.

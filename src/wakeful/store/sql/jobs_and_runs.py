@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
-from wakeful.outcome import Finished
-from wakeful.run import NewRun
-from wakeful.self_scheduling import CallingRun, ChargeRule
-from wakeful.start_rules import BudgetOwner
+from wakeful.job.self_scheduling import CallingRun, ChargeRule
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents

@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from wakeful.capabilities import Capabilities
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.instances import InstanceLimits
-from wakeful.outcome import Finished
-from wakeful.peaks import TimingCount
-from wakeful.run import NewRun
-from wakeful.signal_rules import Arrival
-from wakeful.start_rules import BudgetOwner
+from wakeful.forecast.peaks import TimingCount
+from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.consequences import Consequences
+from wakeful.run.instances import InstanceLimits
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun
+from wakeful.run.signal_rules import Arrival
+from wakeful.run.usage import ReservationRequest, Reserved
 from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
@@ -52,7 +52,7 @@ from wakeful.store.rows import (
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import Backlog, DueRequirement, WorkspaceStats
 from wakeful.store.workflows import WorkflowRow
-from wakeful.usage import ReservationRequest, Reserved
+from wakeful.values.clock import Clock
 
 D = TypeVar("D")
 C = TypeVar("C", contravariant=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.job import HEARTBEAT_JOB
+from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.store.accounts import AgentRow
 from wakeful.store.overviews import AgentOverview
 from wakeful.store.sessions import SessionKey, SessionMessage

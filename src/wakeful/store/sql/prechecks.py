@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.consequences import PrecheckState
-from wakeful.ids import is_id
+from wakeful.run.consequences import PrecheckState
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 #: the primary key. The fence is that of outcomes
 RECORD: Final = """

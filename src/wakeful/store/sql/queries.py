@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.capabilities import Capabilities, capabilities_from_text
-from wakeful.ids import first_id
+from wakeful.job.capabilities import Capabilities, capabilities_from_text
 from wakeful.store.changelog import FINISHED, RETRYING, ChangeRow
 from wakeful.store.deliveries import DeliveryView
 from wakeful.store.sql.driver import Session
 from wakeful.store.stats import RecentRun
+from wakeful.values.ids import first_id
 
 #: sessions_due: its first entry, and its first after that instant
 NEXT_TURN: Final = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.ids import first_id, is_id
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import first_id, is_id
 
 #: Where the signals of a run are: recorded shortly after it ended, among so many runs.
 _BEFORE_MS: Final = 1_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.ids import is_id
 from wakeful.store.revisions import MAX_REVISIONS, NewRevision, RevisionRow
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import is_id
 
 #: the primary key
 ADD: Final = """

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from wakeful.ids import is_id
 from wakeful.store.changelog import FINISHED
 from wakeful.store.run_counts import DAY_MS, HOUR_MS, CountedRuns, DayCount, HourCount
 from wakeful.store.sql.driver import Row, Session
+from wakeful.values.ids import is_id
 
 #: The scan of existing runs counts those that finish until so long after the first pass; the changelog is
 #: read from the first pass on. So the clocks of replicas may differ by this much.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.evolution_rules import RunSummary
-from wakeful.ids import first_id
+from wakeful.evolution.rules import RunSummary
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import first_id
 
 #: The milliseconds between two instants.
 _MS: Final = {"sqlite": "({} - {})", "postgresql": "(extract(epoch FROM {} - {}) * 1000)"}

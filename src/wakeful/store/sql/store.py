@@ -10,15 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification
-from wakeful.capabilities import NO_CAPABILITIES, Capabilities, capabilities_to_text
-from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
-from wakeful.incident_rules import Incident
-from wakeful.outcome import Finished
-from wakeful.peaks import TimingCount
-from wakeful.self_scheduling import ChargeRule
-from wakeful.start_rules import BudgetBlock, BudgetOwner
+from wakeful.forecast.peaks import TimingCount
+from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, capabilities_to_text
+from wakeful.job.self_scheduling import ChargeRule
+from wakeful.job.start_rules import BudgetBlock, BudgetOwner
+from wakeful.run.alerts import Alert, AlertEvent, DueIncident, Notification
+from wakeful.run.consequences import Consequences
+from wakeful.run.incidents import Incident
+from wakeful.run.outcome import Finished
+from wakeful.run.usage import ReservationRequest, Reserved, Spent
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import ChangeRow, TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
@@ -55,8 +56,7 @@ from wakeful.store.sql.suggestion_store import SqlSuggestions
 from wakeful.store.sql.verification_store import SqlVerifications
 from wakeful.store.sql.web_session_store import SqlWebSessions
 from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, RecentRun, WorkspaceStats
-from wakeful.stored_text import cleaned
-from wakeful.usage import ReservationRequest, Reserved, Spent
+from wakeful.values.stored_text import cleaned
 
 D = TypeVar("D")
 

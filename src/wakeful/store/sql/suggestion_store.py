@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from wakeful.duration import DAY, WEEK
-from wakeful.evolution_rules import RunSummary
+from wakeful.evolution.rules import RunSummary
+from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.audit import AuditEntry, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import run_summaries, suggestions
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionFilter
-from wakeful.suggestion import Suggestion
 
 D = TypeVar("D")
 

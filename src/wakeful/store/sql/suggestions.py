@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.errors import NotFound
-from wakeful.ids import is_id
+from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.driver import Row, Session
 from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
-from wakeful.suggestion import Suggestion
+from wakeful.values.ids import is_id
 
 _IDS: Final = ("id", "job_id")
 _FIELDS: Final = tuple(

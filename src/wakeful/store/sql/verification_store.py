@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from wakeful.capabilities import Capabilities
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
+from wakeful.job.capabilities import Capabilities
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING

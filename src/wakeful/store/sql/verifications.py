@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from wakeful.capabilities import Capabilities
-from wakeful.ids import is_id
-from wakeful.outcome import Finished
+from wakeful.job.capabilities import Capabilities
+from wakeful.run.outcome import Finished
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING
 from wakeful.store.sql.driver import Row, Session
 from wakeful.store.verifications import VerificationView
+from wakeful.values.ids import is_id
 
 #: the primary key, and that of runs
 ADD: Final = """

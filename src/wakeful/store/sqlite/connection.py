@@ -19,7 +19,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
@@ -28,6 +27,7 @@ from wakeful.store.migrations import load
 from wakeful.store.sql.driver import Pending, Session, TenantTurns
 from wakeful.store.sqlite.schema import migrate
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.values.clock import Clock, SystemClock
 
 P = ParamSpec("P")
 T = TypeVar("T")

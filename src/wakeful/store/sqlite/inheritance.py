@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from wakeful.clock import Clock
 from wakeful.store.accounts import AgentRow, InheritingChange
 from wakeful.store.sql import accounts
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.jobs import job_row, write_change
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.values.clock import Clock
 
 
 async def put_agent(

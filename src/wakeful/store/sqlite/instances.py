@@ -7,12 +7,11 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.instances import (
+from wakeful.run.instances import (
     InstanceLimits,
     instance_id,
 )
-from wakeful.signal_rules import Arrival
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.instances import (
     InstanceFilter,
@@ -31,6 +30,7 @@ from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, rem
 from wakeful.store.sqlite.runs import runs_by_ids
 from wakeful.store.sqlite.schedules import change_schedules, schedules_of
 from wakeful.store.sqlite.session import SqliteSession, translate
+from wakeful.values.clock import Clock
 
 #: runs_mailbox and runs_exposed, once for each
 _VIEW: Final = f"""{shared.INSTANCE_COLUMNS},

@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.errors import AlreadyExists
-from wakeful.run import NewRun
+from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
+from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.job_changes import precheck_edit
 from wakeful.store.quotas import Allowance, owners
@@ -30,6 +29,7 @@ from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.quotas import charge
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.waiting_runs import move
+from wakeful.values.clock import Clock
 
 #: the primary key, once for each
 JOBS_BY_IDS: Final = f"""

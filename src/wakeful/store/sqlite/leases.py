@@ -11,10 +11,9 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, Final
 
-from wakeful.capabilities import Capabilities
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
+from wakeful.job.capabilities import Capabilities
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.lane_shares import (
     MOST_AGENTS,
     MOST_OWNERS,
@@ -35,6 +34,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
 from wakeful.store.sqlite.waiting_runs import release_runs
+from wakeful.values.clock import Clock
 
 _ATTEMPT: Final = TakenRun._fields.index("attempt")
 _POLICY: Final = TakenRun._fields.index("policy")

@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from wakeful.instances import InstanceStatus
-from wakeful.run import NewRun
-from wakeful.signal_rules import Arrival
+from wakeful.run.instances import InstanceStatus
+from wakeful.run.run import NewRun
+from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.mailbox_rules import USUAL_MAILBOX, Admission, Mailbox, SignalKey, admit
 from wakeful.store.rows import Move

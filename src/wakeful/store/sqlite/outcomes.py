@@ -1,7 +1,7 @@
 """Outcomes of attempts in SQLite, each written behind its fence and together with its effects.
 
 This module reads facts and writes effects. What follows from an outcome is decided by the function that the
-caller passes (`wakeful.consequences`). `finish` writes first and counts, because the caller nearly always
+caller passes (`wakeful.run.consequences`). `finish` writes first and counts, because the caller nearly always
 holds all the runs that it reports. Only if the count is too low does it start again and look which it holds.
 """
 
@@ -11,8 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from wakeful.clock import Clock
-from wakeful.consequences import (
+from wakeful.run.consequences import (
     Candidate,
     Consequences,
     Effects,
@@ -23,8 +22,8 @@ from wakeful.consequences import (
     needs,
     resets_failures,
 )
-from wakeful.directive_checks import refuse
-from wakeful.outcome import Finished, storable
+from wakeful.run.directive_checks import refuse
+from wakeful.run.outcome import Finished, storable
 from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.decided_ticks import check_written
@@ -38,6 +37,7 @@ from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
 from wakeful.store.sqlite.usage import add_usage, owners_of
+from wakeful.values.clock import Clock
 
 
 async def finish(

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan

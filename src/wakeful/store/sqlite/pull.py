@@ -5,14 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
-from wakeful.outcome import Finished
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.port import TURN_MS
 from wakeful.store.rows import UnfinishedRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
+from wakeful.values.clock import Clock
 
 
 async def expire(

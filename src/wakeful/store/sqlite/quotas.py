@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.run.usage import day_of
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.quotas import (
     CREATE_JOB,
@@ -19,7 +20,6 @@ from wakeful.store.quotas import (
     live_limits,
 )
 from wakeful.store.rows import JobRow
-from wakeful.usage import day_of
 
 #: the primary key. The clock may go back over midnight: the later day counts
 CHARGE: Final = """

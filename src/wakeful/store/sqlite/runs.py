@@ -7,11 +7,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
-from wakeful.outcome import Finished
-from wakeful.run import NewRun, check_cancellable
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun, check_cancellable
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
@@ -23,6 +22,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.values.clock import Clock
 
 #: the primary key, once for each
 RUNS_BY_IDS: Final = f"SELECT {sql.RUN_VIEW} FROM runs WHERE id IN (SELECT value FROM json_each(?))"

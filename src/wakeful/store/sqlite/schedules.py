@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.consequences import JOB_DELETED
+from wakeful.run.consequences import JOB_DELETED
 from wakeful.store.job_changes import overdue_runs, schedule_change
 from wakeful.store.rows import JobRow
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.jobs import create_jobs, delete_job, job_row, write_change
+from wakeful.values.clock import Clock
 
 #: jobs_schedule: for each instance a range of it, in its order
 SCHEDULES: Final = f"""

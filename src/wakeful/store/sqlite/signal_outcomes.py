@@ -1,6 +1,6 @@
 """What handlers of signals returned, in SQLite: written with the outcomes of their runs.
 
-This module reads facts and writes effects. `wakeful.signal_rules` decides.
+This module reads facts and writes effects. `wakeful.run.signal_rules` decides.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from wakeful.clock import Clock
-from wakeful.instances import STOPPED, AgentClass, Handled
-from wakeful.outcome import Finished
-from wakeful.signal_rules import (
+from wakeful.run.instances import STOPPED, AgentClass, Handled
+from wakeful.run.outcome import Finished
+from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,
     instances_of,
@@ -34,7 +33,8 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, known_signals, remember
 from wakeful.store.sqlite.schedules import change_schedules, schedules_of
 from wakeful.store.sqlite.session import SqliteSession
-from wakeful.stored_text import cleaned
+from wakeful.values.clock import Clock
+from wakeful.values.stored_text import cleaned
 
 #: the primary key of instances, once for each; with ?2 also a range of runs_mailbox
 INSTANCES: Final = """

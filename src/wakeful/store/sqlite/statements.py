@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.job import AGENT_INACTIVE
-from wakeful.outcome import TAKEN_OVER
-from wakeful.run import NewRun
+from wakeful.job.job import AGENT_INACTIVE
+from wakeful.run.outcome import TAKEN_OVER
+from wakeful.run.run import NewRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sqlite.bulk import Bulk
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from wakeful.capabilities import Requirement
-from wakeful.peaks import TimingCount
+from wakeful.forecast.peaks import TimingCount
+from wakeful.job.capabilities import Requirement
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS

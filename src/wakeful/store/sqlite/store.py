@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sqlite3
 
-from wakeful.clock import Clock, SystemClock
 from wakeful.store.sql.operations import Operations
 from wakeful.store.sql.store import SqlStore
 from wakeful.store.sqlite import (
@@ -34,6 +33,7 @@ from wakeful.store.sqlite import (
     usage,
 )
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
+from wakeful.values.clock import Clock, SystemClock
 
 _OPERATIONS: Operations[sqlite3.Connection] = Operations(
     audit=audit,

@@ -11,13 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.document.guards import MOST_COST
-from wakeful.start_rules import BudgetOwner
-from wakeful.store.alerts import ALERT_JOBS
-from wakeful.store.sql import budgets
-from wakeful.store.sql.alert_statements import HAS_ALERTS
-from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.session import SqliteSession
-from wakeful.usage import (
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.usage import (
     MOST_TOKENS,
     OwnerUsage,
     ReservationRequest,
@@ -29,6 +24,11 @@ from wakeful.usage import (
     incident_details,
     levels_of,
 )
+from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.sql import budgets
+from wakeful.store.sql.alert_statements import HAS_ALERTS
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.session import SqliteSession
 
 #: the primary keys of runs and reservations, once for each
 OWNERS: Final = """

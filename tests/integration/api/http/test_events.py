@@ -12,9 +12,9 @@ from tests.support.api_client import HOME, JOBS, ApiClient, served
 from tests.support.sse_client import ReceivedEvent, listening
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import AsyncClient, Function
-from wakeful.ids import new_id
+from wakeful.evolution.suggestion import Suggestion
 from wakeful.service.auth.access import LOCAL
-from wakeful.suggestion import Suggestion
+from wakeful.values.ids import new_id
 
 
 def finished(run_id: str) -> Callable[[ReceivedEvent], bool]:

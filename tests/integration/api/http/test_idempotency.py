@@ -14,9 +14,9 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.agents import counter
 from tests.support.api_client import HOME, JOBS, ApiClient, served
 from tests.support.openapi import openapi_document
-from wakeful.clock import Clock
 from wakeful.errors import Unavailable
 from wakeful.store.idempotency import ABANDONED_MS
+from wakeful.values.clock import Clock
 
 _JOB = {"name": "a", "schedule": SELDOM, "target": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
 _KEY = {"Idempotency-Key": "the first of May"}

@@ -21,7 +21,7 @@ from tests.support.commit_proxy import CommitProxy, Cut, commit_proxy
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE, over
 from wakeful import Permanent, Wakeful
-from wakeful.job import WAKE_JOB
+from wakeful.job.job import WAKE_JOB
 from wakeful.launch.secrets import read_secret
 
 _KEY = {"Idempotency-Key": "deploy 17"}

@@ -16,7 +16,7 @@ from tests.support.openapi import openapi_document
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.document import Defaults, read_definition
 from wakeful.document.definition import IGNORED, NAMES
-from wakeful.job import JobRecord
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_job
 

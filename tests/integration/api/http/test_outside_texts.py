@@ -18,7 +18,7 @@ from tests.support.sse_client import listening
 from tests.support.waiting import eventually
 from wakeful import Permanent
 from wakeful.launch.port import MAX_OUTPUT
-from wakeful.outcome import Failed, Succeeded
+from wakeful.run.outcome import Failed, Succeeded
 
 #: A lone surrogate, NUL, controls, an escape sequence, bidirectional overrides, a line separator, markup.
 ODD: Final = "a\ud800 \udfff\x00\x07\x1b[31m\u202e\u2066\u2028\ufeff\uffff</script>'\"\\"

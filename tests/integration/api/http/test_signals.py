@@ -12,7 +12,7 @@ from tests.integration.conftest import NewApp, on_one_store
 from tests.support.agent_classes import event, with_classes
 from tests.support.api_client import ApiClient, Reply, served
 from tests.support.waiting import over
-from wakeful.signals import MAX_DATA
+from wakeful.signal.signals import MAX_DATA
 
 SIGNALS = "/agents/report/signals"
 STRUCTURED = {"content-type": "application/cloudevents+json; charset=utf-8"}

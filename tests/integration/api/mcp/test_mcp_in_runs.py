@@ -13,8 +13,8 @@ from tests.integration.conftest import NewApp
 from tests.support.api_client import ApiClient, served
 from tests.support.waiting import eventually, over
 from wakeful import Wakeful
+from wakeful.job.targets import Command
 from wakeful.service.auth.access import LOCAL
-from wakeful.target import Command
 
 pytest.importorskip("mcp")
 

@@ -14,10 +14,10 @@ from tests.support.chat_jobs import MODEL, QUICK_RETRY, SELDOM, add, run, settin
 from tests.support.waiting import eventually, over
 from wakeful import Chat
 from wakeful.errors import ResourceExhausted
+from wakeful.job.start_rules import BudgetOwner
+from wakeful.run.usage import day_of
 from wakeful.service.auth.access import LOCAL
-from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import WorkspaceRow
-from wakeful.usage import day_of
 
 
 @on_one_store

@@ -26,14 +26,14 @@ from yarl import URL
 from tests.support.effort import cases
 from tests.support.receiver import OPEN, Secrets, to
 from tests.support.waiting import PATIENCE
-from wakeful.clock import SystemClock
 from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.chat.endpoint import ChatEndpoint
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.connection import Connection
 from wakeful.launch.http.errors import HttpError
 from wakeful.launch.webhook import WebhookLauncher
-from wakeful.outcome import Failed, Succeeded
+from wakeful.run.outcome import Failed, Succeeded
+from wakeful.values.clock import SystemClock
 
 #: Complete responses, which allow another request. `%d` is the number of the request.
 GOOD: Final = (

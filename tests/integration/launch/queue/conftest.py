@@ -15,9 +15,9 @@ from tests.integration.conftest import QUICK
 from tests.support.nats_server import NatsServer
 from wakeful import Wakeful
 from wakeful.engine.engine import EngineConfig
+from wakeful.job.policy import Backoff
 from wakeful.launch.queue.connection import NatsConnection, NatsOptions
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
-from wakeful.policy import Backoff
 from wakeful.settings import Settings
 
 NewQueueApp = Callable[..., Wakeful]

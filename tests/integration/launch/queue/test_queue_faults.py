@@ -27,7 +27,7 @@ from wakeful import Launch, Queue, Wakeful
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.queue.connection import NatsConnection, NatsOptions
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
-from wakeful.outcome import Failed, Succeeded
+from wakeful.run.outcome import Failed, Succeeded
 
 RUNS = cases(8, 40)
 #: a confirmation of JetStream, and the answer of a replica to a report

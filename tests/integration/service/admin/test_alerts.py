@@ -15,7 +15,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Permanent, Wakeful
 from wakeful.launch.secrets import format_secret
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.incidents import IncidentFilter
 

@@ -15,12 +15,12 @@ from tests.support.factories import asked
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of, soon
 from wakeful import Function, ResourceExhausted, Wakeful, Webhook
+from wakeful.job.start_rules import BudgetBlock
 from wakeful.model import Run
-from wakeful.outcome import Failed, Succeeded
-from wakeful.run import TriggerName
+from wakeful.run.outcome import Failed, Succeeded
+from wakeful.run.run import TriggerName
+from wakeful.run.usage import Reserved
 from wakeful.service.auth.access import LOCAL
-from wakeful.start_rules import BudgetBlock
-from wakeful.usage import Reserved
 
 
 def thinking(app: Wakeful, usage: str = '{"tokens":60,"cost":0.25}') -> list[int]:

@@ -32,8 +32,8 @@ from wakeful import Function, InvalidArgument, NotFound, Wakeful
 from wakeful.deliver.channels import ACCEPTED, Channels, SendResult
 from wakeful.deliver.launcher import MAX_PER_CHANNEL, ChannelLauncher
 from wakeful.document import policy_to_text
-from wakeful.outcome import Failed, Succeeded
-from wakeful.policy import Backoff, Policy
+from wakeful.job.policy import Backoff, Policy
+from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 from wakeful.store.rows import JobChange

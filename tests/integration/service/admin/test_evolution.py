@@ -24,7 +24,7 @@ from tests.support.run_months import (
 )
 from wakeful.errors import FailedPrecondition, NotFound, PermissionDenied
 from wakeful.model import Suggestion
-from wakeful.schedule import Every
+from wakeful.schedule.schedules import Every
 from wakeful.service.admin.evolution import AnalysisResult, EvaluationResult
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.store.rows import JobChange, JobRow

@@ -16,7 +16,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over
 from wakeful import AsyncClient, Function, IncidentState, NotFound, Permanent, Wakeful
 from wakeful.client.client import EventType
-from wakeful.policy import DAY_MS
+from wakeful.job.policy import DAY_MS
 from wakeful.service.auth.access import LOCAL
 
 

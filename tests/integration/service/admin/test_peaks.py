@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient
-from wakeful.peaks import MANY, MINUTE_MS
+from wakeful.forecast.peaks import MANY, MINUTE_MS
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.store.port import Store
 

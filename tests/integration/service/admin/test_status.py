@@ -11,9 +11,9 @@ from tests.support.waiting import epoch_ms, eventually
 from wakeful import Function, InvalidArgument
 from wakeful.engine import loop as engine_loop
 from wakeful.errors import NotFound, Unavailable
-from wakeful.ids import first_id, new_id
-from wakeful.run import NewRun
+from wakeful.run.run import NewRun
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.values.ids import first_id, new_id
 
 
 async def test_the_status_counts_jobs_runs_and_replicas(new_app: NewApp, database: str) -> None:

@@ -16,8 +16,8 @@ from tests.support.agents import counter
 from tests.support.movable_clock import MovableClock, store_with
 from wakeful import FailedPrecondition, InvalidArgument, NotFound, Wakeful
 from wakeful.document import payload_from_text
-from wakeful.job import Definition, Work
-from wakeful.schedule import Every
+from wakeful.job.job import Definition, Work
+from wakeful.schedule.schedules import Every
 from wakeful.service.admin.evolution_jobs import EVOLUTION_OFF
 from wakeful.service.admin.evolution_starter import EvolutionStarter
 from wakeful.service.auth.access import LOCAL

@@ -12,7 +12,7 @@ from tests.integration.conftest import NewApp
 from tests.support.agents import counter
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import FailedPrecondition, ResourceExhausted, Run, Signal, Wakeful
-from wakeful.signal_rules import Arrival
+from wakeful.run.signal_rules import Arrival
 
 
 async def _paused(app: Wakeful, *instances: str) -> None:

@@ -16,7 +16,7 @@ from tests.support.api_client import ApiClient, served
 from tests.support.command_line import Machine, serving
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import AsyncClient, Client, Launch
-from wakeful.outcome import Succeeded
+from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import RunView
 

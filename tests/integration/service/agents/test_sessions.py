@@ -14,7 +14,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over
 from wakeful import Agent, AsyncClient, Function, Launch, NotFound, Permanent, on
 from wakeful.document import work_from_text, work_to_text
-from wakeful.job import Origin
+from wakeful.job.job import Origin
 from wakeful.model import SessionInfo
 from wakeful.store.rows import JobChange, JobRow
 

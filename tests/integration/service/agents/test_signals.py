@@ -23,13 +23,13 @@ from wakeful.agents.agent import Agent, on
 from wakeful.agents.context import Context
 from wakeful.agents.directives import Delay, Directive, Emit
 from wakeful.document.values import compact
-from wakeful.outcome import Succeeded
+from wakeful.job.targets import Function
+from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.idempotency import Reply
 from wakeful.service.instance_serializers import serialize_received
-from wakeful.signals import Signal
+from wakeful.signal.signals import Signal
 from wakeful.store.instances import Received
-from wakeful.target import Function
 
 
 def started(new_app: NewApp, cls: Any = None, **given: Any) -> Wakeful:

@@ -20,13 +20,13 @@ from tests.support.factories import alone, asked, ended, held
 from tests.support.instances import agent_class
 from tests.support.openapi import openapi_document
 from tests.support.suggestions import suggest
-from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import Services
 from wakeful.settings import Settings
 from wakeful.store.accounts import KeyRow
 from wakeful.store.incidents import IncidentFilter
 from wakeful.store.port import Store
+from wakeful.values.ids import new_id
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
 #: admin of the workspace, operator of all, member, own agent, other agent, admin of another workspace

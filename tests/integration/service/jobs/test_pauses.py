@@ -15,7 +15,7 @@ from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
 from wakeful.engine.planner import PlanningBatch
-from wakeful.planning import Limits
+from wakeful.run.planning import Limits
 from wakeful.store.suggestions import ANALYSIS_JOB
 
 _NOTHING = {"kind": "function", "name": "nothing"}

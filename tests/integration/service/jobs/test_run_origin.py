@@ -13,8 +13,8 @@ from tests.support.api_client import ApiClient, Reply
 from tests.support.rpc_client import Refused, calling
 from tests.support.waiting import eventually
 from wakeful import SELF, Agent, Delay, Emit, SetCron, Signal, on
-from wakeful.run import RunDetails, TriggerName
-from wakeful.run_factory import manual_run
+from wakeful.run.factory import manual_run
+from wakeful.run.run import RunDetails, TriggerName
 from wakeful.service.auth.access import LOCAL
 
 JOBS = "/agents/ada/jobs"

@@ -25,7 +25,7 @@ from wakeful import (
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.function import FunctionLauncher
 from wakeful.model import Run
-from wakeful.schedule import Every
+from wakeful.schedule.schedules import Every
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow, RunFilter

@@ -8,7 +8,7 @@ from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import epoch_ms, over
 from wakeful import FailedPrecondition, Function, Launch, NotFound, Permanent, ResourceExhausted, Wakeful
 from wakeful.model import Run
-from wakeful.outcome import Failed
+from wakeful.run.outcome import Failed
 from wakeful.service.auth.access import LOCAL
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import JOBS, ApiClient
 from wakeful import Unavailable, Wakeful
-from wakeful.consequences import consequences
-from wakeful.outcome import Finished
+from wakeful.run.consequences import consequences
+from wakeful.run.outcome import Finished
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import JobChange, UnfinishedRun
 

@@ -7,7 +7,7 @@ import pytest
 from tests.integration.conftest import SELDOM
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.waiting import over
-from wakeful.clock import Clock
+from wakeful.values.clock import Clock
 
 #: Fields that only the response to a create has.
 _ONCE = {"secret", "warnings"}

@@ -14,7 +14,7 @@ from tests.support.waiting import epoch_ms, eventually, in_state, over, runs_of,
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.function import FunctionLauncher
-from wakeful.run import tick_key
+from wakeful.run.run import tick_key
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.connect import store_at
 

@@ -22,7 +22,7 @@ from wakeful.api.processes.metrics import (
 )
 from wakeful.api.processes.metrics_exchange import MetricsExchange
 from wakeful.engine.metrics import Metrics
-from wakeful.process_share import ProcessShare
+from wakeful.values.process_share import ProcessShare
 
 #: Gauges that every process reads from the database, or that are the same in each.
 _SAME = {"wakeful_build_info", "wakeful_processes"}

@@ -10,7 +10,7 @@ from wakeful.cli.importers.entries import Entry, Reading
 from wakeful.cli.importers.hermes import read_hermes
 from wakeful.cli.importers.openclaw import read_openclaw
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 CLAW: dict[str, Json] = {
     "id": "job-1",

@@ -20,14 +20,14 @@ from celery import Celery
 from tests.support.interruptions import cancel_at_each_await
 from tests.unit.launch.launches import launch
 from wakeful.errors import Unavailable
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.celery import launcher as module
 from wakeful.launch.celery.client import CeleryClient, Sending, Sent, Withdrawn
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.celery.results import UNREADABLE, TaskState
 from wakeful.launch.port import Launch
-from wakeful.outcome import AwaitingCallback, Failed
+from wakeful.run.outcome import AwaitingCallback, Failed
 from wakeful.store.rows import AwaitingRun
 
 #: more than there are threads that send

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.conversations import estimated_tokens
-from wakeful.job import Json
+from wakeful.job.job import Json
 from wakeful.launch.chat.ports import PreviousAnswer, Said, ToolDefinition
 from wakeful.launch.chat.prompt import MAX_EXCERPT, previous_turn, system_text, user_text
 from wakeful.launch.chat.request import Conversation, Dialect, alternating, request_body
 from wakeful.launch.chat.target import read_chat_target
+from wakeful.run.conversations import estimated_tokens
 
 TARGET = read_chat_target({"url": "https://a.example/v1", "model": "m", "options": {"top_p": 0.9}})
 SAID = st.lists(

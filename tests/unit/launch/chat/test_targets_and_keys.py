@@ -9,7 +9,6 @@ import pytest
 from yarl import URL
 
 from wakeful import Chat, InvalidArgument
-from wakeful.chat_settings import ChatModel
 from wakeful.document.target import read_target
 from wakeful.launch.chat.keys import ChatKeys
 from wakeful.launch.chat.response import TokenUsage
@@ -17,6 +16,7 @@ from wakeful.launch.chat.spending import cost_of
 from wakeful.launch.chat.target import read_chat_target
 from wakeful.logs.redaction import secrets_of
 from wakeful.settings import read_settings
+from wakeful.settings.chat import ChatModel
 
 GOOD: dict[str, Any] = {"kind": "chat", "url": "https://api.openai.com/v1", "model": "m"}
 SECRET = "sk-very-secret-42"

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.support.kubernetes_rules import decoded, new_job
 from tests.support.kubernetes_status import ApiError
 from wakeful.errors import InvalidArgument, Permanent
-from wakeful.json_value import Json
 from wakeful.model import Run
 from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.remote.kubernetes.templates import (
@@ -27,6 +26,7 @@ from wakeful.remote.kubernetes.templates import (
     main_container,
     template_names,
 )
+from wakeful.values.json_value import Json
 
 AT = datetime(2027, 1, 1, 9, tzinfo=UTC)
 RUN = Run(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.agents.test_declared_schedules import DAILY, HOURLY, LATER, first_jobs, instance, read
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.instances import instance_id
+from wakeful.run.instances import instance_id
 from wakeful.service.agents import instance_rules
 from wakeful.store.instances import InstanceChange, InstanceRule
 

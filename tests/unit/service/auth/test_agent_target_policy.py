@@ -8,7 +8,7 @@ import pytest
 
 from wakeful import InvalidArgument, PermissionDenied
 from wakeful.document import Defaults
-from wakeful.job import Work
+from wakeful.job.job import Work
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_target_policy import AgentTargetPolicy

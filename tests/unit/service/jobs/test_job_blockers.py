@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from wakeful.capabilities import Requirement
 from wakeful.document import Defaults, read_definition
-from wakeful.job import JobRecord
+from wakeful.job.capabilities import Requirement
+from wakeful.job.job import JobRecord
 from wakeful.service.jobs.job_blockers import JobFacts, blockers
 
 FACTS = JobFacts(0)

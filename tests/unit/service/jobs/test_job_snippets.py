@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from wakeful.document.editable import DEFINITION
-from wakeful.json_value import Json
 from wakeful.service.jobs.job_snippets import snippets
+from wakeful.values.json_value import Json
 
 ODD: tuple[Json, ...] = (
     None, True, 0, -1, -(10**15), 10**15, 10**30, 1.5, "", "x", "a\x00\x1b\u202e'\n", [], [1, ["x"]], {},

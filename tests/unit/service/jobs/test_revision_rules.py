@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.document import Defaults, patch_definition, read_definition
-from wakeful.job import Definition, JobRecord
+from wakeful.job.job import Definition, JobRecord
 from wakeful.service.jobs.revision_rules import (
     changed_fields,
     document_of,

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
-from wakeful.conversations import HistoryRole
 from wakeful.document.evolution import OFF, SUGGEST
 from wakeful.document.fields import DECLARED
 from wakeful.document.self_scheduling import REQUIRED
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
-from wakeful.incident_rules import INCIDENT_STATES
-from wakeful.instances import InstanceStatus
-from wakeful.job import ChainOn, ScheduleOrigin
+from wakeful.evolution.suggestion import RULES, SUGGESTION_STATUSES
+from wakeful.forecast.preview import DstEffect
+from wakeful.job.job import ChainOn, ScheduleOrigin
 from wakeful.model import DeliveryState
-from wakeful.run import RunState, TriggerName
-from wakeful.schedule_preview import DstEffect
+from wakeful.run.conversations import HistoryRole
+from wakeful.run.incidents import INCIDENT_STATES
+from wakeful.run.instances import InstanceStatus
+from wakeful.run.run import RunState, TriggerName
 from wakeful.service.admin.diagnosis import CheckState
 from wakeful.service.admin.quotas import BUCKETS
 from wakeful.service.admin.settings import Source
 from wakeful.service.auth.access import ROLES
-from wakeful.suggestion import RULES, SUGGESTION_STATUSES
 
 SCHEMAS: Final[dict[str, Schema]] = {
     **{

@@ -23,8 +23,8 @@ from wakeful.api.http.schemas.parts import (
 )
 from wakeful.api.http.schemas.runs import RUN
 from wakeful.service.jobs.pauses import MAX_NOTE
-from wakeful.signal_requests import MAX_BATCH
-from wakeful.signals import MAX_ID, MAX_SOURCE, MAX_TYPE, SPECVERSION
+from wakeful.signal.requests import MAX_BATCH
+from wakeful.signal.signals import MAX_ID, MAX_SOURCE, MAX_TYPE, SPECVERSION
 
 _INSTANCE: Final[dict[str, Schema]] = {
     "id": {**SLUG, "description": "Its name, unique for the agent."},

@@ -22,7 +22,7 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.document.fields import RESPONSE_ONLY
-from wakeful.schedule import LONGEST_TEXT
+from wakeful.schedule.schedules import LONGEST_TEXT
 from wakeful.service.jobs import schedule_previews, target_tests
 
 #: An instant with the offset of a zone.

@@ -34,13 +34,13 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.calendars import MAX_ENTRIES
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
 from wakeful.document.kinds import milliseconds
 from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
 from wakeful.document.verification import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.duration import LONGEST
-from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.schedule.calendars import MAX_ENTRIES
+from wakeful.schedule.schedules import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs.job_query import CHOICES
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from wakeful.document.guards import MOST_COST, TOKENS
 from wakeful.document.kinds import Kind, Reader, hours, slug
-from wakeful.schedule import LATEST_MS, LONGEST_TEXT
+from wakeful.schedule.schedules import LATEST_MS, LONGEST_TEXT
 
 #: A JSON schema, which may contain any JSON.
 Schema = dict[str, Any]

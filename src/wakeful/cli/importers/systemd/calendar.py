@@ -14,7 +14,7 @@ from typing import Final
 
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 _SHORTHANDS: Final = {
     "minutely": "*-*-* *:*:00",

@@ -12,7 +12,7 @@ from wakeful.cli.importers.entries import Command
 from wakeful.cli.importers.systemd.spans import read_span
 from wakeful.cli.importers.systemd.units import Unit, environment, split_words, substitute
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 _PREFIXES: Final = re.compile(r"[-@:+!|]*")
 _PREFIX_NOTES: Final = {

@@ -14,7 +14,7 @@ from wakeful.cli.importers.systemd.spans import read_span
 from wakeful.cli.importers.systemd.units import Unit, UnitFile, instance_of, read_unit
 from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
+from wakeful.values.json_value import Json
 
 #: Intervals that repeat, and what is different here.
 _INTERVALS: Final = {

@@ -1,0 +1,1 @@
+"""Suggestions for jobs, and what they follow from. Pure."""

@@ -1,0 +1,1 @@
+"""What will run: peaks of load and previews of schedules. Pure."""

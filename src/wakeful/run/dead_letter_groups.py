@@ -1,0 +1,138 @@
+"""Dead letters by cause: which of them a selection means, and the groups that a page shows. Pure.
+
+Dead letters of one job with one cause are one group, as failures are one incident (`wakeful.run.incidents`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from wakeful.run.failure_cause import failure_cause
+from wakeful.values.bounded_cache import MB, bounded_cache
+from wakeful.values.stored_text import cleaned
+
+
+class Failure(Protocol):
+    """What a run says about its failure."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why the run failed."""
+        ...
+
+    @property
+    def response_code(self) -> int | None:
+        """The status of the last response."""
+        ...
+
+    @property
+    def error(self) -> str | None:
+        """The error of the last attempt."""
+        ...
+
+
+class FailedRun(Failure, Protocol):
+    """A dead letter."""
+
+    @property
+    def id(self) -> str:
+        """The run's id; ids are in the order of creation."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The run's agent."""
+        ...
+
+    @property
+    def job_id(self) -> str | None:
+        """The run's job, if it has one."""
+        ...
+
+    @property
+    def job_name(self) -> str | None:
+        """The name of the job."""
+        ...
+
+    @property
+    def finished_ms(self) -> int:
+        """When it failed."""
+        ...
+
+
+class DeadLetterGroup(NamedTuple):
+    """Dead letters of one job with one cause."""
+
+    agent: str
+    #: None: runs without a job
+    job_id: str | None
+    job_name: str | None
+    cause: str
+    #: how many they are
+    runs: int
+    #: when the first and the last of them failed
+    first_ms: int
+    last_ms: int
+    #: the newest of them: its id and its error
+    newest_id: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSelection:
+    """Which dead letters a request means; None does not filter."""
+
+    agent: str | None = None
+    #: the id or the name of a job; empty: runs without a job
+    job: str | None = None
+    cause: str | None = None
+    #: not newer than the run of this id: so runs that fail meanwhile are left out
+    through: str | None = None
+
+    def includes(self, letter: FailedRun) -> bool:
+        """Return whether a dead letter is selected."""
+        if self.agent not in (None, letter.agent):
+            return False
+        if self.job is not None and (
+            letter.job_id is not None if self.job == "" else self.job not in (letter.job_id, letter.job_name)
+        ):
+            return False
+        return self.cause is None or self.cause == cause_of(letter)
+
+
+def cause_of(letter: Failure) -> str:
+    """Return the cause of a dead letter, the same as that of its incident."""
+    return _cause(letter.reason, letter.response_code, letter.error)
+
+
+# A page computes the causes of the same dead letters again and again.
+@bounded_cache(8 * MB, lambda cause, reason, code, error: 300 + len(cause) + len(error or ""))
+def _cause(reason: str | None, response_code: int | None, error: str | None) -> str:
+    return cleaned(failure_cause(reason, response_code, error))
+
+
+def groups_of(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
+    """Return the groups of dead letters, the one with the newest failure first."""
+    found: dict[tuple[str, str | None, str], list[FailedRun]] = {}
+    for letter in letters:
+        found.setdefault((letter.agent, letter.job_id, cause_of(letter)), []).append(letter)
+    groups = [_group(cause, same) for (_, _, cause), same in found.items()]
+    return sorted(groups, key=lambda group: (group.last_ms, group.newest_id), reverse=True)
+
+
+def _group(cause: str, same: list[FailedRun]) -> DeadLetterGroup:
+    newest = max(same, key=lambda letter: letter.id)
+    ends = [letter.finished_ms for letter in same]
+    return DeadLetterGroup(
+        newest.agent,
+        newest.job_id,
+        newest.job_name,
+        cause,
+        len(same),
+        min(ends),
+        max(ends),
+        newest.id,
+        newest.error,
+    )

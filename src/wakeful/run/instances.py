@@ -1,0 +1,168 @@
+"""Instances of agent classes: their identity, status, and what a handler wants to be written. Pure.
+
+An agent class is registered for one agent of a workspace. An *instance* is one agent of that class, with its
+own state and mailbox. The instance `default` receives what does not name another one. What follows from the
+directives of a handler is decided in `wakeful.run.signal_rules`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from uuid import UUID
+
+from wakeful.job.job import DEFAULT_INSTANCE as DEFAULT_INSTANCE
+from wakeful.job.job import MAX_NAME, Definition, Json, ScheduleOrigin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wakeful.run.outcome import Finished
+
+InstanceStatus = Literal[
+    "active",  # it handles signals
+    "paused",  # an operator paused it: signals wait
+    "blocked",  # its state cannot be read or migrated: signals wait
+    "stopped",  # it has no schedules and accepts no signal until it is started
+]
+
+#: The types of signals that Wakeful itself creates for what is not a signal.
+JOB_SIGNAL: Final = "wakeful.job"
+WAKE_SIGNAL: Final = "wakeful.wake"
+MESSAGE_SIGNAL: Final = "wakeful.message"
+HEARTBEAT_SIGNAL: Final = "wakeful.heartbeat"
+#: How many dynamic schedules an instance can have.
+MAX_SCHEDULES: Final = 100
+#: The longest id of a schedule.
+MAX_SCHEDULE_ID: Final = 128
+#: The reason of runs that end because their instance was stopped.
+STOPPED: Final = "stopped"
+#: The reason of a tick that is skipped because the mailbox is full.
+MAILBOX_FULL: Final = "mailbox_full"
+#: The reason of a failed attempt whose directives could not be stored.
+DIRECTIVE_REFUSED: Final = "directive_refused"
+#: The reason of an attempt that could not read or migrate the state of its instance.
+BLOCKED: Final = "blocked"
+
+_NAMESPACE: Final = UUID("8c1f6a52-5d0e-5e53-9f2e-3c9d7d1b5a10")
+_NOT_SLUG: Final = re.compile(r"[^a-z0-9]+")
+
+
+def instance_id(workspace: str, agent: str, name: str) -> str:
+    """Return the id of an instance. It follows from the names, so no transaction has to look it up.
+
+    It is a UUID of version 5. It is not cached: instances that are not in use need no memory.
+
+    >>> from uuid import uuid5
+    >>> instance_id("default", "daily-report", "eu") == str(uuid5(_NAMESPACE, "default/daily-report/eu"))
+    True
+    """
+    digest = hashlib.sha1(_NAMESPACE.bytes + f"{workspace}/{agent}/{name}".encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) & 3]
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
+
+
+def schedule_job_name(instance: str, origin: ScheduleOrigin, schedule_id: str) -> str:
+    """Return the name of the job of a schedule: readable, and unique by its last part.
+
+    >>> schedule_job_name("eu", "declared", "daily")
+    'eu-daily-3d7134e8'
+    """
+    text = _NOT_SLUG.sub("-", f"{instance}-{schedule_id}".lower()).strip("-")
+    digest = hashlib.sha256(f"{instance}/{origin}/{schedule_id}".encode()).hexdigest()[:8]
+    return f"{text[: MAX_NAME - 9].strip('-')}-{digest}"
+
+
+class DeclaredSchedule(NamedTuple):
+    """A schedule in the definition of a class."""
+
+    schedule_id: str
+    #: the fields of a job document, without `name`; its target has the type of the signal
+    document: Mapping[str, Json]
+
+
+class AgentClass(NamedTuple):
+    """What the database knows of an agent class, so that every process can create its instances."""
+
+    workspace: str
+    agent: str
+    version: int
+    #: the retry policy and the timeout of its signals, as `jobs.policy`
+    policy: str
+    #: how many signals may wait in a mailbox
+    mailbox: int
+    #: how long the ids of signals are remembered
+    dedupe_ms: int
+    lane: str
+    schedules: tuple[DeclaredSchedule, ...] = ()
+    #: the patterns of its handlers
+    handles: tuple[str, ...] = ()
+    #: changes with the declared schedules
+    hash: str = ""
+
+
+class InstanceLimits(NamedTuple):
+    """How many instances may exist; None is no limit. A limit in the table `quotas` takes precedence."""
+
+    per_workspace: int | None = None
+    per_agent: int | None = None
+
+
+class Send(NamedTuple):
+    """A signal to an instance of the same workspace: from `Emit` with a recipient, or from `Delay`."""
+
+    agent: str
+    instance: str
+    type: str
+    #: the CloudEvent as compact JSON
+    text: str
+    #: where the signal comes from, and its id; an id that Wakeful generated needs no deduplication: None
+    source: str = ""
+    id: str | None = None
+    #: counted from the commit
+    delay_ms: int = 0
+
+
+class ScheduleChange(NamedTuple):
+    """A schedule to set, or to cancel if there is no definition."""
+
+    schedule_id: str
+    definition: Definition | None = None
+    #: cancel the declared schedule of this id, not the dynamic one. Its definition is used if the instance
+    #: does not have the schedule yet
+    declared: bool = False
+
+
+class Handled(NamedTuple):
+    """What a handler returned, validated. It is written in the transaction of the outcome, or not at all."""
+
+    workspace: str
+    agent: str
+    instance: str
+    #: the revision of the state that the handler saw
+    revision: int
+    #: the version of the class that handled the signal
+    version: int
+    #: the new state as compact JSON; None: unchanged
+    data: str | None = None
+    #: when each type was handled last, and which keys were seen, as compact JSON; None: unchanged
+    memory: str | None = None
+    sends: tuple[Send, ...] = ()
+    schedules: tuple[ScheduleChange, ...] = ()
+    stop: bool = False
+    #: the signals without a recipient, as a compact JSON array
+    emitted: str | None = None
+    #: why the state cannot be read or migrated: the instance is blocked, and nothing else changes
+    block: str | None = None
+    #: the outcome to write if the directives cannot be stored; `signal_rules` sets its error
+    refusal: Finished | None = None
+    #: how many instances may exist: a signal to another one that does not exist would add it
+    limits: InstanceLimits = InstanceLimits()
+    #: how many jobs in a row an agent made for itself, up to this run: what the handler starts is as deep
+    depth: int = 0
+
+    @property
+    def instance_id(self) -> str:
+        """The id of the instance."""
+        return instance_id(self.workspace, self.agent, self.instance)

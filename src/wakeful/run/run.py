@@ -1,0 +1,206 @@
+"""The run: its states and the transitions between them, new runs, and idempotency keys."""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple
+
+from wakeful.errors import FailedPrecondition
+
+TriggerName = Literal[
+    "schedule",
+    "user",
+    "agent",
+    "signal",
+    "replay",
+    "backfill",
+    "chain",
+    "heartbeat",
+    "alert",
+    "hook",
+]
+
+
+class RunState(StrEnum):
+    """The state of a run. A terminal state never changes."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the state is final."""
+        return not MOVES[self]
+
+    def move(self, to: RunState) -> RunState:
+        """Return `to` if the transition is allowed; raise FailedPrecondition otherwise.
+
+        >>> RunState.PENDING.move(RunState.RUNNING)
+        <RunState.RUNNING: 'running'>
+        """
+        if to not in MOVES[self]:
+            allowed = " or ".join(sorted(MOVES[self])) or "nothing: it has ended"
+            raise FailedPrecondition(f"a {self} run cannot become {to}; it can become {allowed}")
+        return to
+
+
+#: The allowed transitions. A pending run fails if it is not claimed in time, and is cancelled if a newer one
+#: supersedes it. A running one is skipped if its target is not launched: there is nothing to do (`precheck`),
+#: its budget is used up, or it is outside its active hours.
+MOVES: Final[dict[RunState, frozenset[RunState]]] = {
+    RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
+    RunState.RUNNING: frozenset(
+        {RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.RETRYING, RunState.SKIPPED}
+    ),
+    RunState.RETRYING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
+    RunState.SUCCEEDED: frozenset(),
+    RunState.FAILED: frozenset(),
+    RunState.CANCELLED: frozenset(),
+    RunState.SKIPPED: frozenset(),
+    RunState.MISSED: frozenset(),
+}
+
+
+class RunDetails(NamedTuple):
+    """What few runs have. It is written after the insert, so that other inserts stay small."""
+
+    #: the session of a turn
+    session: str | None = None
+    #: how many jobs in a row an agent made for itself, up to the job of this run
+    depth: int = 0
+    #: compact JSON of what is added to the payload
+    context: str | None = None
+    #: how many follow-up runs in a row, each caused by the end of the one before, led to this run
+    chain_length: int = 0
+
+
+class NewRun(NamedTuple):
+    """A run to insert: only the columns that an insert sets, since a storm builds 100,000."""
+
+    id: str
+    #: None for a signal that was sent
+    job_id: str | None
+    workspace: str
+    agent: str
+    job_name: str | None
+    #: the tick; for a run that is no tick, the time of the request
+    scheduled_ms: int
+    #: when it may start; jitter and catch-up make it differ from `scheduled_ms`
+    fire_ms: int
+    trigger: str
+    triggered_by: str | None
+    state: str
+    reason: str | None
+    #: how many ticks a missed run stands for, from `scheduled_ms` to `until_ms`
+    covers: int
+    #: of a missed run, its last tick
+    until_ms: int | None
+    attempt: int
+    #: the worker of a run that is inserted as running
+    worker: str | None
+    lane: str
+    #: whether it waits until no other run of its job is live (every overlap policy but `allow`)
+    serial: bool
+    #: when it may be taken: set while pending or retrying, None otherwise
+    due_ms: int | None
+    started_ms: int | None
+    finished_ms: int | None
+    idempotency_key: str
+    replay_of: str | None
+    #: its own payload where it is not the job's, as compact JSON
+    payload: str | None
+    #: of a pull run, how long it waits for an executor each time it is due; None: a worker takes the run
+    claim_timeout_ms: int | None = None
+    #: what a process must have to take it (`capabilities.Requirement`): a name, '' for nothing, and the
+    #: lowest version of it
+    requires: str = ""
+    requires_version: int = 0
+    #: the instance of an agent class that handles the run (`wakeful.run.instances`), its name, and the type
+    #: of the signal
+    instance_id: str | None = None
+    instance: str | None = None
+    signal: str | None = None
+    #: not a column
+    details: RunDetails | None = None
+
+    @property
+    def is_pull(self) -> bool:
+        """Whether executors claim the run."""
+        return self.claim_timeout_ms is not None
+
+    @property
+    def claim_deadline_ms(self) -> int | None:
+        """Until when the run waits for an executor."""
+        if self.claim_timeout_ms is None or self.due_ms is None:
+            return None
+        return self.due_ms + self.claim_timeout_ms
+
+
+class Upstream(NamedTuple):
+    """The run that a follow-up run comes after, as it is handed on (`after.output`)."""
+
+    job: str
+    run: str
+    state: str
+    output: str | None
+    error: str | None
+
+
+class Follower(NamedTuple):
+    """A job that fires after another job's run, or the heartbeat that a run wakes, and that run."""
+
+    job_id: str
+    workspace: str
+    agent: str
+    name: str
+    policy: str
+    work: str
+    after_run_id: str
+    after_finished_ms: int
+    #: `chain` or `heartbeat`
+    trigger: TriggerName = "chain"
+    #: of a follow-up run: the run before it
+    upstream: Upstream | None = None
+    #: the depth of that run: this one is at least as deep
+    after_depth: int = 0
+    #: how many follow-up runs in a row led to that run
+    after_chain_length: int = 0
+
+
+def tick_key(job_id: str, scheduled_ms: int) -> str:
+    """Return the idempotency key of a tick: equal on every replica, for every retry and replay.
+
+    >>> tick_key("j", 1_741_392_000_000) == hashlib.sha256(b"j:1741392000").hexdigest()
+    True
+    >>> tick_key("j", 1_741_392_000_250) == hashlib.sha256(b"j:1741392000.250").hexdigest()
+    True
+    """
+    seconds, ms = divmod(scheduled_ms, 1000)
+    epoch = f"{seconds}.{ms:03d}" if ms else str(seconds)
+    return hashlib.sha256(f"{job_id}:{epoch}".encode()).hexdigest()
+
+
+def check_cancellable(run_id: str, state: str, *, running: bool) -> None:
+    """Raise FailedPrecondition for a run that cannot be cancelled or, with `running`, stopped.
+
+    >>> check_cancellable("r1", "retrying", running=False)
+    >>> check_cancellable("r1", "retrying", running=True)
+    Traceback (most recent call last):
+    wakeful.errors.FailedPrecondition: run 'r1' is retrying: cancel it instead
+    """
+    waits = state in (RunState.PENDING, RunState.RETRYING)
+    if state == RunState.RUNNING if running else waits:
+        return
+    advice = (
+        "cancel it instead" if waits else
+        "stop it instead" if state == RunState.RUNNING else
+        "it has ended"
+    )  # fmt: skip
+    raise FailedPrecondition(f"run '{run_id}' is {state}: {advice}")

@@ -1,0 +1,348 @@
+"""What follows from the directives of handlers for instances, mailboxes and schedules. Pure.
+
+A store that writes outcomes of signal runs locks their instances and the recipients of their signals, reads
+the `SignalFacts`, and calls `directive_checks.refuse`: an outcome whose directives cannot be stored becomes a
+failed attempt, and the others of the batch are not affected. For the outcomes that pass their fence it calls
+`signal_effects` and writes the result in the same transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from wakeful.errors import FailedPrecondition
+from wakeful.job.capabilities import agent_requirement
+from wakeful.job.job import JobRecord, ScheduleKey
+from wakeful.run.factory import skipped
+from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, one_time_ms, schedule_job
+from wakeful.run.instances import (
+    STOPPED,
+    AgentClass,
+    Handled,
+    InstanceStatus,
+    ScheduleChange,
+    Send,
+    instance_id,
+)
+from wakeful.run.job_transitions import disabled, is_pausable
+from wakeful.run.outcome import Finished
+from wakeful.run.run import NewRun, RunDetails
+from wakeful.values.ids import new_id
+
+
+class InstanceFacts(NamedTuple):
+    """An instance that is locked."""
+
+    status: InstanceStatus
+    revision: int
+    #: how many of its runs are pending
+    waiting: int
+    #: how many dynamic schedules it has
+    schedules: int = 0
+
+
+class SignalFacts(NamedTuple):
+    """What the database holds before the effects of a batch."""
+
+    #: by id: the instances of the runs, and the recipients that exist
+    instances: Mapping[str, InstanceFacts] = {}
+    #: by (workspace, agent): the classes of both
+    classes: Mapping[tuple[str, str], AgentClass] = {}
+    #: the schedules that the batch sets or cancels, and all schedules of an instance that stops; None: its
+    #: job cannot be read. One that does not exist is absent
+    schedules: Mapping[ScheduleKey, JobRecord | None] = {}
+    #: the job of each of `schedules`
+    job_ids: Mapping[ScheduleKey, str] = {}
+    #: the signals of the batch (instance, source, id) that arrived before
+    duplicates: frozenset[tuple[str, str, str]] = frozenset()
+    #: by (workspace, agent): the agents of these schedules that are not active
+    inactive: frozenset[tuple[str, str]] = frozenset()
+    #: the recipients that do not exist
+    new: frozenset[str] = frozenset()
+    #: by (workspace, agent), and (workspace, ''): how many instances may be added. Absent: no limit
+    room: Mapping[tuple[str, str], int] = {}
+
+
+class Arrival(NamedTuple):
+    """A signal to store in a mailbox."""
+
+    run: NewRun
+    #: with an id: the signal is stored only if the instance has not received (source, id) before
+    source: str = ""
+    signal_id: str | None = None
+    #: until when the id is remembered
+    expires_ms: int = 0
+
+
+class InstanceUpdate(NamedTuple):
+    """What an outcome changes in the row of its instance."""
+
+    instance_id: str
+    handled_ms: int
+    #: None: the state, and its version, stay as they are
+    data: str | None
+    version: int
+    #: None: unchanged
+    memory: str | None
+    #: None: unchanged
+    status: InstanceStatus | None = None
+    note: str | None = None
+
+
+class SignalEffects(NamedTuple):
+    """What to write, in the order of the fields; but schedules are deleted before others are created.
+
+    A schedule that takes the place of one that cannot be read has its name.
+    """
+
+    instances: Sequence[InstanceUpdate] = ()
+    #: new schedules
+    created: Sequence[JobRecord] = ()
+    #: schedules that change; their ticks that have not started and no longer match are withdrawn
+    changed: Sequence[JobRecord] = ()
+    #: schedules to delete, and when
+    deleted: Mapping[str, int] = {}
+    arrivals: Sequence[Arrival] = ()
+    #: instances that stopped: cancel their pending runs
+    stopped: Sequence[str] = ()
+    #: the signals that went out: run, JSON array
+    emitted: Sequence[tuple[str, str]] = ()
+
+
+def instances_of(outcomes: Iterable[Finished]) -> list[str]:
+    """Return the instances to lock for these outcomes: their own and the recipients, in lock order."""
+    found: set[str] = set()
+    for outcome in outcomes:
+        if outcome.instance_id is not None:
+            found.add(outcome.instance_id)
+        if outcome.handled is not None:
+            found.update(recipients(outcome.handled))
+    return sorted(found)
+
+
+def recipients(handled: Handled) -> dict[str, tuple[str, str, str]]:
+    """Return the recipients of signals: workspace, agent and name by id."""
+    return {
+        instance_id(handled.workspace, send.agent, send.instance): (
+            handled.workspace,
+            send.agent,
+            send.instance,
+        )
+        for send in handled.sends
+    }
+
+
+def new_of_agents(handled: Iterable[Handled], new: Collection[str]) -> dict[str, Counter[str]]:
+    """Return how many of the recipients are new, by workspace and agent."""
+    found: dict[str, Counter[str]] = {}
+    names = {key: name for one in handled for key, name in recipients(one).items() if key in new}
+    for workspace, agent, _ in names.values():
+        found.setdefault(workspace, Counter())[agent] += 1
+    return found
+
+
+def schedule_keys(handled: Handled) -> list[ScheduleKey]:
+    """Return the schedules that the handler sets or cancels. If it stops, all schedules are needed."""
+    return [key_of_change(handled, change) for change in last_changes(handled)]
+
+
+def signal_keys(handled: Handled) -> list[tuple[str, str, str]]:
+    """Return (instance, source, id) of the signals that may have arrived before."""
+    return [
+        (instance_id(handled.workspace, send.agent, send.instance), send.source, send.id)
+        for send in handled.sends
+        if send.id is not None
+    ]
+
+
+def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int) -> SignalEffects:
+    """Return what follows from these outcomes, which were not refused and have passed their fence."""
+    instances: list[InstanceUpdate] = []
+    created: dict[str, JobRecord] = {}
+    changed: list[JobRecord] = []
+    deleted: dict[str, int] = {}
+    arrivals: list[Arrival] = []
+    stopped: list[str] = []
+    emitted: list[tuple[str, str]] = []
+    known = set(facts.duplicates)
+    for outcome in outcomes:
+        handled = outcome.handled
+        if handled is None:
+            continue
+        own = outcome.instance_id or handled.instance_id
+        if handled.block is not None:
+            instances.append(InstanceUpdate(own, now_ms, None, 0, None, "blocked", handled.block))
+            continue
+        if outcome.state != "succeeded":
+            continue
+        instances.append(
+            InstanceUpdate(
+                own,
+                outcome.finished_ms,
+                handled.data,
+                handled.version,
+                handled.memory,
+                "stopped" if handled.stop else None,
+            )
+        )
+        if handled.stop:
+            stopped.append(own)
+            deleted |= {job_id: now_ms for key, job_id in facts.job_ids.items() if key.instance_id == own}
+        elif handled.schedules:
+            for change in last_changes(handled):
+                _apply(handled, change, facts, now_ms, created, changed, deleted)
+        for send in handled.sends:
+            arrival = _arrival(handled, send, facts, now_ms, outcome.run_id)
+            key = (str(arrival.run.instance_id), send.source, send.id or "")
+            if send.id is not None and key in known:
+                continue
+            known.add(key)
+            if not (handled.stop and arrival.run.instance_id == own):
+                arrivals.append(arrival)
+        if handled.emitted is not None:
+            emitted.append((outcome.run_id, handled.emitted))
+    if stopped:  # whichever came first, no signal waits in a mailbox that is closed
+        arrivals = [
+            each._replace(run=skipped(each.run, STOPPED, now_ms)) if each.run.instance_id in stopped else each
+            for each in arrivals
+        ]
+    return SignalEffects(instances, list(created.values()), changed, deleted, arrivals, stopped, emitted)
+
+
+def signal_run(
+    agent_class: AgentClass,
+    instance: str,
+    signal_type: str,
+    text: str,
+    now_ms: int,
+    *,
+    source: str = "",
+    signal_id: str | None = None,
+    delay_ms: int = 0,
+    triggered_by: str | None = None,
+    depth: int = 0,
+) -> Arrival:
+    """Return the run of a signal that is no tick. It is hidden in the mailbox until it is its turn.
+
+    With a `signal_id`, the idempotency key follows from the instance, the source and the id. `depth` is that
+    of the run that sends it.
+    """
+    workspace, agent = agent_class.workspace, agent_class.agent
+    own = instance_id(workspace, agent, instance)
+    run_id = new_id(now_ms)
+    fire_ms = now_ms + delay_ms
+    seed = f"{own}:{run_id}" if signal_id is None else f"{own}:{source}:{signal_id}"
+    run = NewRun(
+        id=run_id,
+        job_id=None,
+        workspace=workspace,
+        agent=agent,
+        job_name=None,
+        scheduled_ms=fire_ms,
+        fire_ms=fire_ms,
+        trigger="signal",
+        triggered_by=triggered_by,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=None,
+        attempt=1,
+        worker=None,
+        lane=agent_class.lane,
+        serial=False,
+        due_ms=None,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=hashlib.sha256(seed.encode()).hexdigest(),
+        replay_of=None,
+        payload=text,
+        requires=agent_requirement(workspace, agent),
+        instance_id=own,
+        instance=instance,
+        signal=signal_type,
+        details=RunDetails(depth=depth) if depth else None,
+    )
+    return Arrival(run, source, signal_id, now_ms + agent_class.dedupe_ms)
+
+
+def _apply(
+    handled: Handled,
+    change: ScheduleChange,
+    facts: SignalFacts,
+    now_ms: int,
+    created: dict[str, JobRecord],
+    changed: list[JobRecord],
+    deleted: dict[str, int],
+) -> None:
+    """Add what one change of a schedule does."""
+    key = key_of_change(handled, change)
+    job_id, old = facts.job_ids.get(key), facts.schedules.get(key)
+    if change.declared:
+        job = old
+        if job_id is None and change.definition is not None:  # a new instance gets its schedules later
+            owner = handled.workspace, handled.agent
+            job = schedule_job(key, *owner, change.definition, None, now_ms, WAKEFUL)
+        if job is not None and is_pausable(job):
+            job = disabled(job, now_ms, CANCELLED_BY_AGENT)
+            if job_id is None:
+                created[job.id] = job
+            else:
+                changed.append(job)
+        return
+    if change.definition is None:
+        if job_id is not None:
+            deleted[job_id] = now_ms
+        return
+    owner, made_by = (handled.workspace, handled.agent), f"agent:{handled.agent}/{handled.instance}"
+    definition = change.definition
+    if handled.depth:
+        definition = replace(definition, work=replace(definition.work, depth=handled.depth))
+    active, at_ms = owner not in facts.inactive, one_time_ms(definition)
+    if old is not None and (at_ms is None or at_ms > now_ms or old.disabled_reason == "paused"):
+        try:
+            job = schedule_job(key, *owner, definition, old, now_ms, made_by, active=active)
+        except FailedPrecondition:  # it is over: it begins anew
+            pass
+        else:
+            if job is not None:
+                changed.append(job)
+            return
+    if job_id is not None:  # it is over, or cannot be read: replace it
+        deleted[job_id] = now_ms
+    job = schedule_job(key, *owner, definition, None, now_ms, made_by, active=active)
+    if job is not None:
+        created[job.id] = job
+
+
+def _arrival(handled: Handled, send: Send, facts: SignalFacts, now_ms: int, run_id: str) -> Arrival:
+    return signal_run(
+        facts.classes[handled.workspace, send.agent],
+        send.instance,
+        send.type,
+        send.text,
+        now_ms,
+        source=send.source,
+        signal_id=send.id,
+        delay_ms=send.delay_ms,
+        triggered_by=run_id,
+        depth=handled.depth,
+    )
+
+
+def key_of_change(handled: Handled, change: ScheduleChange) -> ScheduleKey:
+    """Return the identity of the schedule that is set or cancelled."""
+    return ScheduleKey(handled.instance_id, "declared" if change.declared else "dynamic", change.schedule_id)
+
+
+def last_changes(handled: Handled) -> list[ScheduleChange]:
+    """Return the last change of each schedule, in the order of the directives."""
+    last: dict[tuple[bool, str], ScheduleChange] = {}
+    for change in handled.schedules:
+        key = change.declared, change.schedule_id
+        last.pop(key, None)
+        last[key] = change
+    return list(last.values())

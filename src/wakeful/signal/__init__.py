@@ -1,0 +1,1 @@
+"""Signals: CloudEvents, their patterns, and how requests are read as signals. Pure."""
