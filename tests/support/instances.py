@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.support.factories import NOW, SECOND
 from wakeful.job.capabilities import Capabilities
-from wakeful.run.instances import AgentClass, Handled, instance_id
-from wakeful.run.outcome import Finished
+from wakeful.run.instances import AgentClass, instance_id
+from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import Arrival, signal_run
 from wakeful.store.instances import InstanceRow, InstanceView
 from wakeful.store.port import Store

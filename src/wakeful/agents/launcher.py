@@ -28,8 +28,8 @@ from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
-from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, Handled, InstanceLimits, Send
-from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, InstanceLimits, Send
+from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.signal.patterns import matches
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock

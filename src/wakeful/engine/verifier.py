@@ -32,8 +32,7 @@ from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifyLaunch, verify_run
 from wakeful.logs import get_logger
 from wakeful.run.consequences import Consequences
-from wakeful.run.conversations import with_history
-from wakeful.run.outcome import Failed, Finished, Succeeded
+from wakeful.run.outcome import Failed, Finished, Succeeded, with_history
 from wakeful.run.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
 from wakeful.store.port import Store
 from wakeful.store.verifications import DueVerification

@@ -33,8 +33,7 @@ from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
-from wakeful.run.conversations import with_history
-from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
+from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude, with_history
 from wakeful.store.lane_shares import UNKNOWN_USE, LaneUse
 from wakeful.store.port import TakeNext
 from wakeful.store.rows import TakenRun

@@ -12,13 +12,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, get_args
+from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 from wakeful.job.job import WAKE_JOB, Continuity, Json, Work
 from wakeful.run.suppression import suppression_reason
-
-if TYPE_CHECKING:
-    from wakeful.run.outcome import Finished
 
 HistoryRole = Literal["user", "assistant"]
 #: The longest history of a session: the oldest entries beyond it are dropped.
@@ -77,22 +74,9 @@ class RunOfConversation(Protocol):
         ...
 
 
-def with_history(
-    finished: Finished, run: RunOfConversation, job_name: str | None, work: Work, payload: str | None
-) -> Finished:
-    """Return the outcome with what it appends to histories. `payload` is the stored text of what was sent.
-
-    Every outcome that can be a success goes through here: of a worker, of a report from outside, of a
-    verification.
-    """
-    if finished.state != "succeeded" or not (
-        run.session is not None or work.origin is not None or _is_chat(work)
-    ):
-        return finished
-    said = None if payload is None else json.loads(payload)
-    return finished._replace(
-        history=history_of(run, job_name, work, said, finished.output, finished.finished_ms)
-    )
+def may_add_history(run: RunOfConversation, work: Work) -> bool:
+    """Return whether `history_of` can return anything for a run: most belong to no conversation."""
+    return run.session is not None or work.origin is not None or _is_chat(work)
 
 
 def history_of(

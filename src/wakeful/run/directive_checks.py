@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from wakeful.run.instances import MAX_SCHEDULES, Handled, instance_id
-from wakeful.run.outcome import Finished
+from wakeful.run.instances import MAX_SCHEDULES, instance_id
+from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import SignalFacts, key_of_change, last_changes, signal_keys
 from wakeful.values.plural import plural
 

@@ -1,4 +1,4 @@
-"""Instances of agent classes: their identity, status, and what a handler wants to be written. Pure.
+"""Instances of agent classes: their identity, their status, and the directives of handlers. Pure.
 
 An agent class is registered for one agent of a workspace. An *instance* is one agent of that class, with its
 own state and mailbox. The instance `default` receives what does not name another one. What follows from the
@@ -17,8 +17,6 @@ from wakeful.job.job import MAX_NAME, Definition, Json, ScheduleOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from wakeful.run.outcome import Finished
 
 InstanceStatus = Literal[
     "active",  # it handles signals
@@ -132,37 +130,3 @@ class ScheduleChange(NamedTuple):
     #: cancel the declared schedule of this id, not the dynamic one. Its definition is used if the instance
     #: does not have the schedule yet
     declared: bool = False
-
-
-class Handled(NamedTuple):
-    """What a handler returned, validated. It is written in the transaction of the outcome, or not at all."""
-
-    workspace: str
-    agent: str
-    instance: str
-    #: the revision of the state that the handler saw
-    revision: int
-    #: the version of the class that handled the signal
-    version: int
-    #: the new state as compact JSON; None: unchanged
-    data: str | None = None
-    #: when each type was handled last, and which keys were seen, as compact JSON; None: unchanged
-    memory: str | None = None
-    sends: tuple[Send, ...] = ()
-    schedules: tuple[ScheduleChange, ...] = ()
-    stop: bool = False
-    #: the signals without a recipient, as a compact JSON array
-    emitted: str | None = None
-    #: why the state cannot be read or migrated: the instance is blocked, and nothing else changes
-    block: str | None = None
-    #: the outcome to write if the directives cannot be stored; `signal_rules` sets its error
-    refusal: Finished | None = None
-    #: how many instances may exist: a signal to another one that does not exist would add it
-    limits: InstanceLimits = InstanceLimits()
-    #: how many jobs in a row an agent made for itself, up to this run: what the handler starts is as deep
-    depth: int = 0
-
-    @property
-    def instance_id(self) -> str:
-        """The id of the instance."""
-        return instance_id(self.workspace, self.agent, self.instance)

@@ -6,13 +6,14 @@ changes of its job. What follows from it for other rows is in `wakeful.run.conse
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import Backoff, Policy
-from wakeful.run.conversations import HistoryAppend
-from wakeful.run.instances import DIRECTIVE_REFUSED, Handled
+from wakeful.run.conversations import HistoryAppend, RunOfConversation, history_of, may_add_history
+from wakeful.run.instances import DIRECTIVE_REFUSED, InstanceLimits, ScheduleChange, Send, instance_id
 from wakeful.run.prechecks import ONCE, Checked
 from wakeful.values.stored_text import cleaned, cleaned_json
 
@@ -24,6 +25,40 @@ PRECHECK: Final = "precheck"
 #: The reason of a retrying run whose same attempt is launched again: its worker died, and its broker may have
 #: accepted the message. Stores do not raise the attempt of such a run.
 TAKEN_OVER: Final = "taken_over"
+
+
+class Handled(NamedTuple):
+    """What a handler returned, validated. It is written in the transaction of the outcome, or not at all."""
+
+    workspace: str
+    agent: str
+    instance: str
+    #: the revision of the state that the handler saw
+    revision: int
+    #: the version of the class that handled the signal
+    version: int
+    #: the new state as compact JSON; None: unchanged
+    data: str | None = None
+    #: when each type was handled last, and which keys were seen, as compact JSON; None: unchanged
+    memory: str | None = None
+    sends: tuple[Send, ...] = ()
+    schedules: tuple[ScheduleChange, ...] = ()
+    stop: bool = False
+    #: the signals without a recipient, as a compact JSON array
+    emitted: str | None = None
+    #: why the state cannot be read or migrated: the instance is blocked, and nothing else changes
+    block: str | None = None
+    #: the outcome to write if the directives cannot be stored; `signal_rules` sets its error
+    refusal: Finished | None = None
+    #: how many instances may exist: a signal to another one that does not exist would add it
+    limits: InstanceLimits = InstanceLimits()
+    #: how many jobs in a row an agent made for itself, up to this run: what the handler starts is as deep
+    depth: int = 0
+
+    @property
+    def instance_id(self) -> str:
+        """The id of the instance."""
+        return instance_id(self.workspace, self.agent, self.instance)
 
 
 class Succeeded(NamedTuple):
@@ -309,3 +344,19 @@ def timed_out(started_ms: int | None, policy: Policy, now_ms: int) -> Failed | N
     if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:
         return None
     return Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+
+
+def with_history(
+    finished: Finished, run: RunOfConversation, job_name: str | None, work: Work, payload: str | None
+) -> Finished:
+    """Return the outcome with what it appends to histories. `payload` is the stored text of what was sent.
+
+    Every outcome that can be a success goes through here: of a worker, of a report from outside, of a
+    verification.
+    """
+    if finished.state != "succeeded" or not may_add_history(run, work):
+        return finished
+    said = None if payload is None else json.loads(payload)
+    return finished._replace(
+        history=history_of(run, job_name, work, said, finished.output, finished.finished_ms)
+    )

@@ -19,8 +19,8 @@ from wakeful.document import Defaults
 from wakeful.errors import Permanent, Unavailable
 from wakeful.job.job import Json
 from wakeful.launch.port import Launch, SignalLaunch
-from wakeful.run.instances import AgentClass, Handled, ScheduleChange, Send, instance_id
-from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.instances import AgentClass, ScheduleChange, Send, instance_id
+from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.schedule.schedules import CronSchedule
 from wakeful.values.instants import utc_datetime
 

@@ -14,8 +14,7 @@ from wakeful.job.job import Json, Work
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifiedLauncher, VerifyLaunch
-from wakeful.run.instances import Handled
-from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.run.verification import MAX_TRIES, Verdict
 
 WORK = Work({"kind": "agent"}, verify={"kind": "function", "name": "is-done"})

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Json, Origin, Work
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.run.conversations import HistoryAppend, estimated_tokens, said_in, with_history
-from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude
+from wakeful.run.conversations import HistoryAppend, estimated_tokens, said_in
+from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude, with_history
 
 NOW = 1_800_000_000_000
 CHAT = Work({"kind": "chat", "url": "https://a.example/v1", "model": "m"}, message="What is new?")

@@ -13,13 +13,12 @@ from wakeful.run.instances import (
     DIRECTIVE_REFUSED,
     MAX_SCHEDULES,
     AgentClass,
-    Handled,
     ScheduleChange,
     Send,
     instance_id,
 )
 from wakeful.run.job_transitions import disabled, paused
-from wakeful.run.outcome import Failed, Finished, Succeeded, conclude
+from wakeful.run.outcome import Failed, Finished, Handled, Succeeded, conclude
 from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,

@@ -6,8 +6,7 @@ import pytest
 
 from wakeful.job.job import Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
-from wakeful.run.instances import Handled
-from wakeful.run.outcome import AwaitingVerification, Failed, Succeeded, Verification, conclude
+from wakeful.run.outcome import AwaitingVerification, Failed, Handled, Succeeded, Verification, conclude
 from wakeful.run.verification import MAX_TRIES, Verdict, conclude_verified, judge_success, outcome_of
 
 HTTP = {"kind": "http", "url": "https://a.example"}

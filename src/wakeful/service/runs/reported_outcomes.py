@@ -11,8 +11,7 @@ from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
-from wakeful.run.conversations import with_history
-from wakeful.run.outcome import Failed, Finished, Succeeded, conclude
+from wakeful.run.outcome import Failed, Finished, Succeeded, conclude, with_history
 from wakeful.run.prechecks import checked_from_text
 from wakeful.run.verification import judge_success
 from wakeful.store.audit import AuditEntry

@@ -15,9 +15,8 @@ from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
-from wakeful.run.conversations import with_history
 from wakeful.run.instances import instance_id
-from wakeful.run.outcome import Finished, Succeeded
+from wakeful.run.outcome import Finished, Succeeded, with_history
 from wakeful.run.run import NewRun
 from wakeful.run.verification import Verdict, conclude_verified, outcome_of
 from wakeful.service.admin.budgets import Budgets

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wakeful.run.consequences import needs
 from wakeful.run.directive_checks import refuse
-from wakeful.run.instances import STOPPED, AgentClass, Handled
-from wakeful.run.outcome import Finished
+from wakeful.run.instances import STOPPED, AgentClass
+from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import (
     Arrival,
     InstanceFacts,

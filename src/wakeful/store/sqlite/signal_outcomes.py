@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from wakeful.run.instances import STOPPED, AgentClass, Handled
-from wakeful.run.outcome import Finished
+from wakeful.run.instances import STOPPED, AgentClass
+from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,
