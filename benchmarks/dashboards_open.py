@@ -32,10 +32,10 @@ import aiohttp
 
 from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
-from wakeful.api.http.app import create_app
-from wakeful.api.server import Listening, readiness
-from wakeful.api.startup_objects import exempt_startup_objects
 from wakeful.logs.setup import configure
+from wakeful.server.http_app import create_app
+from wakeful.server.serve import Listening, readiness
+from wakeful.server.startup_objects import exempt_startup_objects
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 

@@ -21,8 +21,8 @@ from playwright.async_api import async_playwright
 from starlette.responses import HTMLResponse
 
 from wakeful import Wakeful
-from wakeful.api.http.app import create_app
-from wakeful.api.server import Listening, readiness
+from wakeful.server.http_app import create_app
+from wakeful.server.serve import Listening, readiness
 from wakeful.settings import Settings
 
 PAGES: Final = ("", "jobs", "jobs/new", "runs", "calendar", "agents", "cost")

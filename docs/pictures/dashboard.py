@@ -18,8 +18,8 @@ from aiohttp.test_utils import TestServer
 from playwright.async_api import async_playwright
 
 from wakeful import AsyncClient, EngineConfig, Wakeful, Webhook
-from wakeful.api.http.app import create_app
-from wakeful.api.server import Listening, readiness
+from wakeful.server.http_app import create_app
+from wakeful.server.serve import Listening, readiness
 from wakeful.settings import Settings
 
 HERE = Path(__file__).parent

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import aiohttp
 
 from wakeful import Wakeful
-from wakeful.api.http.app import create_app
-from wakeful.api.server import Listening, readiness
+from wakeful.server.http_app import create_app
+from wakeful.server.serve import Listening, readiness
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 

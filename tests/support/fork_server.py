@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 
 #: The modules to import before the first fork.
 _WARM = (
-    *("wakeful.cli.main", "wakeful.app", "wakeful.client", "wakeful.api.server", "wakeful.api.http.app"),
+    *("wakeful.cli.main", "wakeful.app", "wakeful.client", "wakeful.server.serve", "wakeful.server.http_app"),
     *("wakeful.api.mcp.http", "wakeful.api.mcp.stdio", "wakeful.cli.demo_agent", "wakeful.cli.manifest"),
     *("wakeful.store.sqlite", "aiohttp", "aiohttp.web", "uvicorn.protocols.http.h11_impl"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, cast
 
-from wakeful.api.http.app import create_app
+from wakeful.server.http_app import create_app
 from wakeful.service.services import Services
 
 

@@ -7,10 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from wakeful.api.mcp.local import LocalScheduler
-from wakeful.api.mcp.port import JsonObject
-from wakeful.api.mcp.prompts import ABOUT, ARGUMENTS
-from wakeful.api.mcp.tool import call
 from wakeful.document.values import compact
 from wakeful.job.job import Json
 from wakeful.launch.chat.ports import PreviousAnswer, Said, ToolDefinition
@@ -18,6 +14,10 @@ from wakeful.launch.port import Launch
 from wakeful.run.conversations import MAX_ENTRIES
 from wakeful.run.suppression import suppression_reason
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.cron_tool.local import LocalScheduler
+from wakeful.service.cron_tool.port import JsonObject
+from wakeful.service.cron_tool.prompts import ABOUT, ARGUMENTS
+from wakeful.service.cron_tool.tool import call
 from wakeful.service.idempotency import KeyedOperation, Reply
 from wakeful.service.serializers import serialize_run, serialize_saved_job
 from wakeful.service.services import Services

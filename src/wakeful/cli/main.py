@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is printed as one sentence on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments[0] in ("serve", "worker", "migrate"):
-        from wakeful.cli.commands.serve import keep_early_log, with_default_wait
+        from wakeful.cli.serve_options import keep_early_log, with_default_wait
 
         arguments = with_default_wait(arguments)
         keep_early_log(arguments)

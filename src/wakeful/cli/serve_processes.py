@@ -11,22 +11,22 @@ from typing import Final
 
 from rich.text import Text
 
-from wakeful.api.bound_socket import bound_socket, url_of
-from wakeful.api.processes.child import Child
-from wakeful.api.processes.messages import Message
-from wakeful.api.processes.supervisor import Supervisor
-from wakeful.api.service_manager import ServiceManager
 from wakeful.app.process_protection import protect_process, restored_environment
 from wakeful.cli import exit_codes
-from wakeful.cli.commands.serve import load_app
 from wakeful.cli.output import Output
+from wakeful.cli.serve_options import load_app
 from wakeful.cli.serving import Prepared, ServeOptions, greet, serve_one
 from wakeful.errors import InvalidArgument
+from wakeful.server.bound_socket import bound_socket, url_of
+from wakeful.server.processes.child import Child
+from wakeful.server.processes.messages import Message
+from wakeful.server.processes.supervisor import Supervisor
+from wakeful.server.service_manager import ServiceManager
 from wakeful.settings import PREFIX
 
 #: What the processes need. The supervisor imports it for all of them: they share its memory.
 _IMPORTED: Final = (
-    "wakeful.api.server", "wakeful.api.http.metrics", "wakeful.api.http.events", "wakeful.store.postgres",
+    "wakeful.server.serve", "wakeful.api.http.metrics", "wakeful.api.http.events", "wakeful.store.postgres",
 )  # fmt: skip
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
-from wakeful.cli.commands.serve import database, wakeful_command
 from wakeful.cli.dev_mode import NEW_DATABASE, DevMode
 from wakeful.cli.local_key import LocalKey, local_key, shown_link, sign_in_url
 from wakeful.cli.output import Output
+from wakeful.cli.serve_options import shown_database, wakeful_command
 from wakeful.cli.show.tables import page
 from wakeful.client.api_key_file import key_file
 from wakeful.client.rest.client import DEFAULT_URL
@@ -20,8 +20,8 @@ from wakeful.errors import WakefulError
 from wakeful.settings import Settings
 
 if TYPE_CHECKING:
-    from wakeful.api.processes.child import Child
     from wakeful.app import Wakeful
+    from wakeful.server.processes.child import Child
 
 
 class ServeOptions(NamedTuple):
@@ -56,7 +56,7 @@ async def serve_one(
 
     `prepared` gets what was done once; without it, it is printed when the server has started.
     """
-    from wakeful.api.server import serve as run
+    from wakeful.server.serve import serve as run
 
     settings = options.settings
     done = Prepared("", has_key=False)
@@ -102,7 +102,7 @@ def greet(out: Output, url: str, options: ServeOptions, done: Prepared) -> None:
     if url != DEFAULT_URL:
         wakeful = f"WAKEFUL_URL={url} {wakeful}"
     settings = options.settings
-    db_name = database(settings, options.app_name)
+    db_name = shown_database(settings, options.app_name)
     prints = options.dev and settings.log_format == "console" and not out.as_json
     many = settings.processes > 1
     out.show(

@@ -20,11 +20,12 @@ from starlette.responses import RedirectResponse, Response
 from wakeful.api.http.compression import may_compress
 from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import status_of
+from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.api.http.session_cookie import masked, session_token
 from wakeful.dashboard import formats
 from wakeful.dashboard.local_paths import requested_path
 from wakeful.dashboard.regions import RegionCache, region_key, region_names, wanted_position
-from wakeful.dashboard.render import HEADERS, render_page
+from wakeful.dashboard.render import render_page
 from wakeful.errors import Unauthenticated, WakefulError
 from wakeful.service.auth.access import MAY, Action, Principal
 from wakeful.service.services import Services
@@ -103,7 +104,8 @@ class Page:
         self, template: str, *, title: str, active: str = "", status: int = 200, **values: Any
     ) -> Response:
         """Return the page. `active` is the entry of the navigation that it belongs to."""
-        return render_page(self, template, {"title": title, "active": active, **values}, status)
+        given = {"page": self, "title": title, "active": active, **values}
+        return render_page(template, given, status, self.regions)
 
 
 def theme_of(request: Request) -> str | None:
@@ -147,7 +149,7 @@ class PageRoute(APIRoute):
 
         async def handled(request: Request) -> Response:
             response = await respond(request)
-            for name, value in HEADERS.items():
+            for name, value in PAGE_HEADERS.items():
                 response.headers.setdefault(name, value)
             return response
 
@@ -201,15 +203,13 @@ def _sign_in(request: Request, error: Unauthenticated) -> Response:
         return Response(error.message, 401, media_type="text/plain")
     back = requested_path(request)
     if request.headers.get("sec-fetch-site") == "cross-site" and session_token(request) is None:
-        return render_page(None, "load_again.html", {"title": "Wakeful", "address": back})
+        return render_page("load_again.html", {"title": "Wakeful", "address": back})
     return RedirectResponse(f"/sign-in?{urlencode({'next': back})}", 303)
 
 
 def error_page(status: int, message: str) -> Response:
     """Return an error as a page."""
-    return render_page(
-        None, "error.html", {"title": _TITLES.get(status, "Error"), "message": message}, status
-    )
+    return render_page("error.html", {"title": _TITLES.get(status, "Error"), "message": message}, status)
 
 
 _TITLES: Final = {

@@ -1,4 +1,4 @@
-"""Render templates: the Jinja environment, the security headers, and single regions of a page.
+"""Render templates: the Jinja environment, and single regions of a page.
 
 A region is a block of a template, `{% block region_NAME %}`. If the browser asks for one, only that block is
 rendered; of several, each in a `<template id="region-NAME">`. All values are escaped.
@@ -6,38 +6,20 @@ rendered; of several, each in a `<template id="region-NAME">`. All values are es
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
+from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.dashboard import charts, formats, icons
 from wakeful.dashboard.assets import asset_url
 from wakeful.values.package_version import package_version
 from wakeful.values.stored_text import cleaned
-
-if TYPE_CHECKING:
-    from wakeful.dashboard.context import Page
-
-_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "font-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-#: The headers of every page.
-HEADERS: Final = {
-    "content-security-policy": _POLICY,
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    "vary": "x-wakeful-region",
-}
 
 
 @cache
@@ -58,21 +40,22 @@ def environment() -> Environment:
     return made
 
 
-def render_page(page: Page | None, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-    """Return a page, or the region that the browser asks for. `page` is None without a session."""
+def render_page(
+    template: str, values: Mapping[str, Any], status: int = 200, regions: Sequence[str] = ()
+) -> Response:
+    """Return a page, or the regions that the browser asks for. A page without a session has no `page`."""
     found = environment().get_template(template)
-    given = {"page": page, **values}
-    regions = page.regions if page is not None else ()
+    given = {"page": None, **values}
     if not regions:
-        return HTMLResponse(cleaned(found.render(given)), status, HEADERS)
+        return HTMLResponse(cleaned(found.render(given)), status, PAGE_HEADERS)
     if not all(f"region_{name}" in found.blocks for name in regions):
-        return Response("no such region", 404, HEADERS, media_type="text/plain")
+        return Response("no such region", 404, PAGE_HEADERS, media_type="text/plain")
     context = found.new_context(given)
     if len(regions) == 1:
-        return HTMLResponse(cleaned(_block(found, context, regions[0])), status, HEADERS)
+        return HTMLResponse(cleaned(_block(found, context, regions[0])), status, PAGE_HEADERS)
     part = Markup('<template id="region-{}">{}</template>')
     parts = [part.format(name, Markup(_block(found, context, name))) for name in regions]
-    return HTMLResponse(cleaned(Markup("").join(parts)), status, HEADERS)
+    return HTMLResponse(cleaned(Markup("").join(parts)), status, PAGE_HEADERS)
 
 
 def with_code(text: str) -> Markup:

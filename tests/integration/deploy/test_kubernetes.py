@@ -15,8 +15,8 @@ from tests.support.deploy_files import unknown_settings
 from tests.support.doc_pages import code, rows
 from tests.support.paths import ROOT
 from tests.support.tools import run, tool
-from wakeful.api.http.app import create_app
 from wakeful.errors import InvalidArgument
+from wakeful.server.http_app import create_app
 from wakeful.settings import read_settings
 
 KUBERNETES = ROOT / "deploy/kubernetes"

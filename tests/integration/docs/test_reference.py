@@ -23,9 +23,7 @@ from tests.support.api_client import HOME, ApiClient
 from tests.support.doc_pages import DOCS, code, commands, pages, rows
 from tests.support.paths import ROOT
 from wakeful import client, errors
-from wakeful.api.http.app import create_app
 from wakeful.api.http.problems import STATUS
-from wakeful.api.mcp.normalize_arguments import ACTIONS
 from wakeful.api.rpc.connection import _OWN
 from wakeful.api.rpc.cron import METHODS
 from wakeful.app import Jobs, Runs, Wakeful
@@ -34,6 +32,8 @@ from wakeful.cli.main import app as command_line
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.document.target import KINDS, TARGET_FIELDS
 from wakeful.run.run import RunState
+from wakeful.server.http_app import create_app
+from wakeful.service.cron_tool.normalize_arguments import ACTIONS
 from wakeful.service.event_stream import RESET, TYPES
 from wakeful.settings import PREFIX, Settings
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from rich.console import Console, RenderableType
 
-from wakeful.cli.commands.serve import database
+from wakeful.cli.serve_options import shown_database
 from wakeful.cli.show.preview import preview
 from wakeful.cli.show.runs import event_line
 from wakeful.cli.show.tables import first_line, page, table
@@ -79,7 +79,7 @@ def test_a_schedule_without_ticks_says_so():
     ],
 )
 def test_a_database_password_is_never_shown(db: str, shown_as: str):
-    assert database(Settings(db=db), None) == shown_as
+    assert shown_database(Settings(db=db), None) == shown_as
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
-from wakeful.dashboard.render import HEADERS
+from wakeful.api.http.responses import PAGE_HEADERS
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,7 +37,8 @@ async def docs(request: Request) -> Response:
     """Return the page."""
     if not hasattr(request.app.state, "docs"):
         request.app.state.docs = page(request.app.openapi())
-    return HTMLResponse(request.app.state.docs, headers={**HEADERS, "content-security-policy": _policy()})
+    headers = {**PAGE_HEADERS, "content-security-policy": _policy()}
+    return HTMLResponse(request.app.state.docs, headers=headers)
 
 
 def page(document: Mapping[str, Any]) -> str:

@@ -7,17 +7,21 @@ processes returns their sum, whichever process gets the request.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Awaitable, Callable
 
 from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import ServicesDep
 from wakeful.api.http.responses import responses
-from wakeful.api.processes.metrics_exchange import MetricsExchange
 from wakeful.errors import Unauthenticated
 
 router = APIRouter(tags=["health"])
+
+#: Returns the metrics of all processes of the server.
+CollectAll = Callable[[], Awaitable[Collector]]
 
 _RESPONSES = responses({200: None}, 401, always=False)
 _RESPONSES[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
@@ -33,6 +37,6 @@ async def get_metrics(request: Request, services: ServicesDep) -> Response:
         ):
             raise Unauthenticated("send the header 'Authorization: Bearer …' with the key for metrics")
     await services.metrics.refresh(services.store)
-    exchange: MetricsExchange | None = getattr(request.app.state, "metrics_exchange", None)
-    collected = services.metrics.registry if exchange is None else await exchange.collect_all()
+    collect_all: CollectAll | None = getattr(request.app.state, "collect_metrics", None)
+    collected = services.metrics.registry if collect_all is None else await collect_all()
     return Response(generate_latest(collected), media_type=CONTENT_TYPE_LATEST)

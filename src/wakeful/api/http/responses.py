@@ -35,6 +35,21 @@ _HEADERS: Final[dict[str, str]] = {
     "Location": "The path of the resource.",
     "Idempotency-Replayed": "`true` if this is the stored response of an earlier request with this key.",
 }
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+#: The headers of every HTML page.
+PAGE_HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "vary": "x-wakeful-region",
+}
 #: How many characters are written before the event loop has its turn: a few milliseconds.
 _IN_TURN: Final = 65_536
 #: Responses as FastAPI takes them.

@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 from wakeful.api.http.declared import refuse_unknown
 from wakeful.api.http.dependencies import bearer_principal, services_of
 from wakeful.api.http.problems import MAX_BODY
-from wakeful.api.mcp.local import LocalScheduler
-from wakeful.api.mcp.port import Scheduler
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable
+from wakeful.service.cron_tool.local import LocalScheduler
+from wakeful.service.cron_tool.port import Scheduler
 
 _PARAMETERS: Final = ("workspace", "agent")
 

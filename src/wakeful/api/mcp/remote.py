@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, cast
 
-from wakeful.api.mcp.port import CallContext, JsonObject
 from wakeful.client.connection import check_next
 from wakeful.client.instances import event_of
 from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import NotFound
 from wakeful.job.job import Json
+from wakeful.service.cron_tool.port import CallContext, JsonObject
 from wakeful.signal.signals import Signal
 from wakeful.values.ids import is_id
 

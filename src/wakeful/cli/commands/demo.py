@@ -17,8 +17,8 @@ from rich.text import Text
 
 from wakeful.app.process_protection import protect_process
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.commands.serve import wakeful_command
 from wakeful.cli.local_key import shown_link
+from wakeful.cli.serve_options import wakeful_command
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_table
 from wakeful.cli.times import moment
@@ -99,8 +99,8 @@ def register(app: typer.Typer) -> None:
 @contextlib.asynccontextmanager
 async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[str, str, asyncio.Task[None]]]:
     """Run a server in this process; yields its URL, an admin key and its task."""
-    from wakeful.api.server import serve
     from wakeful.app import Wakeful
+    from wakeful.server.serve import serve
     from wakeful.service.auth.access import LOCAL
 
     loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.commands.serve import Db, settings_with
+from wakeful.cli.serve_options import Db, settings_with
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import escaped
 from wakeful.errors import Unavailable, WakefulError

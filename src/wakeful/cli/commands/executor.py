@@ -90,8 +90,8 @@ def register(app: typer.Typer) -> None:
         It uses the service account of its pod, or a kubeconfig. After SIGTERM it claims no more runs and
         leaves its Jobs running: the next executor of the same name adopts them.
         """
-        from wakeful.cli.commands.serve import keep_log, settings_with
         from wakeful.cli.kubernetes_executor import ExecutorOptions, execute_on_kubernetes
+        from wakeful.cli.serve_options import keep_log, settings_with
 
         check_given("--namespace", namespace)
         check_given("--kubeconfig", kubeconfig)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 from rich.text import Text
 
-from wakeful.cli.commands.serve import Db, WaitForDb, database, settings_with
+from wakeful.cli.serve_options import Db, WaitForDb, settings_with, shown_database
 from wakeful.cli.session import Session, command
 from wakeful.service.admin.migrate import migrate_database
 
@@ -27,5 +27,5 @@ def register(app: typer.Typer) -> None:
         """
         settings = settings_with(db=db, wait_for_db=wait_for_db)
         schema = await migrate_database(settings.db, settings.wait_for_db or 0)
-        db_name = database(settings, None)
+        db_name = shown_database(settings, None)
         s.out.show({"db": db_name, "schema": schema}, Text(f"{db_name} has schema {schema}"))

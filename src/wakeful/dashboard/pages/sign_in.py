@@ -92,7 +92,7 @@ async def _form(
         "csrf": masked(csrf_token(session_token(request) or "")) if principal else "",
         "error": error.message if error else None,
     }
-    response = render_page(None, "sign_in.html", values, status_of(error) if error else 200)
+    response = render_page("sign_in.html", values, status_of(error) if error else 200)
     if error is not None and error.retry_after_s is not None:
         response.headers["retry-after"] = str(error.retry_after_s)
     return response

@@ -22,8 +22,8 @@ from tests.support.paths import ROOT
 from tests.support.rpc_client import calling
 from tests.support.sse_client import listening
 from tests.support.waiting import PATIENCE, eventually
-from wakeful.api import acceptor, http_protocol
 from wakeful.api.rpc.connection import TOO_MANY_CONNECTIONS
+from wakeful.server import acceptor, http_protocol
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import PAGES_AT_ONCE
 from wakeful.settings import Settings
@@ -259,8 +259,8 @@ import asyncio, json, resource, sys
 soft, hard, db = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 from wakeful import Wakeful
-from wakeful.api import http_protocol
-from wakeful.api.server import serve
+from wakeful.server import http_protocol
+from wakeful.server.serve import serve
 from wakeful.service.auth.access import Principal
 from wakeful.settings import Settings
 

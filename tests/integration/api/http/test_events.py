@@ -210,7 +210,7 @@ async def given_jobs_without_function(caller: ApiClient, *names: str) -> None:
 
 @on_one_store
 async def test_a_stopping_server_ends_its_streams(new_app: NewApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
+    monkeypatch.setattr("wakeful.server.serve.GRACE", 4 * PATIENCE)
     app = new_app()
     loop = asyncio.get_running_loop()
     async with app:

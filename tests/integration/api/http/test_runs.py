@@ -15,8 +15,8 @@ from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.factories import jobless, over
 from tests.support.rpc_client import calling
 from tests.support.waiting import PATIENCE, eventually
-from wakeful.api.mcp.local import LocalScheduler
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.cron_tool.local import LocalScheduler
 
 _FAILING = {"kind": "function", "name": "failing"}
 _NOTHING = {"kind": "function", "name": "nothing"}
@@ -277,7 +277,7 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
         assert (await ask("PATCH", f"{JOBS}/job-1", {"payload": [number] * 15_000})).status == 200
     for place in (
         "wakeful.api.http.job_actions.serialize_revision",
-        "wakeful.api.mcp.local.serialize_run",
+        "wakeful.service.cron_tool.local.serialize_run",
         "wakeful.service.runs.claims.payload_from_text",
         "wakeful.api.http.runs.serialize_run",
         "wakeful.api.rpc.cron.serialize_run",

@@ -31,7 +31,7 @@ from tests.integration.conftest import SELDOM
 from tests.support.instances import agent_class
 from tests.support.openapi import openapi_document
 from wakeful import Wakeful
-from wakeful.api.server import serve
+from wakeful.server.serve import serve
 from wakeful.settings import Settings
 
 _JOBS = "/api/workspaces/default/agents/default/jobs"

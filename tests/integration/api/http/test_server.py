@@ -19,12 +19,12 @@ from tests.support import prefork
 from tests.support.api_client import HOME, JOBS, served
 from tests.support.certificates import Authority
 from wakeful import InvalidArgument, Unavailable, Wakeful
-from wakeful.api.server import serve
+from wakeful.server.serve import serve
 from wakeful.settings import Settings, read_settings
 
 _HERE = """
 import asyncio, json, sys
-from wakeful.api.server import serve
+from wakeful.server.serve import serve
 from wakeful.settings import Settings
 
 def started(url, app):

@@ -439,7 +439,7 @@ async def test_the_workspace_defaults_to_that_of_the_key(ask: ApiClient):
 async def test_a_stopping_server_closes_connections_with_1012(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
+    monkeypatch.setattr("wakeful.server.serve.GRACE", 4 * PATIENCE)
     loop = asyncio.get_running_loop()
     async with new_app() as app:
         async with served(app) as operator:
@@ -460,7 +460,7 @@ async def test_a_stopping_server_closes_connections_with_1012(
 async def test_a_client_that_does_not_answer_pings_is_disconnected(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("wakeful.api.server._PING", 0.5)
+    monkeypatch.setattr("wakeful.server.serve._PING", 0.5)
     async with (
         new_app() as app,
         served(app) as operator,

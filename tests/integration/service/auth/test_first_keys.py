@@ -18,9 +18,9 @@ from tests.integration.conftest import NewApp
 from tests.support.command_line import Machine, first_json
 from tests.support.waiting import PATIENCE
 from wakeful import Wakeful
-from wakeful.api.server import serve
 from wakeful.client.api_key_file import store_key
 from wakeful.errors import InvalidArgument, Unauthenticated
+from wakeful.server.serve import serve
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings, read_settings
 

@@ -13,9 +13,12 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, cast
 
-from wakeful.api.mcp.coercion import empty, plain
-from wakeful.api.mcp.instances import list_instances, read_instance, send_signal
-from wakeful.api.mcp.normalize_arguments import (
+from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
+from wakeful.job.job import Json
+from wakeful.logs import get_logger
+from wakeful.service.cron_tool.coercion import empty, plain
+from wakeful.service.cron_tool.instances import list_instances, read_instance, send_signal
+from wakeful.service.cron_tool.normalize_arguments import (
     ToolCall,
     all_of,
     check_message,
@@ -23,13 +26,10 @@ from wakeful.api.mcp.normalize_arguments import (
     name_from,
     normalize,
 )
-from wakeful.api.mcp.port import CallContext, JsonObject, Scheduler
-from wakeful.api.mcp.prompts import JOB
-from wakeful.api.mcp.schedules import read_instant
-from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_words
-from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
-from wakeful.job.job import Json
-from wakeful.logs import get_logger
+from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
+from wakeful.service.cron_tool.prompts import JOB
+from wakeful.service.cron_tool.schedules import read_instant
+from wakeful.service.cron_tool.time_text import iso, next_in_words, now_in_words, when_in_words
 from wakeful.values.plural import plural
 
 _JOBS: Final = 50

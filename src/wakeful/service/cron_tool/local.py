@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.api.mcp.port import CallContext, JsonObject
 from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
+from wakeful.service.cron_tool.port import CallContext, JsonObject
 from wakeful.service.instance_serializers import (
     serialize_instance,
     serialize_instance_details,

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from wakeful.api.processes.messages import Message
 from wakeful.logs import get_logger
+from wakeful.server.processes.messages import Message
 from wakeful.service.admin.status import Status
 
 #: Seconds between two messages of a process that works.

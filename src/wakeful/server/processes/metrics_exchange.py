@@ -16,7 +16,8 @@ from typing import Final, Self
 
 from prometheus_client import CollectorRegistry
 
-from wakeful.api.processes.metrics import (
+from wakeful.logs import get_logger
+from wakeful.server.processes.metrics import (
     Collected,
     Snapshot,
     continued,
@@ -26,7 +27,6 @@ from wakeful.api.processes.metrics import (
     snapshot_of,
     to_json,
 )
-from wakeful.logs import get_logger
 from wakeful.values.process_share import ProcessShare
 
 #: Seconds for the response of another process.

@@ -17,8 +17,8 @@ from tests.support.command_line import Machine
 from tests.support.notify_socket import NotifySocket, notify_socket
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Unavailable
-from wakeful.api.service_manager import ServiceManager
 from wakeful.engine import loop as engine_loop
+from wakeful.server.service_manager import ServiceManager
 
 
 def start(home: Path, sock: NotifySocket, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:

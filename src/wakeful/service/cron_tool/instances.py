@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Final, cast
 
-from wakeful.api.mcp.coercion import empty, json_in
-from wakeful.api.mcp.normalize_arguments import ToolCall
-from wakeful.api.mcp.port import CallContext, JsonObject, Scheduler
-from wakeful.api.mcp.time_text import next_in_words
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
+from wakeful.service.cron_tool.coercion import empty, json_in
+from wakeful.service.cron_tool.normalize_arguments import ToolCall
+from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
+from wakeful.service.cron_tool.time_text import next_in_words
 from wakeful.signal.signals import Signal
 from wakeful.values.plural import plural
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.mcp.normalize_arguments import ACTIONS
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.job.job import Json
+from wakeful.service.cron_tool.normalize_arguments import ACTIONS
 
 ABOUT: Final = """\
 Schedule your own work: you are woken at the time you set, with the message you wrote.

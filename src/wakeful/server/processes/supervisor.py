@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from wakeful.api.processes.child import Child, SupervisorLink
-from wakeful.api.processes.messages import Message
-from wakeful.api.processes.restarts import SILENT_S, Restarts
-from wakeful.api.service_manager import ServiceManager
 from wakeful.errors import FailedPrecondition, IncompatibleSchema, Unavailable, WakefulError
 from wakeful.logs import get_logger
+from wakeful.server.processes.child import Child, SupervisorLink
+from wakeful.server.processes.messages import Message
+from wakeful.server.processes.restarts import SILENT_S, Restarts
+from wakeful.server.service_manager import ServiceManager
 from wakeful.values.process_share import SUPERVISOR, ProcessShare, set_share
 
 #: Seconds for a stop: as long as docs/operations/deploy.md says.

@@ -12,9 +12,9 @@ from contextlib import suppress
 from textwrap import dedent
 from typing import Final, cast
 
-from wakeful.api.mcp.schedules import as_milliseconds, as_number
 from wakeful.document.fields import DECLARED, OTHER
 from wakeful.document.kinds import Form
+from wakeful.service.cron_tool.schedules import as_milliseconds, as_number
 
 #: The form of each argument: of the fields of a job, and of what else an action takes.
 _FORMS: Final[Mapping[str, Form]] = {

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from wakeful.api.mcp.coercion import empty, json_in, plain, text
-from wakeful.api.mcp.schedules import KINDS, WHEN, read_schedule
 from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import MAX_NAME
+from wakeful.service.cron_tool.coercion import empty, json_in, plain, text
+from wakeful.service.cron_tool.schedules import KINDS, WHEN, read_schedule
 
 Action = Literal[
     "add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status", "instances",

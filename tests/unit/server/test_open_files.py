@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from wakeful.api import open_files
+from wakeful.server import open_files
 from wakeful.settings import Settings
 
 

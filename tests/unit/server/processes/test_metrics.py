@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from wakeful.api.processes.metrics import (
+from wakeful.engine.metrics import Metrics
+from wakeful.server.processes.metrics import (
     GAUGES,
     Collected,
     Snapshot,
@@ -20,8 +21,7 @@ from wakeful.api.processes.metrics import (
     snapshot_of,
     to_json,
 )
-from wakeful.api.processes.metrics_exchange import MetricsExchange
-from wakeful.engine.metrics import Metrics
+from wakeful.server.processes.metrics_exchange import MetricsExchange
 from wakeful.values.process_share import ProcessShare
 
 #: Gauges that every process reads from the database, or that are the same in each.

@@ -6,11 +6,18 @@ import json
 import re
 
 import pytest
+from tests.unit.service.cron_tool.test_normalize_arguments import (
+    EVERY_15M,
+    LATER,
+    LATER_S,
+    NINE,
+    NOW_MS,
+    schedule,
+)
 
-from tests.unit.api.mcp.test_normalize_arguments import EVERY_15M, LATER, LATER_S, NINE, NOW_MS, schedule
 from wakeful import InvalidArgument
-from wakeful.api.mcp.normalize_arguments import document, normalize
 from wakeful.document import Defaults, read_definition, write_definition
+from wakeful.service.cron_tool.normalize_arguments import document, normalize
 
 _EVERY_FIELD = {
     name: value

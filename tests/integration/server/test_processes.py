@@ -164,9 +164,9 @@ def test_sqlite_is_refused(tmp_path: Path):
 HANGING = """
 import os, signal, socket, time
 from pathlib import Path
-from wakeful.api.processes import supervisor
-from wakeful.api.processes.messages import Message
-from wakeful.api.service_manager import ServiceManager
+from wakeful.server.processes import supervisor
+from wakeful.server.processes.messages import Message
+from wakeful.server.service_manager import ServiceManager
 from wakeful.logs.setup import configure
 
 configure("json")
@@ -199,9 +199,9 @@ def test_a_process_that_hangs_is_logged_and_with_a_watchdog_replaced(tmp_path: P
 
 FAILING = """
 import socket, sys
-from wakeful.api.processes import restarts
-from wakeful.api.processes.supervisor import Supervisor
-from wakeful.api.service_manager import ServiceManager
+from wakeful.server.processes import restarts
+from wakeful.server.processes.supervisor import Supervisor
+from wakeful.server.service_manager import ServiceManager
 from wakeful.errors import WakefulError
 
 restarts.FIRST_DELAY_S = 0.01
@@ -222,9 +222,10 @@ def test_a_server_whose_processes_cannot_start_ends_with_the_reason(tmp_path: Pa
 EXHAUSTED = """
 import errno, os, signal, socket, time
 from pathlib import Path
-from wakeful.api.processes import restarts, supervisor
-from wakeful.api.processes.messages import Message
-from wakeful.api.service_manager import ServiceManager
+from wakeful.server.processes import restarts
+from wakeful.server.processes import supervisor
+from wakeful.server.processes.messages import Message
+from wakeful.server.service_manager import ServiceManager
 from wakeful.logs.setup import configure
 
 configure("json")

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful import InvalidArgument, InvalidSchedule
-from wakeful.api.mcp.normalize_arguments import ACTIONS, check_message, document, name_from, normalize
 from wakeful.job.job import check_slug
+from wakeful.service.cron_tool.normalize_arguments import (
+    ACTIONS,
+    check_message,
+    document,
+    name_from,
+    normalize,
+)
 
 NOW_MS = 1_800_000_000_000
 NINE = {"kind": "cron", "expr": "0 9 * * 1-5"}

@@ -19,24 +19,24 @@ from typing import Final, Self, cast
 import uvicorn
 from fastapi import FastAPI
 
-from wakeful.api.acceptor import Acceptor
-from wakeful.api.bound_socket import bound_socket, url_of
-from wakeful.api.http.app import create_app
 from wakeful.api.http.health import Ready
 from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.http.worker_app import create_worker_app
-from wakeful.api.http_protocol import HttpProtocol
-from wakeful.api.open_files import connection_limit, raise_open_file_limit
-from wakeful.api.processes.child import Child, SupervisorLink
-from wakeful.api.processes.metrics_exchange import MetricsExchange
 from wakeful.api.rpc.protocol import Protocol
 from wakeful.api.rpc.socket import Connections
-from wakeful.api.service_manager import ServiceManager
-from wakeful.api.startup_objects import exempt_startup_objects
 from wakeful.app.embedded import Wakeful
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
+from wakeful.server.acceptor import Acceptor
+from wakeful.server.bound_socket import bound_socket, url_of
+from wakeful.server.http_app import create_app
+from wakeful.server.http_protocol import HttpProtocol
+from wakeful.server.open_files import connection_limit, raise_open_file_limit
+from wakeful.server.processes.child import Child, SupervisorLink
+from wakeful.server.processes.metrics_exchange import MetricsExchange
+from wakeful.server.service_manager import ServiceManager
+from wakeful.server.startup_objects import exempt_startup_objects
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
 from wakeful.values.process_share import current_share
@@ -409,5 +409,5 @@ async def _exchanged_metrics(child: Child | None, http_app: FastAPI, app: Wakefu
         yield
         return
     async with MetricsExchange(child.folder, current_share(), app.services.metrics.registry) as exchange:
-        http_app.state.metrics_exchange = exchange
+        http_app.state.collect_metrics = exchange.collect_all
         yield

@@ -15,8 +15,8 @@ from typing import Final
 
 from uvicorn.server import ServerState
 
-from wakeful.api.http_protocol import HttpProtocol
 from wakeful.logs import get_logger
+from wakeful.server.http_protocol import HttpProtocol
 
 #: Seconds for the TLS handshake, and for the TLS shutdown.
 _HANDSHAKE_S: Final = 10.0
