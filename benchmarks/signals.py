@@ -32,14 +32,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from benchmarks.bare.databases import STORES, fresh
-from benchmarks.bare.signal_floors import add_hibernated, floor
+from benchmarks.bare.postgres_signals import add_instances, postgres_floor
+from benchmarks.bare.signal_floors import add_sqlite_instances, sqlite_floor
 from benchmarks.idle import memory_mb
 from wakeful import Agent, SetState, Signal, Wakeful, on
 from wakeful.agents.context import Context
+from wakeful.run.instances import instance_id
+from wakeful.store.connect import store_at
 from wakeful.store.rows import RunFilter
 
 ROUNDS = 3
@@ -156,7 +159,7 @@ def measure(store: str, instances: int, signals: int, rounds: int) -> Rate:
     floors, ours = [], []
     for _ in range(rounds):
         with fresh(store) as url:
-            floors.append(asyncio.run(floor(url, names, signals, BATCH, LANE)))
+            floors.append(asyncio.run(_floor(url, names, signals, BATCH, LANE)))
         with fresh(store) as url:
             ours.append(asyncio.run(signals_through(url, names, signals)))
     floor_s, floor_cpu_s = map(min, zip(*floors, strict=True))
@@ -200,7 +203,7 @@ def measure_memory(store: str, count: int) -> Memory:
 
     def run(instances: int) -> tuple[float, float, float]:
         with fresh(store) as url:
-            asyncio.run(add_hibernated(url, instances))
+            asyncio.run(_add_hibernated(url, instances))
             command = [sys.executable, "-m", "benchmarks.signals", "--url", url, "--hibernated"]
             output = subprocess.run([*command, str(instances)], check=True, capture_output=True, text=True)
             used_mb, send_ms, handled_ms = json.loads(output.stdout.strip().splitlines()[-1])
@@ -251,6 +254,35 @@ def main() -> None:
             f"{m.store:10}{m.hibernated:11,}{m.memory_mb:9.1f} MB{m.memory_without_mb:9.1f} MB"
             f"{m.send_ms:9.2f} ms{m.handled_ms:9.2f} ms"
         )
+
+
+async def _floor(
+    url: str, names: Sequence[str], signals: int, insert: int, batch: int
+) -> tuple[float, float]:
+    """Return the seconds, and the seconds of CPU time in this process, for these signals as bare SQL."""
+    await _create_schema(url)
+    if url.startswith("sqlite"):
+        path = url.removeprefix("sqlite:///")
+        return await asyncio.to_thread(sqlite_floor, path, names, signals, insert, batch)
+    return await postgres_floor(url, names, signals, insert, batch)
+
+
+async def _add_hibernated(url: str, count: int) -> None:
+    """Create the schema, and add so many instances that have handled a signal and hibernate."""
+    await _create_schema(url)
+    now_ms = time.time_ns() // 1_000_000
+    names = [f"i{number}" for number in range(count)]
+    ids = [instance_id("default", "counter", name) for name in names]
+    if url.startswith("sqlite"):
+        add_sqlite_instances(url.removeprefix("sqlite:///"), ids, names, now_ms)
+    else:
+        await add_instances(url, ids, names, now_ms)
+
+
+async def _create_schema(url: str) -> None:
+    store = store_at(url)
+    await store.open()
+    await store.close()
 
 
 if __name__ == "__main__":

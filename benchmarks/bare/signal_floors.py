@@ -7,7 +7,6 @@ next one of its instance, as the store does. There is no lock, no fence, no rule
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 import time
@@ -17,7 +16,6 @@ from typing import Any
 
 from wakeful.run.instances import AgentClass, instance_id
 from wakeful.run.signal_rules import Arrival, signal_run
-from wakeful.store.connect import store_at
 from wakeful.store.sqlite import statements as lite
 
 WORKER = "floor"
@@ -80,22 +78,13 @@ def memory(now_ms: int) -> str:
     return f'{{"runs":{{"count":{now_ms}}}}}'
 
 
-async def floor(url: str, names: Sequence[str], signals: int, insert: int, batch: int) -> tuple[float, float]:
+def sqlite_floor(
+    path: str, names: Sequence[str], signals: int, insert: int, batch: int
+) -> tuple[float, float]:
     """Return the seconds, and the seconds of CPU time in this process, for these signals as bare SQL.
 
     `insert` signals are stored per transaction, and `batch` are ended and taken.
     """
-    store = store_at(url)
-    await store.open()
-    await store.close()
-    if url.startswith("sqlite"):
-        return await asyncio.to_thread(_sqlite, url.removeprefix("sqlite:///"), names, signals, insert, batch)
-    from benchmarks.bare.postgres_signals import postgres_floor
-
-    return await postgres_floor(url, names, signals, insert, batch)
-
-
-def _sqlite(path: str, names: Sequence[str], signals: int, insert: int, batch: int) -> tuple[float, float]:
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA cache_size = -65536")
@@ -138,20 +127,9 @@ def _sqlite(path: str, names: Sequence[str], signals: int, insert: int, batch: i
     return took
 
 
-async def add_hibernated(url: str, count: int) -> None:
-    """Create the schema, and add so many instances that have handled a signal and hibernate."""
-    store = store_at(url)
-    await store.open()
-    await store.close()
-    now_ms = time.time_ns() // 1_000_000
-    names = [f"i{number}" for number in range(count)]
-    ids = [instance_id("default", "counter", name) for name in names]
-    if not url.startswith("sqlite"):
-        from benchmarks.bare.postgres_signals import add_instances
-
-        await add_instances(url, ids, names, now_ms)
-        return
-    db = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+def add_sqlite_instances(path: str, ids: Sequence[str], names: Sequence[str], now_ms: int) -> None:
+    """Add instances that have handled a signal and hibernate."""
+    db = sqlite3.connect(path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
     db.executemany(_ADD_INSTANCE, [(*each, now_ms, now_ms) for each in zip(ids, names, strict=True)])
     db.execute(_HIBERNATE, (state(1), memory(now_ms), now_ms, now_ms))
