@@ -12,7 +12,7 @@ SCRATCH = $$([ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 400
 BYTECODE = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help product tools run test test-full chaos lint format generate bench docs docs-serve package clean
+.PHONY: help product tools run test test-all test-full chaos lint format generate bench docs docs-serve package clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,12 +20,15 @@ help:  ## show this list
 run: product  ## run the demo: a server and an agent; for 20 seconds: make run ARGS='--seconds 20'
 	@$(BYTECODE) $(BIN)/wakeful demo $(ARGS)
 
-test: tools  ## run all tests; a part: make test ARGS='tests/unit -k dst'
+test: tools  ## run the tests; a part: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"
 	@$(BYTECODE) TMPDIR=$(SCRATCH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
+test-all: tools  ## run all tests: on both databases, the examples of the documentation, and short chaos
+	@WAKEFUL_TEST_ALL=1 $(MAKE) --no-print-directory test
+
 test-full: tools  ## run all tests with all random cases and PostgreSQL versions; takes a few minutes more
-	@WAKEFUL_TEST_FULL=1 WAKEFUL_TEST_ALL_VERSIONS=1 $(MAKE) --no-print-directory test
+	@WAKEFUL_TEST_ALL=1 WAKEFUL_TEST_FULL=1 WAKEFUL_TEST_ALL_VERSIONS=1 $(MAKE) --no-print-directory test
 
 chaos: tools  ## kill replicas and databases for ten minutes each; for one: CHAOS_SECONDS=60
 	@echo "== chaos"

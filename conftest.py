@@ -1,8 +1,15 @@
-"""How pytest collects: quickly, since every worker of a run collects all tests, and the longest first."""
+"""How pytest collects: quickly, since every worker of a run collects all tests, and the longest first.
+
+`make test` leaves out what `make test-all` adds: the second store of tests that are not about stores, and
+the tests of `_SLOW`. A test that is named on the command line always runs, on both stores.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
+import zlib
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
@@ -18,6 +25,14 @@ _LONGEST = (
     "tests/integration/docs/test_docs.py::test_the_examples_of_a_page_run_in_order[README.md]",
     "tests/chaos/",
 )
+
+#: Tests that only `make test-all` runs: pages of the documentation, killed processes, other PostgreSQLs.
+_SLOW = ("tests/chaos/", "tests/integration/docs/test_docs.py", "tests/store/postgres/test_versions.py")
+#: Tests about stores: they run on both.
+_OF_STORES = ("tests/store/", "tests/chaos/")
+#: The names of the parameter of a test that says on which store it runs.
+_STORE = ("database", "store")
+_ALL = os.environ.get("WAKEFUL_TEST_ALL", "") not in ("", "0")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -36,9 +51,35 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start with the longest tests: else one worker runs them at the end while the others have no work."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `make test-all` adds, and start with the longest tests.
+
+    Otherwise one worker would run them at the end while the others have no work.
+    """
+    if not _ALL and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        left_out = [item for item in items if item.nodeid.startswith(_SLOW)] + _on_other_store(items)
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
+def _on_other_store(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return one of each two items that are one test on two stores, chosen by the name of the test."""
+    same: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            given = item.callspec.params
+            store = next((given[name] for name in _STORE if isinstance(given.get(name), str)), None)
+            if store in ("sqlite", "postgres") and not item.nodeid.startswith(_OF_STORES):
+                test, _, values = item.nodeid.partition("[")
+                others = [value for value in values.rstrip("]").split("-") if value != store]
+                same["-".join([test, *others])][store] = item
+    return [
+        stores[("sqlite", "postgres")[zlib.crc32(test.encode()) % 2]]
+        for test, stores in same.items()
+        if len(stores) == 2
+    ]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -144,7 +144,7 @@ def test_a_heartbeat_that_is_all_right_adds_nothing():
 def test_every_payload_says_something_or_nothing(payload: Json):
     text = said_in(payload)
     assert isinstance(text, str)
-    assert text or payload in (None, "", {"message": ""})
+    assert text or not payload or (isinstance(payload, dict) and payload.get("message") == "")
 
 
 @given(st.text(), st.text())
