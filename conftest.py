@@ -7,7 +7,6 @@ the tests of `_SLOW`. A test that is named on the command line always runs, on b
 from __future__ import annotations
 
 import gc
-import os
 import zlib
 from collections import defaultdict
 from collections.abc import Generator
@@ -15,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from _pytest.doctest import DoctestModule
+
+from tests.support.effort import ALL
 
 #: How many new objects start a garbage collection, and how many of those a thorough one.
 _SELDOM = (20_000, 20, 20)
@@ -26,13 +27,19 @@ _LONGEST = (
     "tests/chaos/",
 )
 
-#: Tests that only `make test-all` runs: pages of the documentation, killed processes, other PostgreSQLs.
-_SLOW = ("tests/chaos/", "tests/integration/docs/test_docs.py", "tests/store/postgres/test_versions.py")
+#: Tests that only `make test-all` runs: pages of the documentation, killed processes, other PostgreSQLs, and
+#: whether the simulation finds what is broken on purpose.
+_SLOW = (
+    "tests/chaos/",
+    "tests/integration/docs/test_docs.py",
+    "tests/simulation/agents/test_broken_mailboxes.py",
+    "tests/simulation/test_broken_engines.py",
+    "tests/store/postgres/test_versions.py",
+)
 #: Tests about stores: they run on both.
 _OF_STORES = ("tests/store/", "tests/chaos/")
 #: The names of the parameter of a test that says on which store it runs.
 _STORE = ("database", "store")
-_ALL = os.environ.get("WAKEFUL_TEST_ALL", "") not in ("", "0")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Otherwise one worker would run them at the end while the others have no work.
     """
-    if not _ALL and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+    if not ALL and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         left_out = [item for item in items if item.nodeid.startswith(_SLOW)] + _on_other_store(items)
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
