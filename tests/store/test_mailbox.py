@@ -36,6 +36,7 @@ from tests.support.instances import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, ResourceExhausted
+from wakeful.job.job import Json
 from wakeful.run.instances import DeclaredSchedule, InstanceStatus
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
@@ -275,7 +276,7 @@ async def test_a_full_mailbox_refuses_signals_and_skips_ticks(store: Store) -> N
 
 
 async def test_ticks_enter_the_mailbox_of_a_class_with_any_text(store: Store) -> None:
-    texts = {"payload": {"nul": "\x00", "text": r"\u0000"}}
+    texts: dict[str, Json] = {"payload": {"nul": "\x00", "text": r"\u0000"}}
     await store.put_class(agent_class(mailbox=1, schedules=(DeclaredSchedule("daily", texts),)), NOW)
     first, second = asleep("first", agent="report"), asleep("second", agent="report")
     await store.create_jobs([first, second])
