@@ -1,4 +1,4 @@
-"""How many random cases the tests run: a third in `make test`, a useful number in CI, all in `make test-full`."""
+"""How many random cases the tests run: few in `make test`, more in CI, all in `make test-full`."""
 
 from __future__ import annotations
 
