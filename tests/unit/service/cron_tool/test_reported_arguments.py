@@ -6,6 +6,7 @@ import json
 import re
 
 import pytest
+
 from tests.unit.service.cron_tool.test_normalize_arguments import (
     EVERY_15M,
     LATER,
@@ -14,7 +15,6 @@ from tests.unit.service.cron_tool.test_normalize_arguments import (
     NOW_MS,
     schedule,
 )
-
 from wakeful import InvalidArgument
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.service.cron_tool.normalize_arguments import document, normalize
