@@ -22,6 +22,7 @@ run: product  ## run the demo: a server and an agent; for 20 seconds: make run A
 
 test: tools  ## run the tests; a part: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"
+	@$(BYTECODE) $(BIN)/python -m scripts.precompile_tests
 	@$(BYTECODE) TMPDIR=$(SCRATCH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-all: tools  ## run all tests: on both databases, the examples of the documentation, and short chaos
