@@ -12,13 +12,16 @@ SCRATCH = $$([ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 400
 BYTECODE = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help product tools run test test-all test-full chaos lint format generate bench docs docs-serve package clean
+.PHONY: help product tools run check test test-all test-full chaos lint format generate bench docs docs-serve package clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: product  ## run the demo: a server and an agent; for 20 seconds: make run ARGS='--seconds 20'
 	@$(BYTECODE) $(BIN)/wakeful demo $(ARGS)
+
+check: tools  ## while editing: style, types and unit tests of what was changed; since: ARGS=main
+	@$(BIN)/python -m scripts.check $(ARGS)
 
 test: tools  ## run the tests; a part: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"
