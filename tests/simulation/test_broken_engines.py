@@ -38,7 +38,7 @@ def fails(seed: int, tweak: Callable[[History], None] | None = None) -> str:
     with TemporaryDirectory() as folder:
         try:
             run_virtually(history.tell(Path(folder)))
-        except (AssertionError, Stuck, WakefulError) as error:
+        except (AssertionError, Stuck, WakefulError, sqlite3.IntegrityError) as error:
             return str(error)
     return ""
 

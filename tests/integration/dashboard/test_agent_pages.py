@@ -197,8 +197,12 @@ async def test_long_histories_have_pages(ask: ApiClient) -> None:
     for number in range(30):
         await ask("POST", "/agents/writer/messages", {"message": f"message-{number:02}", "session": "main"})
         await _talked(ask, "writer", "main", min(2 * number + 2, 50))
-    entries = await ask.app.services.store.history(SessionKey("default", "writer", "main"), None, 99)
-    assert len(entries) == 60
+
+    async def all_are_written() -> bool:
+        key = SessionKey("default", "writer", "main")
+        return len(await ask.app.services.store.history(key, None, 99)) == 60
+
+    await eventually(all_are_written)
     newest = await _page(ask, "agents", "writer", "sessions", "main")
     assert "message-29" in newest
     assert "message-04" not in newest

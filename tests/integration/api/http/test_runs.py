@@ -277,10 +277,9 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
         assert (await ask("PATCH", f"{JOBS}/job-1", {"payload": [number] * 15_000})).status == 200
     for place in (
         "wakeful.api.http.job_actions.serialize_revision",
-        "wakeful.service.cron_tool.local.serialize_run",
+        "wakeful.service.serializers.serialize_run",
         "wakeful.service.runs.claims.payload_from_text",
         "wakeful.api.http.runs.serialize_run",
-        "wakeful.api.rpc.cron.serialize_run",
         "wakeful.api.http.job_lists.serialize_job",
         "wakeful.api.http.jobs.serialize_saved_job",
         "wakeful.service.jobs.jobs.job_of",
