@@ -8,7 +8,7 @@ from wakeful.launch.secrets import Keyring
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
+from wakeful.service.auth.agent_policy import ALL, AgentTargetPolicy
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.run_origin import RunOrigins

@@ -38,19 +38,16 @@ from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.agents.instances import InstanceService
-from wakeful.service.agents.messages import MessageService
+from wakeful.service.agents.messages import MessageService, WakeJobs, WakeService
 from wakeful.service.agents.overviews import AgentOverviews
 from wakeful.service.agents.sessions import SessionService
 from wakeful.service.agents.signals import AgentClasses, SignalService
-from wakeful.service.agents.wakes import WakeJobs, WakeService
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
-from wakeful.service.auth.connection_limits import ConnectionLimits
+from wakeful.service.auth.agent_policy import AgentTargetPolicy
+from wakeful.service.auth.connections import ConnectionLimits, OpenUses, Origins
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
-from wakeful.service.auth.open_uses import OpenUses
-from wakeful.service.auth.origins import Origins
-from wakeful.service.auth.sign_in_limits import SignInLimits
+from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream

@@ -15,7 +15,7 @@ from wakeful.api.http.problems import Malformed
 from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.open_uses import OpenUse
+from wakeful.service.auth.connections import OpenUse
 from wakeful.service.auth.web_sessions import csrf_token
 from wakeful.service.services import Services
 from wakeful.values.json_value import MAX_DEPTH, is_deeper

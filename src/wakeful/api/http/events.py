@@ -15,8 +15,7 @@ from wakeful.api.http.direct_write import direct_write_of
 from wakeful.api.http.responses import responses
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.service.auth.connection_limits import ConnectionSlot
-from wakeful.service.auth.open_uses import OpenUse
+from wakeful.service.auth.connections import ConnectionSlot, OpenUse
 from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 from wakeful.values.bounded_cache import MB, bounded_cache

@@ -27,7 +27,7 @@ from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, req
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.run.evidence import write_evidence
-from wakeful.service.auth.open_uses import OpenUse
+from wakeful.service.auth.connections import OpenUse
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
 from wakeful.service.runs.report_batches import ReportResult
 from wakeful.service.runs.runs import MAX_REASON

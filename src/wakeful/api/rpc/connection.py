@@ -22,8 +22,7 @@ from wakeful.api.rpc.params import Params
 from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.connection_limits import ConnectionSlot, TooManyConnections
-from wakeful.service.auth.open_uses import OpenUse
+from wakeful.service.auth.connections import ConnectionSlot, OpenUse, TooManyConnections
 from wakeful.service.event_stream import Subscription
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services

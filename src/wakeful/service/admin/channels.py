@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument, NotFound, ResourceExhausted
 from wakeful.job.policy import DAY_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.rate_limiter import RateLimiter
+from wakeful.service.auth.rate_limits import RateLimiter
 from wakeful.store.deliveries import DeliveryView
 from wakeful.store.port import Store
 from wakeful.values.stored_text import UNSTORABLE, is_storable

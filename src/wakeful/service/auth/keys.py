@@ -1,27 +1,31 @@
-"""Authentication by API key (`wk_…`) or by a signed token, and the management of keys.
+"""Authentication by API key (`wk_…`) or by a signed token, the management of keys, and the first admin key.
 
 A key is 32 random bytes, returned once and stored as a hash. A token is a JWT with the claims `sub`, `role`,
-`workspace` and, for an agent, `agent`.
+`workspace` and, for an agent, `agent`. The first key is created at the first start, or set by the operator.
+Both are decided in one transaction, so that replicas that start together on an empty database create one key.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.job.job import check_slug
-from wakeful.service.auth.access import ROLES, Principal, Role, check_person, permit
+from wakeful.logs import get_logger
+from wakeful.service.auth.access import LOCAL, ROLES, Principal, Role, check_person, permit
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.background_writes import BackgroundWrites
-from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
 from wakeful.settings import API_KEY
+from wakeful.settings import PREFIX as SETTING_PREFIX
+from wakeful.store.accounts import KeyChange
 from wakeful.store.accounts import KeyRow as KeyRow
+from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.values.ids import new_id
@@ -36,6 +40,11 @@ _MOST: Final = 10_000
 #: The latest instant at which a key can expire.
 LATEST_EXPIRY_MS: Final = 253_000_000_000_000 - 1
 _FIELDS: Final = frozenset({"name", "role", "agent", "expiresAt", "workspace"})
+
+#: The principal that creates the key of `WAKEFUL_ADMIN_KEY`.
+OPERATOR: Final = Principal(f"setting:{SETTING_PREFIX}ADMIN_KEY", "admin", None)
+
+log = get_logger("wakeful.service")
 
 
 class Tokens(Protocol):
@@ -265,3 +274,87 @@ def _expiry(value: object, now_ms: int) -> int | None:
     if ms is None or not now_ms < ms <= LATEST_EXPIRY_MS:
         raise InvalidArgument("expiresAt: write an instant in the future, such as '2030-01-01T00:00:00Z'")
     return ms
+
+
+async def make_first_key(store: Store) -> str | None:
+    """Create an admin key for all workspaces and return its text; None if a key exists."""
+    if await store.keys(None):
+        return None
+    text = "wk_" + secrets.token_urlsafe(32)
+    row = _admin_key(store, text, "first", LOCAL)
+
+    def decide(known: Sequence[KeyRow]) -> KeyChange:
+        return KeyChange() if known else KeyChange(row, entries=[_created(row, LOCAL)])
+
+    return text if await store.change_keys(decide) else None
+
+
+async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"]:
+    """Create the operator's key if it is missing, and revoke the keys of earlier settings.
+
+    A revoked key stays revoked: a replica that starts with an old setting changes nothing.
+    """
+    if not API_KEY.fullmatch(text):
+        raise InvalidArgument(f"{SETTING_PREFIX}ADMIN_KEY: write wk_ and 43 letters, digits, - or _")
+    row = _admin_key(store, text, f"{SETTING_PREFIX}ADMIN_KEY", OPERATOR)
+
+    def decide(known: Sequence[KeyRow]) -> KeyChange:
+        if any(each.hash == row.hash for each in known):
+            return KeyChange()
+        old = [each for each in known if each.created_by == OPERATOR.actor and each.revoked_ms is None]
+        revoked = [OPERATOR.entry("default", "key.revoke", each.id) for each in old]
+        return KeyChange(row, tuple(each.id for each in old), [_created(row, OPERATOR), *revoked])
+
+    known = await store.key_by_hash(row.hash)
+    if known is None:
+        await store.change_keys(decide)
+        known = await store.key_by_hash(row.hash)
+    if known is not None and known.revoked_ms is not None:
+        log.warning("key.revoked", setting=f"{SETTING_PREFIX}ADMIN_KEY", key_id=known.id)
+        return "revoked"
+    return "valid"
+
+
+def _admin_key(store: Store, text: str, name: str, principal: Principal) -> KeyRow:
+    now_ms = store.clock.now_ms()
+    return KeyRow(
+        id=new_id(now_ms),
+        workspace=None,
+        name=name,
+        role="admin",
+        agent=None,
+        hash=hashlib.sha256(text.encode()).digest(),
+        created_ms=now_ms,
+        created_by=principal.actor,
+        expires_ms=None,
+        last_used_ms=None,
+        revoked_ms=None,
+    )
+
+
+def _created(row: KeyRow, principal: Principal) -> AuditEntry:
+    details = compact({"role": row.role, "agent": row.agent, "name": row.name})
+    return principal.entry("default", "key.create", row.id, details)
+
+
+class BackgroundWrites:
+    """Runs writes as tasks. They are best effort: an error is ignored."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, write: Coroutine[Any, Any, None]) -> None:
+        """Start a write."""
+        task = asyncio.get_running_loop().create_task(write)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def close(self) -> None:
+        """Wait for the writes in progress."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)

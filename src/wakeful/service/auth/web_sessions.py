@@ -19,9 +19,8 @@ from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthen
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.background_writes import BackgroundWrites
-from wakeful.service.auth.keys import KeyService, check_key, principal_of
-from wakeful.service.auth.sign_in_limits import SignInLimits
+from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, principal_of
+from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow

@@ -17,8 +17,7 @@ from wakeful.engine.calendar_loader import load
 from wakeful.errors import WakefulError
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.auth.agent_target_policy import check_not_internal
-from wakeful.service.auth.ownership import check_change
+from wakeful.service.auth.agent_policy import check_change, check_not_internal
 from wakeful.service.jobs.job_selection import JobSelection, selected_jobs, without_payload
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins

@@ -20,8 +20,8 @@ from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.ownership import check_payload
-from wakeful.service.auth.rate_limiter import RateLimited, RateLimiter
+from wakeful.service.auth.agent_policy import check_payload
+from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
 from wakeful.service.jobs.job_lookup import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload

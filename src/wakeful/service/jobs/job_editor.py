@@ -23,14 +23,16 @@ from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Action, Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.auth.agent_target_policy import (
+from wakeful.service.auth.agent_policy import (
     AgentTargetPolicy,
+    check_change,
     check_deletable,
     check_not_internal,
     check_not_reserved,
+    check_removal,
+    is_admin_owned,
 )
 from wakeful.service.auth.masking import unmasked
-from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
 from wakeful.service.jobs.chains import MOST_FOLLOWERS, check_new_chain, missing_upstream, no_upstream
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job

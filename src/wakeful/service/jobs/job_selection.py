@@ -9,7 +9,7 @@ from typing import Final, TypeGuard
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import is_internal
+from wakeful.service.auth.agent_policy import is_internal
 from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
 from wakeful.service.jobs.job_query import JobQuery, read_job_query
 from wakeful.store.internal_jobs import INTERNAL_JOBS

@@ -19,7 +19,7 @@ from wakeful.job.job import Definition, JobRecord, Json, check_slug
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import JobContext
-from wakeful.service.auth.agent_target_policy import check_not_internal, check_not_reserved
+from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.jobs.bulk_actions import BulkActions
 from wakeful.service.jobs.bulk_pauses import BulkPauses

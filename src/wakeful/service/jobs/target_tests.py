@@ -30,7 +30,7 @@ from wakeful.service.agents.inheritance import signed_by_agent
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.masking import masked, sees_credentials, unmasked
-from wakeful.service.auth.rate_limiter import RateLimited, RateLimiter
+from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor
 from wakeful.service.runs.executors import RECENTLY, Executors
 from wakeful.service.runs.replicas import Replicas

@@ -13,7 +13,7 @@ from wakeful.engine.calendar_loader import off_loop
 from wakeful.job.policy import Overlap
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.ownership import (
+from wakeful.service.auth.agent_policy import (
     AGENT_TRIGGER,
     check_change,
     check_overlap,

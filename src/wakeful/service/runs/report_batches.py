@@ -12,7 +12,7 @@ from wakeful.errors import InvalidArgument, Unstorable, WakefulError
 from wakeful.run.outcome import Finished
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import check_not_internal
+from wakeful.service.auth.agent_policy import check_not_internal
 from wakeful.service.runs.completions import (
     MAX_COMPLETIONS,
     Completion,

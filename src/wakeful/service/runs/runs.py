@@ -22,8 +22,7 @@ from wakeful.run.verification import Verdict, conclude_verified, outcome_of
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import check_not_internal
-from wakeful.service.auth.ownership import check_ending
+from wakeful.service.auth.agent_policy import check_ending, check_not_internal
 from wakeful.service.runs.completions import (
     Completion,
     check_completable,

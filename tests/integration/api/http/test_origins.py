@@ -8,7 +8,7 @@ import pytest
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.api_client import served
 from wakeful import InvalidArgument
-from wakeful.service.auth.origins import Origins
+from wakeful.service.auth.connections import Origins
 from wakeful.settings import Settings
 
 _LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}

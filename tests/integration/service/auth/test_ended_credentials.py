@@ -20,7 +20,7 @@ from wakeful import Wakeful
 from wakeful.api.http import events
 from wakeful.api.rpc import connection
 from wakeful.errors import PermissionDenied, Unauthenticated
-from wakeful.service.auth import open_uses
+from wakeful.service.auth import connections
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.keys import KeyRow
 from wakeful.service.idempotency import Reply
@@ -117,8 +117,8 @@ async def test_what_a_key_has_open_when_it_ends_gets_nothing_more(
     new_app: NewApp, end: Callable[[ApiClient, str], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ):
     """What ends without a notification, such as by its time, is found by a check."""
-    monkeypatch.setattr(open_uses, "POLL_S", 0.05)
-    monkeypatch.setattr(open_uses, "NOTIFIED_POLL_S", 0.05)
+    monkeypatch.setattr(connections, "POLL_S", 0.05)
+    monkeypatch.setattr(connections, "NOTIFIED_POLL_S", 0.05)
     app = new_app()
     async with app, served(app) as ask:
         agent, key_id = await _agent(ask)
@@ -157,7 +157,7 @@ async def test_what_is_open_ends_at_once_in_all_processes(new_app: NewApp, monke
     """Only processes on one SQLite file need checks: they send each other no notifications."""
     for module, name in ((events, "KEY_S"), (events, "CHECK_S"), (connection, "KEY_CHECK_S")):
         monkeypatch.setattr(module, name, 3_600.0)
-    monkeypatch.setattr(open_uses, "NOTIFIED_POLL_S", 3_600.0)
+    monkeypatch.setattr(connections, "NOTIFIED_POLL_S", 3_600.0)
     app, replica = new_app(), new_app()
     async with app, replica, served(app) as ask, served(replica) as there, AsyncExitStack() as stack:
         monkeypatch.setattr(app.services.open_uses, "_poll_s", 3_600.0)

@@ -16,7 +16,7 @@ from wakeful.errors import PermissionDenied, ResourceExhausted, Unauthenticated
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.keys import KeyService
-from wakeful.service.auth.sign_in_limits import SignInLimits
+from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.store.port import Store
 

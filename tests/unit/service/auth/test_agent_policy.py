@@ -11,7 +11,7 @@ from wakeful.document import Defaults
 from wakeful.job.job import Work
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import JobContext
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
+from wakeful.service.auth.agent_policy import AgentTargetPolicy
 from wakeful.settings import Settings
 
 AGENT = Principal("key:1", "agent", "default", "writer")

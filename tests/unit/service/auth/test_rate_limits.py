@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.service.auth.rate_limiter import RateLimiter
+from wakeful.service.auth.rate_limits import RateLimiter
 
 
 def test_a_burst_of_a_minute_is_allowed_and_then_one_at_a_time() -> None:

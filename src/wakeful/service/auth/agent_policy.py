@@ -1,4 +1,4 @@
-"""The targets that jobs created with an agent's key may have.
+"""What an agent's key may do: the targets of its jobs, and jobs that an admin created for its agent.
 
 An agent processes text from other people, so its jobs may be the result of a prompt injection. Its jobs go to
 the target of the agent, to its own instances (`agent`), to `pull`, to `echo`, and to the kinds of targets
@@ -9,6 +9,11 @@ not limited.
 
 A job that the model of a chat makes has the target of its agent, and no check, unless the operator allows
 other kinds (`WAKEFUL_CHAT_TARGETS`).
+
+A job that an admin created it may read, execute its runs, run at most once a minute, and delete during one of
+its runs. It may not change, pause, skip, resume, delete or backfill it, run it with another payload or in
+place of runs that it did not start, nor cancel or stop such runs: that would let it accelerate or block the
+job. Jobs that agents' keys created belong to the agent. So do jobs without a recorded creator.
 """
 
 from __future__ import annotations
@@ -18,15 +23,17 @@ from typing import Final
 
 from wakeful.document import payload_to_text, work_to_text
 from wakeful.document.target import AGENT_KIND, KINDS
-from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied
-from wakeful.job.job import Definition, Json, Work
+from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted
+from wakeful.job.job import WAKE_JOB, Definition, JobRecord, Json, Work
+from wakeful.job.policy import Overlap
+from wakeful.run.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX
 from wakeful.store.internal_jobs import INTERNAL_JOBS, is_reserved
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobRow
-from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
+from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sessions import HEARTBEAT
 from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
 #: What to do instead of deleting an internal job; the other ones send alerts.
@@ -42,6 +49,12 @@ _CHAT_TARGETS: Final = f"{PREFIX}CHAT_TARGETS"
 _PULL: Final[Mapping[str, Json]] = {"kind": "pull"}
 #: Allows every kind.
 ALL: Final = "*"
+
+#: The shortest time between two runs of an admin's job that an agent's key starts.
+MIN_INTERVAL_MS: Final = 60_000
+#: The trigger of runs that an agent's key starts.
+AGENT_TRIGGER: Final[TriggerName] = "agent"
+_LIVE: Final = frozenset({"pending", "retrying", "running"})
 
 
 def check_not_internal(principal: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
@@ -208,3 +221,70 @@ def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
 def _texts(work: Work) -> tuple[str, str | None]:
     # Compare texts: in Python 1 equals true, for a receiver it does not.
     return work_to_text(work), payload_to_text(work.payload)
+
+
+def is_admin_owned(principal: Principal, job: JobRecord | JobRow) -> bool:
+    """Return whether the principal is an agent and an admin created the job."""
+    return principal.role == "agent" and job.created_by.startswith("admin:")
+
+
+def check_change(principal: Principal, job: JobRecord | JobRow) -> None:
+    """Raise PermissionDenied if an agent's key changes a job that an admin created."""
+    if is_admin_owned(principal, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may read and run it, not "
+            "change it; ask an admin, or create a job of your own"
+        )
+
+
+def check_removal(principal: Principal, job: JobRow, running: Iterable[RunView]) -> None:
+    """Raise PermissionDenied if an agent's key deletes it, unless in a run that the agent did not start.
+
+    If the call names its run (`x-wakeful-run-id`), that must be a run of the job.
+    """
+    own = (run for run in running if principal.run_id in (None, run.id))
+    if all(run.trigger == AGENT_TRIGGER for run in own):
+        check_change(principal, job)
+
+
+def check_ending(principal: Principal, job: JobRow, run: RunView) -> None:
+    """Raise PermissionDenied if an agent's key cancels or stops a run of it that the agent did not start.
+
+    It may end its wakes and turns, whoever asked for them.
+    """
+    if is_admin_owned(principal, job) and run.trigger != AGENT_TRIGGER and job.name != WAKE_JOB:
+        raise PermissionDenied(
+            f"run '{run.id}' is of job '{job.name}', which was created by an admin; a key of the role "
+            "'agent' may end only those of its runs that it started; ask an admin"
+        )
+
+
+def check_payload(principal: Principal, job: JobRecord) -> None:
+    """Raise PermissionDenied if an agent's key runs an admin's job with another payload."""
+    if is_admin_owned(principal, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may run it only with its "
+            "own payload; leave the payload out"
+        )
+
+
+def check_overlap(principal: Principal, job: JobRecord, overlap: Overlap | None) -> None:
+    """Raise PermissionDenied if an agent's key replaces other runs of an admin's job."""
+    if overlap in ("replace", "queue_one") and is_admin_owned(principal, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may not cancel its runs "
+            f"with overlapPolicy '{overlap}'; use 'skip' or 'queue', or ask an admin"
+        )
+
+
+def check_rate(job: JobRecord, newest: Iterable[RunView], now_ms: int) -> None:
+    """Raise ResourceExhausted if an agent's key ran an admin's job in the last minute, or its run is live.
+
+    `newest` is the newest run of the job that an agent's key started, if any.
+    """
+    for run in newest:
+        if run.state in _LIVE or now_ms - run.created_ms < MIN_INTERVAL_MS:
+            raise ResourceExhausted(
+                f"job '{job.name}' was created by an admin; a key of the role 'agent' may run it once a "
+                f"minute, one run at a time, and run '{run.id}' is {run.state}; wait, or ask an admin"
+            )
