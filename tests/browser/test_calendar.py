@@ -49,7 +49,7 @@ async def test_the_zone_of_the_viewer_can_be_chosen(new_tab: NewTab, ask: ApiCli
 async def test_a_week_that_is_computed_appears_without_a_reload(
     tab: Tab, ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakeful.service.admin.timing_cache.WAIT_S", 0.0)
+    monkeypatch.setattr("wakeful.service.admin.calendar.WAIT_S", 0.0)
     await ask("POST", "/agents/default/jobs", _JOB)
     await tab.open("calendar")
     await tab.page.locator(".heat-upcoming").first.wait_for()

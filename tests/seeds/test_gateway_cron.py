@@ -30,8 +30,7 @@ from tests.support.rpc_client import Caller, calling
 from tests.support.run_months import HOUR, MINUTE, SECOND, timing_out
 from tests.support.waiting import eventually
 from wakeful import Chat, Wakeful
-from wakeful.service.admin.evolution_jobs import EvolutionJobs
-from wakeful.service.admin.evolution_starter import EvolutionStarter
+from wakeful.service.admin.evolution_jobs import EvolutionJobs, EvolutionStarter
 from wakeful.settings import Settings
 
 # --- the three kinds of schedules ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.secrets import Keyring
-from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.limits import Budgets
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import ALL, AgentTargetPolicy
@@ -13,8 +13,7 @@ from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
-from wakeful.service.runs.executors import Executors
-from wakeful.service.runs.replicas import Replicas
+from wakeful.service.runs.executors import Executors, Replicas
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
 

@@ -16,7 +16,7 @@ from wakeful.run.suppression import suppression_reason
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.cron_tool.local import LocalScheduler
 from wakeful.service.cron_tool.port import JsonObject
-from wakeful.service.cron_tool.prompts import ABOUT, ARGUMENTS
+from wakeful.service.cron_tool.texts import ABOUT, ARGUMENTS
 from wakeful.service.cron_tool.tool import call
 from wakeful.service.idempotency import KeyedOperation, Reply
 from wakeful.service.serializers import serialize_run, serialize_saved_job

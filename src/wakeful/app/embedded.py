@@ -52,8 +52,8 @@ from wakeful.logs import get_logger
 from wakeful.model.job_fields import JobOptions
 from wakeful.run.planning import Limits
 from wakeful.schedule.schedules import At
-from wakeful.service.admin.evolution_launcher import EvolutionLauncher
-from wakeful.service.admin.evolution_starter import EvolutionStarter
+from wakeful.service.admin.evolution import EvolutionLauncher
+from wakeful.service.admin.evolution_jobs import EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings, current_settings

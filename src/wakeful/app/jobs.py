@@ -18,9 +18,8 @@ from wakeful.model.job_warnings import log_warnings
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.job_check_serializers import serialize_preview, serialize_target_test
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.jobs.job_query import JobQuery
+from wakeful.service.jobs.job_query import JobQuery, read_label_filter
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
-from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
 from wakeful.service.serializers import (
     serialize_bulk_result,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from wakeful.dashboard.formats import at, duration, shorten, state_word, trigger_word
 from wakeful.run.reasons import reason_text
 from wakeful.run.usage import Spent, usage_of
-from wakeful.service.runs.run_finder import RunView
+from wakeful.service.runs.run_details import RunView
 from wakeful.values.ids import is_id
 
 

@@ -7,8 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from wakeful.dashboard.formats import STATES, duration, trigger_word
 from wakeful.run.reasons import reason_text
-from wakeful.service.runs.run_details import AttemptDetails, RunDetails
-from wakeful.service.runs.run_requests import AttemptRequest
+from wakeful.service.runs.run_details import AttemptDetails, AttemptRequest, RunDetails
 from wakeful.service.serializers import explain_job
 
 Tone = Literal["", "success", "failure", "active", "warning"]

@@ -1,19 +1,24 @@
-"""Summaries of changes: what a coalesced event contains. Pure.
+"""Summaries of changes: what a coalesced event contains, read from the changelog, and the figures with it.
 
 A summary is bounded: counts, and at most `LISTED` ids of each kind. A longer list is cut, and its name is in
-`many`: any thing of that kind may have changed.
+`many`: any thing of that kind may have changed. Figures of workspaces and agents are shared by all that show
+them and read about once a second.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.engine.rescuer import LEASE_MS
 from wakeful.run.run import RunState
 from wakeful.service.serializers import JsonObject, instant
-from wakeful.store.changelog import SUGGESTION
+from wakeful.store.changelog import SUGGESTION, ChangeRow
 from wakeful.store.live import LiveFigures
+from wakeful.store.port import Store
 
 #: How many ids of each kind a summary lists.
 LISTED: Final = 500
@@ -29,6 +34,16 @@ FIGURES: Final = {
     "workers": "workers",
     "nextTickMs": "next_tick_ms",
 }
+
+#: How many runs are read at once.
+_RUNS: Final = 1_000
+
+#: How long figures are used, in seconds.
+KEPT_S: Final = 0.9
+#: Reading figures takes at most this part of the time of the process; with many scopes they are used longer.
+_SHARE: Final = 1 / 20
+#: After so many seconds without use, figures are dropped.
+_UNUSED_S: Final = 60.0
 
 
 class Change(NamedTuple):
@@ -181,3 +196,95 @@ def event_json(
         **summary.to_json(),
         **figures_to_json(figures),
     }
+
+
+async def read_changes(
+    store: Store, rows: Sequence[ChangeRow], after: int, until: int | None = None
+) -> list[Change]:
+    """Return the changes in these rows after a number, up to another one. Deleted runs are left out."""
+    run_ids: dict[str, None] = {}
+    incident_ids: dict[str, None] = {}
+    suggestion_ids: dict[str, None] = {}
+    for row in rows:
+        if row.kind.startswith("incident."):
+            incident_ids.update(dict.fromkeys(row.items))
+        elif row.kind == SUGGESTION:
+            suggestion_ids.update(dict.fromkeys(row.items))
+        elif row.kind != "job.changed":
+            run_ids.update(dict.fromkeys(row.items))
+    ids = list(run_ids)
+    runs = {
+        run.id: run
+        for start in range(0, len(ids), _RUNS)
+        for run in await store.run_changes(ids[start : start + _RUNS])
+    }
+    incidents = {each.id: each for each in await store.incidents_by_ids(list(incident_ids))}
+    suggestions = {each.id: each for each in await store.suggestions_by_ids(list(suggestion_ids))}
+    changes: list[Change] = []
+    for row in rows:
+        kind = row.kind
+        items = [
+            item
+            for seq, item in enumerate(row.items, row.first)
+            if seq > after and (until is None or seq <= until)
+        ]
+        if kind == "job.changed":
+            changes += [
+                Change(kind, job.workspace, job.agent, job.id, job.id)
+                for job in row._replace(items=tuple(items)).jobs()
+            ]
+        elif kind.startswith("incident."):
+            changes += [
+                Change(kind, each.workspace, each.agent, each.id, each.job_id)
+                for each in filter(None, map(incidents.get, items))
+            ]
+        elif kind == SUGGESTION:
+            changes += [
+                Change(kind, each.workspace, each.agent, each.id, each.job_id)
+                for each in filter(None, map(suggestions.get, items))
+            ]
+        else:
+            changes += [
+                Change(kind, run.workspace, run.agent, run.id, run.job_id, run.state)
+                for run in filter(None, map(runs.get, items))
+            ]
+        await asyncio.sleep(0)  # a row has up to a thousand changes
+    return changes
+
+
+class _Kept:
+    """The figures of a scope."""
+
+    def __init__(self) -> None:
+        self.value: LiveFigures | None = None
+        self.read_at = 0.0
+        #: how long the last read took, in seconds
+        self.took_s = 0.0
+        self.lock = asyncio.Lock()
+
+
+class FigureCache:
+    """Reads figures, and keeps them for a short time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: dict[Scope, _Kept] = {}
+
+    async def get(self, scope: Scope) -> LiveFigures:
+        """Return the figures of a scope."""
+        kept = self._kept.setdefault(scope, _Kept())
+        async with kept.lock:
+            longest = max(KEPT_S, sum(each.took_s for each in self._kept.values()) / _SHARE)
+            if kept.value is not None and time.monotonic() - kept.read_at < longest:
+                return kept.value
+            began = time.monotonic()
+            kept.value = await self._store.live_figures(*scope, self._store.clock.now_ms() - LEASE_MS)
+            kept.read_at = time.monotonic()
+            kept.took_s = kept.read_at - began
+            self._drop_unused(kept.read_at - max(_UNUSED_S, 2 * longest))
+            return kept.value
+
+    def _drop_unused(self, before: float) -> None:
+        for scope, kept in list(self._kept.items()):
+            if kept.read_at < before and not kept.lock.locked():
+                del self._kept[scope]

@@ -25,17 +25,17 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.change_reader import read_changes
 from wakeful.service.change_summary import (
     ChangeSummary,
+    FigureCache,
     Scope,
     by_scope,
     event_json,
     figures_to_json,
+    read_changes,
     summarize,
 )
 from wakeful.service.event_stream import RESET, Event, serialize_event
-from wakeful.service.live_figures import FigureCache
 from wakeful.service.serializers import JsonObject
 from wakeful.store.changelog import ChangeRow
 from wakeful.store.live import LiveFigures

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wakeful.service.admin.channels import ChannelState, TestResult
 from wakeful.service.admin.settings import SettingState
-from wakeful.service.admin.workers import ExecutorState, WorkerState
+from wakeful.service.admin.status import ExecutorState, WorkerState
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.deliveries import DeliveryView
 

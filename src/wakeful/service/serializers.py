@@ -18,8 +18,7 @@ from wakeful.service.agents.agents import SavedAgent, write_agent
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
-from wakeful.service.jobs.bulk_actions import BulkRuns
-from wakeful.service.jobs.bulk_pauses import BulkResult, JobError
+from wakeful.service.jobs.bulk_actions import BulkResult, BulkRuns, JobError
 from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick

@@ -19,7 +19,6 @@ from wakeful.run.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService
-from wakeful.service.admin.budgets import Budgets
 from wakeful.service.admin.calendar import CalendarService
 from wakeful.service.admin.channels import ChannelService
 from wakeful.service.admin.cost import CostService
@@ -28,12 +27,11 @@ from wakeful.service.admin.evolution import Evolution
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.admin.figures import Figures
 from wakeful.service.admin.incidents import IncidentService
+from wakeful.service.admin.limits import Budgets, QuotaService
 from wakeful.service.admin.peaks import PeakService, WeekCache
-from wakeful.service.admin.quotas import QuotaService
 from wakeful.service.admin.settings import SettingsService
-from wakeful.service.admin.status import Status
+from wakeful.service.admin.status import Status, WorkerService
 from wakeful.service.admin.suggestions import SuggestionService
-from wakeful.service.admin.workers import WorkerService
 from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
@@ -52,11 +50,10 @@ from wakeful.service.auth.web_sessions import WebSessions
 from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
-from wakeful.service.jobs.job_details import JobDetailReader
+from wakeful.service.jobs.job_details import JobDetailReader, JobOverviews
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.job_factory import JobFactory
-from wakeful.service.jobs.job_overviews import JobOverviews
-from wakeful.service.jobs.job_texts import JobTexts
+from wakeful.service.jobs.job_snippets import JobTexts
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
@@ -64,12 +61,10 @@ from wakeful.service.jobs.schedule_previews import SchedulePreviews
 from wakeful.service.jobs.target_tests import TargetTests
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.service.runs.dead_letters import DeadLetterService
-from wakeful.service.runs.executors import Executors
+from wakeful.service.runs.executors import Executors, Replicas
 from wakeful.service.runs.pull import PullService
-from wakeful.service.runs.replicas import Replicas
 from wakeful.service.runs.report_batches import ReportBatches
-from wakeful.service.runs.run_details import RunDetailReader
-from wakeful.service.runs.run_finder import RunFinder
+from wakeful.service.runs.run_details import RunDetailReader, RunFinder
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.service.search import SearchService

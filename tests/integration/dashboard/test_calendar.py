@@ -120,7 +120,7 @@ async def test_a_page_does_not_wait_for_a_long_computation(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ask.app.jobs.create("digest", schedule="0 9 * * *", target=_PULL)
-    monkeypatch.setattr("wakeful.service.admin.timing_cache.WAIT_S", 0.0)
+    monkeypatch.setattr("wakeful.service.admin.calendar.WAIT_S", 0.0)
     reply = await ask("GET", f"/workspaces/default/calendar?week={next_monday()}")
     assert "data-pending" in reply.body
     assert "being computed" in reply.body

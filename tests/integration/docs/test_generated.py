@@ -26,8 +26,8 @@ import json
 from typing import get_type_hints
 from typer.main import get_command
 from wakeful.api.http.schemas import SCHEMAS
-from wakeful.service.cron_tool.coercion import plain
-from wakeful.service.cron_tool.prompts import ARGUMENTS
+from wakeful.service.cron_tool.values import plain
+from wakeful.service.cron_tool.texts import ARGUMENTS
 from wakeful.model.job_fields import JobFields
 from wakeful.cli.main import app
 from wakeful.document import Defaults, policy_to_text, read_definition, write_definition

@@ -17,7 +17,7 @@ from wakeful.dashboard.job_charts import (
     tick_items,
 )
 from wakeful.dashboard.run_items import run_item, run_items
-from wakeful.service.runs.run_finder import RunView
+from wakeful.service.runs.run_details import RunView
 
 NOW = 20_000 * DAY_MS + 3_600_000
 

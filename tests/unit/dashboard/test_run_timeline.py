@@ -6,8 +6,7 @@ from typing import Any
 
 from tests.unit.dashboard.test_job_charts import NOW, run
 from wakeful.dashboard.run_timeline import Step, timeline
-from wakeful.service.runs.run_details import AttemptDetails, RunDetails
-from wakeful.service.runs.run_finder import AttemptView, RunView
+from wakeful.service.runs.run_details import AttemptDetails, AttemptView, RunDetails, RunView
 
 
 def details(view: RunView, *attempts: AttemptDetails, **fields: Any) -> RunDetails:

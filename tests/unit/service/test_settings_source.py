@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from pathlib import Path
 
-from wakeful.service.admin.setting_descriptions import DESCRIPTIONS
-from wakeful.service.admin.settings import SettingState, describe
+from wakeful.service.admin.settings import DESCRIPTIONS, SettingState, describe
 from wakeful.settings import Settings, read_settings
 
 SECRET = "Sw0rdf1sh"

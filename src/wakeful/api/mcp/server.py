@@ -34,7 +34,7 @@ from mcp_types import (
 from wakeful import __version__
 from wakeful.errors import WakefulError
 from wakeful.service.cron_tool.port import Scheduler
-from wakeful.service.cron_tool.prompts import ABOUT, ARGUMENTS, CONTENT, INSTRUCTIONS, SCHEDULE_WELL
+from wakeful.service.cron_tool.texts import ABOUT, ARGUMENTS, CONTENT, INSTRUCTIONS, SCHEDULE_WELL
 from wakeful.service.cron_tool.tool import call, listed, recent
 
 Context = ServerRequestContext[Any, Any]

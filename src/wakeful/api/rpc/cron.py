@@ -12,7 +12,7 @@ from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.jobs.label_filter import read_label_filter
+from wakeful.service.jobs.job_query import read_label_filter
 from wakeful.service.serializers import (
     JsonObject,
     serialize_job,

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from wakeful.cli.serve_options import Db, WaitForDb, settings_with, shown_database
 from wakeful.cli.session import Session, command
-from wakeful.service.admin.migrate import migrate_database
+from wakeful.service.admin.status import migrate_database
 
 
 def register(app: typer.Typer) -> None:

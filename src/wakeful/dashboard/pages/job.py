@@ -22,10 +22,9 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
 from wakeful.run.run import RunState
 from wakeful.service.jobs.job_details import CHARTED
-from wakeful.service.jobs.job_snippets import minimal
-from wakeful.service.jobs.job_texts import write_texts
+from wakeful.service.jobs.job_snippets import minimal, write_texts
 from wakeful.service.jobs.revision_rules import document_of
-from wakeful.service.runs.run_finder import RunSearch
+from wakeful.service.runs.run_details import RunSearch
 from wakeful.service.serializers import explain_job
 from wakeful.service.suggestion_serializers import serialize_suggestion
 

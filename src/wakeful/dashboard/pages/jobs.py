@@ -16,7 +16,7 @@ from wakeful.dashboard.formats import at, duration, money, state_word
 from wakeful.document.target import KINDS
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord
-from wakeful.service.jobs.job_overviews import JobSummary, RunOutcome
+from wakeful.service.jobs.job_details import JobSummary, RunOutcome
 from wakeful.service.jobs.job_query import CHOICES, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.serializers import explain_job

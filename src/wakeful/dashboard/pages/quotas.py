@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
-from wakeful.service.admin.quotas import BUCKETS, CREATE_JOB, INSTANCES, LIVE_JOBS
+from wakeful.service.admin.limits import BUCKETS, CREATE_JOB, INSTANCES, LIVE_JOBS
 
 router = page_router()
 

@@ -13,7 +13,7 @@ from wakeful.dashboard.run_items import run_items
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.run.run import RunState
 from wakeful.schedule.schedules import LATEST_MS
-from wakeful.service.runs.run_finder import CONSIDERED, RunSearch, RunsFound
+from wakeful.service.runs.run_details import CONSIDERED, RunSearch, RunsFound
 from wakeful.values.ids import is_id
 
 router = page_router()

@@ -1,4 +1,4 @@
-"""Collects what `wakeful doctor` checks. The rules are in `wakeful.service.admin.diagnosis`."""
+"""Collects what `wakeful doctor` checks, with the rules for brokers. The others are in `diagnosis`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.connection import NatsConnection
 from wakeful.logs import get_logger
 from wakeful.service.admin import diagnosis
-from wakeful.service.admin.broker_diagnosis import check_celery, check_celery_error, check_nats
-from wakeful.service.admin.diagnosis import Check
+from wakeful.service.admin.diagnosis import Check, check_targets
 from wakeful.service.admin.status import Status
 from wakeful.service.admin.target_checks import read_targets, read_undelivered
 from wakeful.service.auth.access import Principal, may_operate, permit
@@ -315,3 +314,58 @@ def _is_public(host: str) -> bool:
         return not ipaddress.ip_address(host).is_loopback
     except ValueError:
         return True
+
+
+def check_nats(server: str, error: str) -> Check:
+    """Check the connection to NATS: the address of the server, or why there is none."""
+    if server:
+        return Check("nats", "ok", f"connected to {server}")
+    return Check(
+        "nats",
+        "error",
+        f"not connected: {error}; runs of queue targets are retried",
+        "check the NATS server, and WAKEFUL_NATS_URL",
+    )
+
+
+def check_celery_error(error: str) -> Check:
+    """Return the check of a Celery app whose broker or result backend does not answer."""
+    return Check(
+        "celery",
+        "error",
+        f"the broker or the result backend is not reachable: {error}; runs of celery targets are retried",
+        "check the broker and the result backend of the Celery app, and their addresses",
+    )
+
+
+def check_celery(
+    broker: str,
+    has_results: bool,
+    has_worker: bool,
+    number: int,
+    broken: Sequence[tuple[str, str]],
+    more: bool,
+) -> Check:
+    """Check a Celery app whose broker answers: its results, its workers, and the targets of jobs.
+
+    `number` targets were read, of which `broken` cannot be launched; `more`: there are others.
+    """
+    action = "correct the names of the tasks, or allow them by WAKEFUL_CELERY_TASKS"
+    targets = check_targets("celery", number, broken, more, action)
+    if targets.state != "ok":
+        return targets
+    if not has_worker:
+        return Check(
+            "celery",
+            "warning",
+            f"connected to {broker}, but no worker answers within a second",
+            "start a worker of the app: celery -A APP worker",
+        )
+    if not has_results:
+        return Check(
+            "celery",
+            "warning",
+            f"connected to {broker}; the app keeps no results, so runs succeed when their task is sent",
+            "set a result backend that several processes can read, such as Redis",
+        )
+    return Check("celery", "ok", f"connected to {broker}; a worker answers; {targets.message}")

@@ -2,6 +2,10 @@
 
 A run of an internal job does one of both for one agent (`evolution_jobs`), so an error of one agent does not
 stop the others, and no agent is analyzed twice at a time. The rules are in `wakeful.evolution.rules`.
+
+    {"kind": "evolution", "task": "analysis"}
+
+Only the internal jobs of evolution have such a target. The output of a run says what it did.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from typing import Final, NamedTuple
 from wakeful.document.evolution import SUGGEST
 from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.errors import FailedPrecondition, InvalidArgument, WakefulError
 from wakeful.evolution.evaluation import Evaluation, JobProposals, evaluate, is_evaluated, reconcile
 from wakeful.evolution.rules import (
     NO_RUNS,
@@ -25,7 +29,10 @@ from wakeful.evolution.rules import (
 )
 from wakeful.evolution.suggestion import Suggestion
 from wakeful.job.job import JobRecord
+from wakeful.launch.port import Launch, truncate
 from wakeful.logs import get_logger
+from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.service.admin.evolution_jobs import ANALYSIS, EVALUATION, EVOLUTION_KIND, TIMEOUT_MS
 from wakeful.service.admin.suggestions import WAKEFUL, SuggestionService
 from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
@@ -189,3 +196,39 @@ def _fields(suggestion: Suggestion) -> dict[str, object]:
         "agent": suggestion.agent,
         "workspace": suggestion.workspace,
     }
+
+
+class EvolutionLauncher:
+    """Runs analyses and evaluations."""
+
+    kind = EVOLUTION_KIND
+    default_timeout_ms = TIMEOUT_MS
+
+    def __init__(self, evolution: Evolution) -> None:
+        self._evolution = evolution
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def check(self, target: Mapping[str, Json]) -> None:
+        """Raise InvalidArgument for an unknown task."""
+        if target.get("task") not in (ANALYSIS, EVALUATION):
+            raise InvalidArgument(f"target: the task of an evolution target is {ANALYSIS} or {EVALUATION}")
+
+    async def start(self, run: Launch) -> Outcome:
+        """Analyze or evaluate the agent of the run."""
+        task = run.target.get("task")
+        try:
+            if not await self._evolution.is_on(run.workspace, run.agent):
+                return Succeeded(f"evolution of agent '{run.agent}' is off")
+            if task == EVALUATION:
+                evaluated = await self._evolution.evaluate(run.workspace, run.agent)
+                return Succeeded(compact(evaluated._asdict()))
+            analyzed = await self._evolution.analyze(run.workspace, run.agent)
+            return Succeeded(compact(analyzed._asdict()))
+        except WakefulError as error:
+            log.warning("evolution.failed", **run.log_fields, task=task, error=error.message)
+            return Failed(truncate(error.message))

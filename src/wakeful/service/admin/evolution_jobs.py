@@ -2,20 +2,25 @@
 
 They are ordinary jobs: their runs are listed, and people may pause and run them. They exist once an agent has
 `evolution: suggest`, and are disabled while it does not. The analysis also runs a minute after a process
-starts: its interval begins anew then. Each start moves the same job, under its lock, so several replicas that
-start together cause one run.
+starts (`EvolutionStarter`): its interval begins anew then. Each start moves the same job, under its lock, so
+several replicas that start together cause one run. Before, the internal jobs that earlier versions left
+without their agents' documents are repaired.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from wakeful.duration import DAY, HOUR, MINUTE, WEEK
+from wakeful.engine.loop import Loop
+from wakeful.errors import Unavailable
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
 from wakeful.job.policy import Catchup, Policy
+from wakeful.logs import get_logger
 from wakeful.run.job_transitions import disabled
 from wakeful.schedule.schedules import Every
 from wakeful.service.jobs.job_factory import WAKEFUL
@@ -45,6 +50,15 @@ _DESCRIPTIONS: Final = {
     ANALYSIS_JOB: "Looks for better settings of the jobs of its agent.",
     EVALUATION_JOB: "Compares applied suggestions with the time before, and rolls back those that did harm.",
 }
+
+#: The analyses of many agents do not begin at one instant: each waits this much longer, at most a minute.
+_SPACING_MS: Final = 250
+_SPREAD_MS: Final = MINUTE
+
+#: Writes the internal jobs of an agent (workspace, name) by its document.
+Repair = Callable[[str, str], Awaitable[None]]
+
+log = get_logger("wakeful.evolution")
 
 
 class EvolutionJobs:
@@ -162,3 +176,53 @@ def _definition(name: str) -> Definition:
         description=_DESCRIPTIONS[name],
         labels=json.loads(EVOLUTION_LABELS),
     )
+
+
+class EvolutionStarter(Loop):
+    """Starts the analyses once. Afterwards its steps do nothing."""
+
+    name = "evolution"
+
+    def __init__(self, store: Store, jobs: EvolutionJobs, repair: Repair | None = None) -> None:
+        super().__init__(store.clock, MINUTE)
+        self._repair = repair
+        self._store = store
+        self._jobs = jobs
+        self._due_ms: int | None = None
+        self._is_done = False
+
+    async def step(self) -> int | None:
+        """Start the analyses when they are due."""
+        now_ms = self.clock.now_ms()
+        if self._due_ms is None:
+            self._due_ms = now_ms + FIRST_AFTER_MS
+        if self._is_done or now_ms < self._due_ms:
+            return None if self._is_done else self._due_ms
+        if self._repair is not None:
+            await self._repair_all(self._repair)
+        agents = await self._store.evolving_agents()
+        spacing_ms = min(_SPACING_MS, _SPREAD_MS // max(len(agents), 1))
+        started = 0
+        for number, (workspace, agent, _) in enumerate(agents):
+            self.progressed()
+            try:
+                await self._jobs.sync(workspace, agent)
+                started += await self._jobs.start(workspace, agent, now_ms + number * spacing_ms)
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("evolution.not_started", workspace=workspace, agent=agent)
+        self._is_done = True
+        if agents:
+            log.info("evolution.started", agents=len(agents), started=started)
+        return None
+
+    async def _repair_all(self, repair: Repair) -> None:
+        for workspace, agent in await self._store.agents_with_internal_jobs():
+            self.progressed()
+            try:
+                await repair(workspace, agent)
+            except Unavailable:
+                raise
+            except Exception:
+                log.exception("agent.not_repaired", workspace=workspace, agent=agent)

@@ -18,7 +18,7 @@ from wakeful.run.usage import Spent, day_of
 from wakeful.service.admin.peaks import PeakService
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.jobs.job_lookup import no_job
+from wakeful.service.jobs.job_query import no_job
 from wakeful.store.figures import LiveWorker, UpcomingRun
 from wakeful.store.port import Store
 from wakeful.store.run_counts import HOUR_MS, DayCount, HourCount

@@ -21,8 +21,8 @@ from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Definition, Json, Work, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
-from wakeful.service.admin.budgets import read_budget
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
+from wakeful.service.admin.limits import read_budget
 from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeat, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import LOCAL, Principal, check_person, permit, visible_agent

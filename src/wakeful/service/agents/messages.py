@@ -25,7 +25,7 @@ from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.run.instances import DEFAULT_INSTANCE, MAILBOX_FULL, STOPPED, WAKE_SIGNAL
-from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.limits import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts

@@ -10,7 +10,7 @@ from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord, Json
 from wakeful.run.instances import AgentClass
-from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.limits import Budgets
 from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts

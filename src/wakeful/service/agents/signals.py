@@ -17,7 +17,7 @@ from wakeful.job.self_scheduling import ChargeRule
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.instances import AgentClass, InstanceLimits
 from wakeful.run.signal_rules import Arrival, signal_run
-from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins

@@ -8,10 +8,10 @@ from typing import Final, cast
 
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
-from wakeful.service.cron_tool.coercion import empty, json_in
 from wakeful.service.cron_tool.normalize_arguments import ToolCall
 from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
-from wakeful.service.cron_tool.time_text import next_in_words
+from wakeful.service.cron_tool.texts import next_in_words
+from wakeful.service.cron_tool.values import empty, json_in
 from wakeful.signal.signals import Signal
 from wakeful.values.plural import plural
 

@@ -16,8 +16,7 @@ from typing import Final, Literal, get_args
 from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import MAX_NAME
-from wakeful.service.cron_tool.coercion import empty, json_in, plain, text
-from wakeful.service.cron_tool.schedules import KINDS, WHEN, read_schedule
+from wakeful.service.cron_tool.values import KINDS, WHEN, empty, json_in, plain, read_schedule, text
 
 Action = Literal[
     "add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status", "instances",

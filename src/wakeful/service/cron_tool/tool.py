@@ -16,7 +16,6 @@ from typing import Final, cast
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
 from wakeful.job.job import Json
 from wakeful.logs import get_logger
-from wakeful.service.cron_tool.coercion import empty, plain
 from wakeful.service.cron_tool.instances import list_instances, read_instance, send_signal
 from wakeful.service.cron_tool.normalize_arguments import (
     ToolCall,
@@ -27,9 +26,8 @@ from wakeful.service.cron_tool.normalize_arguments import (
     normalize,
 )
 from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
-from wakeful.service.cron_tool.prompts import JOB
-from wakeful.service.cron_tool.schedules import read_instant
-from wakeful.service.cron_tool.time_text import iso, next_in_words, now_in_words, when_in_words
+from wakeful.service.cron_tool.texts import JOB, iso, next_in_words, now_in_words, when_in_words
+from wakeful.service.cron_tool.values import empty, plain, read_instant
 from wakeful.values.plural import plural
 
 _JOBS: Final = 50

@@ -23,7 +23,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.agent_policy import check_payload
 from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_version, run_as_it_is
-from wakeful.service.jobs.job_lookup import no_job
+from wakeful.service.jobs.job_query import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
 from wakeful.store.audit import AuditEntry
 from wakeful.store.hooks import HookRow

@@ -19,7 +19,7 @@ from wakeful.job.job import Definition, JobRecord, Json, StaleJob, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.run.job_transitions import edited
 from wakeful.run.run import NewRun
-from wakeful.service.admin.budgets import Budgets, check_tighter
+from wakeful.service.admin.limits import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Action, Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
@@ -33,12 +33,19 @@ from wakeful.service.auth.agent_policy import (
     is_admin_owned,
 )
 from wakeful.service.auth.masking import unmasked
-from wakeful.service.jobs.chains import MOST_FOLLOWERS, check_new_chain, missing_upstream, no_upstream
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
-from wakeful.service.jobs.job_lookup import find_job, no_job
+from wakeful.service.jobs.job_query import find_job, no_job
 from wakeful.service.jobs.revision_rules import new_revision
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
-from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted, waits_for_approval
+from wakeful.service.jobs.save_warnings import (
+    MOST_FOLLOWERS,
+    SaveWarnings,
+    check_new_chain,
+    missing_upstream,
+    no_upstream,
+    untargeted,
+    waits_for_approval,
+)
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed

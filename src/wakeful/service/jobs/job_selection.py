@@ -10,8 +10,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import is_internal
-from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
-from wakeful.service.jobs.job_query import JobQuery, read_job_query
+from wakeful.service.jobs.job_query import JobQuery, find_job, find_job_of_any_agent, no_job, read_job_query
 from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of

@@ -1,15 +1,19 @@
-"""A job as text that creates it: YAML for `wakeful apply`, curl, `wakeful add` and Python. Pure.
+"""A job as text that creates it: YAML for `wakeful apply`, curl, `wakeful add` and Python.
 
 Values are quoted for their language, so that a copied text does nothing but create the job: a shell expands
-nothing in it, and characters that a terminal or a reader could misinterpret are escaped.
+nothing in it, and characters that a terminal or a reader could misinterpret are escaped. A document of the
+largest size takes seconds, so large ones are written in a thread. It is the only one: texts wait for each
+other, and hold up nothing else.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import quote
@@ -17,8 +21,12 @@ from urllib.parse import quote
 from wakeful.document import Defaults
 from wakeful.document.editable import DEFINITION, default_fields, instant_text, schedule_text
 from wakeful.document.fields import DECLARED, OTHER, Field
+from wakeful.document.values import compact, json_value
 from wakeful.duration import format_duration
+from wakeful.errors import InvalidArgument
 from wakeful.job.job import Json
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts
 from wakeful.values.yaml_text import dump_yaml
 
 #: The first fields of a text; the others follow in the order of their declarations.
@@ -33,6 +41,10 @@ _INDENT: Final = " " * 4
 _WIDTH: Final = 100
 #: The name in a text while a job has none.
 _UNNAMED: Final = "my-job"
+
+#: A document of so many characters is written in a few milliseconds.
+_SMALL: Final = 1_024
+_thread: Final = ThreadPoolExecutor(1, "job-texts")
 
 
 class Snippets(NamedTuple):
@@ -262,3 +274,35 @@ def _literal(value: Json, depth: int) -> str:
         return line
     inner = "".join(f"{_INDENT * (depth + 1)}{item},\n" for item in items)
     return f"{opening}\n{inner}{_INDENT * depth}{closing}"
+
+
+class JobTexts:
+    """Writes jobs as YAML, curl, CLI and Python."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+
+    async def write(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        base_url: str,
+    ) -> Snippets:
+        """Return the texts that create the job of a document, which need not be valid yet."""
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        content = json_value(document, None)
+        if not isinstance(content, dict):
+            raise InvalidArgument("a job is an object with a name and a schedule")
+        return await write_texts(content, workspace, agent, base_url, self._accounts.defaults)
+
+
+async def write_texts(
+    document: Mapping[str, Json], workspace: str, agent: str, base_url: str, defaults: Defaults
+) -> Snippets:
+    """Return the texts that create the job of a document; a large one is written off the event loop."""
+    write = partial(snippets, document, workspace, agent, base_url, defaults)
+    if len(compact(dict(document))) <= _SMALL:
+        return write()
+    return await asyncio.get_running_loop().run_in_executor(_thread, write)

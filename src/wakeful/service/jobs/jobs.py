@@ -21,9 +21,7 @@ from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
-from wakeful.service.jobs.bulk_actions import BulkActions
-from wakeful.service.jobs.bulk_pauses import BulkPauses
-from wakeful.service.jobs.chains import check_new_chain, missing_upstream, no_upstream
+from wakeful.service.jobs.bulk_actions import BulkActions, BulkPauses
 from wakeful.service.jobs.create_batcher import CreateBatcher
 from wakeful.service.jobs.hooks import JobHooks
 from wakeful.service.jobs.job_editor import (
@@ -35,12 +33,17 @@ from wakeful.service.jobs.job_editor import (
     look_again,
 )
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
-from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
-from wakeful.service.jobs.job_query import JobQuery
+from wakeful.service.jobs.job_query import JobQuery, find_job, find_job_of_any_agent, no_job
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.jobs.revisions import JobRevisions
 from wakeful.service.jobs.run_origin import AgentCall
-from wakeful.service.jobs.save_warnings import needs_trigger_url, waits_for_approval
+from wakeful.service.jobs.save_warnings import (
+    check_new_chain,
+    missing_upstream,
+    needs_trigger_url,
+    no_upstream,
+    waits_for_approval,
+)
 from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of

@@ -14,7 +14,7 @@ from wakeful.schedule.schedules import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
-from wakeful.service.jobs.job_lookup import no_job
+from wakeful.service.jobs.job_query import no_job
 from wakeful.store.job_changes import end_pause, missed_runs
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of

@@ -3,30 +3,34 @@
 A job without a target, of an agent without one, is a `pull` job: its runs wait for an executor, and if there
 is none, nothing happens until they expire. A job whose function or agent class no running replica has waits
 for a replica that has it. A job that starts in the same minute as many others waits for them. The output of a
-job without a channel, or with one that the server does not have, is not delivered.
+job without a channel, or with one that the server does not have, is not delivered. A job that comes after a
+missing one waits for it; the store checks chains (`after`) when it writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.deliver.channels import setting_name
 from wakeful.duration import spell_duration
 from wakeful.forecast.peaks import MANY, MINUTE_MS, Week, peak_warning
 from wakeful.job.capabilities import Requirement
-from wakeful.job.job import NO_WORK, Definition, JobRecord
+from wakeful.job.job import NO_WORK, Definition, JobRecord, check_chain
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.service.admin.peaks import WeekCache
-from wakeful.service.runs.executors import RECENTLY, Executors
-from wakeful.service.runs.replicas import Replicas
+from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.accounts import AgentRow
+from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 
 #: How many jobs a warning names.
 _NAMES: Final = 3
+
+#: How many jobs that come after a deleted one are named.
+MOST_FOLLOWERS: Final = 20
 
 
 class Untargeted(NamedTuple):
@@ -180,4 +184,32 @@ def _wait(agent: str, claim_timeout_ms: int) -> str:
         f"no executor has asked for runs of this agent in the last {RECENTLY}. Set a target of the job "
         "(webhookUrl or target; --url in the CLI), or of the agent (wakeful agents set "
         f"""{agent} target='{{"kind": "webhook", "url": "URL"}}')"""
+    )
+
+
+async def check_new_chain(store: Store, row: JobRow) -> None:
+    """Raise InvalidArgument if a job, which is not written yet, would come after itself."""
+    if row.after_job is not None:
+        before = await store.jobs_before(row.workspace, row.agent, [row.after_job])
+        check_chain(row.name, {**before, row.name: row.after_job})
+
+
+async def missing_upstream(store: Store, rows: Sequence[JobRow]) -> dict[str, tuple[str, ...]]:
+    """Return the warning for each of these jobs of one agent that comes after a job that does not exist."""
+    wanted = {row.after_job for row in rows if row.after_job is not None} - {row.name for row in rows}
+    if not wanted:
+        return {}
+    known = await store.jobs_before(rows[0].workspace, rows[0].agent, sorted(wanted))
+    missing = wanted - set(known)
+    return {row.name: (no_upstream(row.name, row.after_job),) for row in rows if row.after_job in missing}
+
+
+def no_upstream(name: str, after: str) -> str:
+    """Return the warning for a job that comes after one that does not exist.
+
+    >>> no_upstream("report", "extract")
+    "job 'report' comes after 'extract', which does not exist: it fires once there is a job of that name"
+    """
+    return (
+        f"job '{name}' comes after '{after}', which does not exist: it fires once there is a job of that name"
     )

@@ -20,7 +20,7 @@ from wakeful.job.job import Definition, JobRecord, Json, anchor_of, check_slug
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.jobs.job_lookup import find_job, no_job
+from wakeful.service.jobs.job_query import find_job, no_job
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.values.bounded_cache import bypass

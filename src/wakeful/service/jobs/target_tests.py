@@ -32,8 +32,7 @@ from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.masking import masked, sees_credentials, unmasked
 from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor
-from wakeful.service.runs.executors import RECENTLY, Executors
-from wakeful.service.runs.replicas import Replicas
+from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 from wakeful.values.ids import new_id

@@ -19,7 +19,7 @@ from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import TAKEN_OVER, Failed, Succeeded
-from wakeful.service.runs.reported_outcomes import (
+from wakeful.service.runs.completions import (
     JobOfRun,
     Reported,
     conclude_report,

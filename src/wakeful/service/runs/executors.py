@@ -1,7 +1,8 @@
-"""Which agents have executors: programs outside that claim `pull` runs.
+"""Who can take a run: executors, which are programs outside that claim `pull` runs, and running replicas.
 
 An executor is not registered anywhere. This process remembers the requests to claim runs that it received,
-also those that got none; the database shows the runs that executors claimed from any process.
+also those that got none; the database shows the runs that executors claimed from any process. Replicas
+publish the functions and agent classes that they can launch with their heartbeats.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from itertools import islice, product
 from typing import Final
 
 from wakeful.duration import spell_duration
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.rescuer import LEASE_MS
+from wakeful.job.capabilities import Capabilities, Requirement, can_take
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
@@ -31,6 +35,9 @@ _CLAIMED: Final = ("running", "succeeded", "failed")
 
 #: A workspace, an agent and a lane; None: all of them.
 _Scope = tuple[str, str | None, str | None]
+
+#: How long the answer of the database is remembered while jobs are saved.
+_REPLICAS_REMEMBERED_MS: Final = 1_000
 
 
 class Executors:
@@ -72,3 +79,33 @@ class Executors:
         last_ms = max((ms for ms in claimed if ms is not None), default=None)
         self._recorded.put(scope, (now_ms, last_ms), 256)
         return last_ms
+
+
+class Replicas:
+    """Knows whether a running replica can launch a run."""
+
+    def __init__(self, store: Store, launchers: LauncherRegistry) -> None:
+        self._store = store
+        self._launchers = launchers
+        self._recorded: tuple[int, Sequence[Capabilities]] | None = None
+
+    async def lack(self, requirement: Requirement) -> bool:
+        """Return whether there are replicas, but none with this requirement."""
+        if not requirement.name:
+            return False
+        running = await self._store.capabilities(self._store.clock.now_ms() - LEASE_MS)
+        return bool(running) and not _met(requirement, running)
+
+    async def lack_for_saving(self, requirement: Requirement) -> bool:
+        """Return the same, at little cost, for a job that is saved: this process counts as a replica."""
+        if self._launchers.can_launch(requirement):
+            return False
+        now_ms = self._store.clock.now_ms()
+        if self._recorded is None or abs(now_ms - self._recorded[0]) >= _REPLICAS_REMEMBERED_MS:
+            self._recorded = now_ms, await self._store.capabilities(now_ms - LEASE_MS)
+        running = self._recorded[1]
+        return bool(running) and not _met(requirement, running)
+
+
+def _met(requirement: Requirement, running: Sequence[Capabilities]) -> bool:
+    return any(can_take(capabilities, requirement) for capabilities in running)

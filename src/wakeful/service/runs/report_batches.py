@@ -16,15 +16,13 @@ from wakeful.service.auth.agent_policy import check_not_internal
 from wakeful.service.runs.completions import (
     MAX_COMPLETIONS,
     Completion,
+    Reported,
     check_completable,
     check_status,
-    not_completable,
-    reported_outcome,
-)
-from wakeful.service.runs.reported_outcomes import (
-    Reported,
     conclude_report,
     job_from_row,
+    not_completable,
+    reported_outcome,
     write_reports,
 )
 from wakeful.service.runs.runs import RunService, no_run

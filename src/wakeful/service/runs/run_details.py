@@ -1,28 +1,255 @@
-"""All that is known of one run: its attempts with requests, its job, what it waits for, and what follows."""
+"""What pages show of runs: lists by state, trigger, owner and time, and all that is known of one run.
+
+That is its attempts with requests and advice, its job, what it waits for, and what follows. The request of an
+attempt is reconstructed from the run and its job: credentials are masked and signatures are left out, because
+the secret signs every later request too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
+from collections.abc import Mapping, Sequence
+from json import dumps
 from typing import Final, NamedTuple
 
-from wakeful.document import work_from_text
+from wakeful.document import payload_to_text, work_from_text
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord, Json, Work
+from wakeful.launch.trace_context import launch_ids
 from wakeful.run.failure_cause import failure_cause
+from wakeful.run.prechecks import with_context
+from wakeful.schedule.schedules import LATEST_MS
 from wakeful.service.auth.access import Principal
-from wakeful.service.runs.failure_advice import failure_advice
-from wakeful.service.runs.run_finder import RunFinder
-from wakeful.service.runs.run_requests import AttemptRequest, attempt_request, payload_of
+from wakeful.service.auth.masking import masked_document
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.verifications import VerificationView
-from wakeful.values.ids import is_id
+from wakeful.values.ids import first_id, is_id
+from wakeful.values.instants import iso_utc
+
+#: The interfaces import the types of runs from here: they do not use the store.
+__all__ = ["CONSIDERED", "AttemptView", "RunFinder", "RunSearch", "RunView", "RunsFound"]
+
+#: How many runs a search considers at a time if no index finds what it looks for.
+CONSIDERED: Final = 20_000
+
+_SIGNATURES: Final = ("x-wakeful-signature", "webhook-signature")
+_COMPUTED: Final = "(computed from the secret of the job)"
+#: The commands that compute the signature of the body in a shell.
+_SIGNED: Final = (
+    "SECRET='whsec_…'  # the secret of the job, which is shown when it is created or rotated\n"
+    'KEY=$(printf %s "${SECRET#whsec_}" | base64 -d | od -An -v -tx1 | tr -d " \\n")\n'
+    'SIGNATURE=$(printf %s "$BODY" | openssl dgst -sha256 -mac HMAC -macopt "hexkey:$KEY" -r'
+    ' | cut -d" " -f1)\n'
+)
+
+_BY_REASON: Final[Mapping[str, str]] = {
+    "timeout": "Raise timeoutMs of the job, or make the target faster.",
+    "network": "Check that the address is right and that the receiver runs.",
+    "address_refused": "Use a public address, or let the operator set WAKEFUL_ALLOW_PRIVATE_TARGETS.",
+    "not_registered": "Start a process that registers this function, or correct its name in the target.",
+    "not_allowed": "Let the operator add it to WAKEFUL_COMMANDS or WAKEFUL_CELERY_TASKS.",
+    "not_found": "Check the name of the program or of the agent in the target.",
+    "exit": "Read the output of the program; it ended with an error.",
+    "killed": "The program was killed; check its memory and its timeout.",
+    "lost": "The worker died during the run. Check its logs and its memory.",
+    "expired": "Start an executor that claims runs of this agent, or raise claimTimeoutMs.",
+    "gone": "The receiver answered 410, so the job is paused. Set another URL, then resume the job.",
+    "invalid_target": "Correct the target of the job.",
+    "secret_unreadable": "Start the server with the WAKEFUL_SECRET_KEY that encrypted the secret.",
+    "unverified": "The target reported success, but the verification did not confirm it. Check what it did.",
+    "evidence_missing": "Let the target return the evidence that the job requires.",
+    "directive_refused": "The directives of the handler could not be stored; the error says why.",
+    "unavailable": "The database or a service was not available. The run is tried again.",
+    "broker_unavailable": "Check that the broker runs and is reachable from the server.",
+    "no_stream": "Create a stream with the subject, or let the operator set WAKEFUL_NATS_CREATE_STREAMS.",
+    "too_large": "Send a smaller payload, or raise the limit of the receiver (NATS: max_payload).",
+    "workflow_missing": "Add this version of the workflow, or correct workflowId and version.",
+    "history_unreadable": "Delete the history of the session, or run the job without continuity.",
+    "budget": "Raise the budget, or wait until midnight UTC. Then replay the run.",
+    "precheck_failed": "Correct the precheck; the target was not launched.",
+}
 
 #: The target of a job that has none.
 PULL: Final[dict[str, Json]] = {"kind": "pull"}
+
+
+class RunSearch(NamedTuple):
+    """Which runs to find; None does not filter."""
+
+    agent: str | None = None
+    job_id: str | None = None
+    states: tuple[str, ...] = ()
+    trigger: str | None = None
+    #: when they were recorded
+    since_ms: int | None = None
+    until_ms: int | None = None
+    #: only those that wait for a person to confirm their work
+    to_confirm: bool = False
+
+
+class RunsFound(NamedTuple):
+    """Runs that a search found, and where it continues."""
+
+    runs: Sequence[RunView]
+    #: `before` of the next page; None: there is none
+    cursor: str | None
+    #: False: the search ended at its limit, and older runs may match
+    complete: bool
+
+
+class RunFinder:
+    """Finds runs."""
+
+    def __init__(self, store: Store, runs: RunService) -> None:
+        self._store = store
+        self._runs = runs
+
+    async def search(
+        self,
+        principal: Principal,
+        workspace: str,
+        only: RunSearch,
+        *,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> RunsFound:
+        """Find runs, newest first. A search that no index serves considers `CONSIDERED` runs at a time."""
+        if before is not None and not is_id(before):
+            raise InvalidArgument("cursor: it is not from a list of runs; open the list again")
+        end, since = before or _id_of(only.until_ms), _id_of(only.since_ms)
+        horizon: str | None = None
+        if only.trigger is not None and only.job_id is None and not only.to_confirm:
+            horizon = await self._store.run_horizon(workspace, end or first_id(LATEST_MS), CONSIDERED)
+            if horizon is not None and (since is None or horizon > since):
+                since = horizon
+            else:
+                horizon = None
+        found = await self._runs.list(
+            principal,
+            workspace,
+            only.agent,
+            job_id=only.job_id,
+            states=only.states,
+            trigger=only.trigger,
+            before=end,
+            since=since,
+            limit=limit + 1,
+            to_confirm=only.to_confirm,
+        )
+        if len(found) > limit:
+            return RunsFound(found[:limit], found[limit - 1].id, complete=True)
+        return RunsFound(found, horizon, complete=horizon is None)
+
+    async def follow_ups(self, principal: Principal, workspace: str, run_id: str) -> list[RunView]:
+        """Return the runs that the end of a run caused, and its replays; only those that are visible.
+
+        Of a signal these are also the signals that it sent to instances.
+        """
+        run = await self._runs.get(principal, workspace, run_id)
+        found = await self._store.follow_up_runs(run.id)
+        if run.instance is not None and run.finished_ms is not None:
+            found += await self._store.sent_signals(workspace, run.id, run.finished_ms)
+        return [run for run in found if run.workspace == workspace and principal.agent in (None, run.agent)]
+
+
+def _id_of(ms: int | None) -> str | None:
+    return None if ms is None else first_id(min(max(ms, 0), LATEST_MS))
+
+
+class AttemptRequest(NamedTuple):
+    """What an attempt sends to its target."""
+
+    #: the kind of the target
+    kind: str
+    #: of a webhook: the address
+    url: str | None
+    headers: tuple[tuple[str, str], ...]
+    #: of a webhook the body, of others the payload; None: there is none
+    body: str | None
+    #: the target, without credentials
+    target: Mapping[str, Json]
+    #: of a webhook: commands that send it again
+    curl: str | None
+
+
+def payload_of(run: RunView, work: Work | None, job_payload: str | None) -> str | None:
+    """Return the payload that a run carries, as JSON: its own or that of its job, with its context."""
+    payload = run.payload
+    if payload is None:
+        payload = job_payload if job_payload is not None or work is None else payload_to_text(work.body)
+    return payload if run.context is None else with_context(payload, run.context)
+
+
+def attempt_request(
+    run: RunView, attempt: AttemptView, target: Mapping[str, Json], payload: str | None
+) -> AttemptRequest:
+    """Return the request of an attempt. The target is that of the job as it is now."""
+    shown = masked_document({"name": run.job_name, "target": dict(target)})["target"]
+    assert isinstance(shown, dict)
+    kind = str(target.get("kind", "pull"))
+    url = shown.get("url")
+    if kind != "webhook" or not isinstance(url, str):
+        return AttemptRequest(kind, None, (), payload, shown, None)
+    body = f'{{"job":{dumps(run.job_name)},"payload":{payload or "null"}}}'
+    headers = {
+        "content-type": "application/json",
+        "webhook-id": run.idempotency_key,
+        "x-wakeful-run-id": run.id,
+        "x-wakeful-attempt": str(attempt.attempt),
+        "x-wakeful-scheduled-at": iso_utc(run.scheduled_ms),
+        "x-wakeful-trigger": run.trigger,
+        "x-wakeful-missed": str(run.missed),
+        "traceparent": launch_ids(run.idempotency_key, attempt.attempt).traceparent(),
+    }
+    own = shown.get("headers")
+    if isinstance(own, dict):
+        headers.update({name.lower(): str(value) for name, value in own.items()})
+    signed = (*headers.items(), *((name, _COMPUTED) for name in _SIGNATURES))
+    return AttemptRequest(kind, url, signed, body, shown, _curl(url, headers, body))
+
+
+def _curl(url: str, headers: Mapping[str, str], body: str) -> str:
+    lines = [f"curl -sS -X POST {shlex.quote(url)} \\"]
+    lines += [f"  -H {shlex.quote(f'{name}: {value}')} \\" for name, value in headers.items()]
+    lines += ['  -H "x-wakeful-signature: $SIGNATURE" \\', '  --data-raw "$BODY"']
+    return f"BODY={shlex.quote(body)}\n{_SIGNED}" + "\n".join(lines) + "\n"
+
+
+def failure_advice(reason: str | None, response_code: int | None) -> str | None:
+    """Return what to do about a failed attempt; None if there is nothing to add to its error.
+
+    >>> failure_advice("http", 401)
+    'The receiver refused the credentials. Check the headers of the target, and the secret that it verifies.'
+    >>> failure_advice(None, None) is None
+    True
+    """
+    if response_code is not None and reason in (None, "http"):
+        return _of_status(response_code)
+    return _BY_REASON.get(reason or "")
+
+
+def _of_status(code: int) -> str | None:
+    if code in (401, 403):
+        return (
+            "The receiver refused the credentials. Check the headers of the target, and the secret that it "
+            "verifies."
+        )
+    if code in (404, 405):
+        return "Check the URL of the target: the receiver has no such path for POST."
+    if code == 429:
+        return "The receiver limits requests. Run the job less often, or use another lane."
+    if 300 <= code < 400:
+        return "Redirects are not followed. Set the URL to which it leads."
+    if 400 <= code < 500:
+        return "The receiver refused the request. Compare the body with what it expects."
+    if code >= 500:
+        return "The receiver failed. Read its logs; the id of this run is in x-wakeful-run-id."
+    return None
 
 
 class AttemptDetails(NamedTuple):

@@ -19,7 +19,7 @@ from wakeful.run.instances import instance_id
 from wakeful.run.outcome import Finished, Succeeded, with_history
 from wakeful.run.run import NewRun
 from wakeful.run.verification import Verdict, conclude_verified, outcome_of
-from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_policy import check_ending, check_not_internal
@@ -27,11 +27,12 @@ from wakeful.service.runs.completions import (
     Completion,
     check_completable,
     check_status,
+    job_of_run,
     not_completable,
     reported_outcome,
+    write_report,
 )
 from wakeful.service.runs.manual_runs import replay_run
-from wakeful.service.runs.reported_outcomes import job_of_run, write_report
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store

@@ -346,7 +346,7 @@ async def test_changed_figures_are_sent_without_a_change(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("wakeful.service.coalesced_events.FIGURES_S", 0.1)
-    monkeypatch.setattr("wakeful.service.live_figures.KEPT_S", 0.0)
+    monkeypatch.setattr("wakeful.service.change_summary.KEPT_S", 0.0)
     app = new_app()
     async with app, served(app) as operator:
         figures = await app.store.live_figures("default", None, 0)

@@ -17,7 +17,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, served
 from tests.support.receiver import Receiver
 from wakeful.launch.secrets import read_secret
-from wakeful.service.jobs import job_texts
+from wakeful.service.jobs import job_snippets
 from wakeful.service.jobs.job_snippets import Snippets, snippets
 from wakeful.service.jobs.target_tests import PER_MINUTE
 
@@ -282,7 +282,7 @@ async def test_a_large_draft_is_written_off_the_event_loop(ask: ApiClient, monke
         threads.append(threading.current_thread())
         return snippets(*given)
 
-    monkeypatch.setattr(job_texts, "snippets", noted)
+    monkeypatch.setattr(job_snippets, "snippets", noted)
     for items in (10, 5_000):
         reply = await ask("POST", SNIPPETS, {"name": "a", "schedule": SELDOM, "payload": [1] * items})
         assert reply.body["yaml"].count("- 1\n") == items

@@ -16,8 +16,7 @@ from tests.support.run_months import HOUR, failing
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.errors import Unavailable
-from wakeful.service.admin.evolution_jobs import FIRST_AFTER_MS, EvolutionJobs
-from wakeful.service.admin.evolution_starter import EvolutionStarter
+from wakeful.service.admin.evolution_jobs import FIRST_AFTER_MS, EvolutionJobs, EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 from wakeful.store.rows import JobFilter, JobRow, RunFilter

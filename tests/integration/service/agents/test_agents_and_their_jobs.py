@@ -18,8 +18,7 @@ from wakeful import FailedPrecondition, InvalidArgument, NotFound, Wakeful
 from wakeful.document import payload_from_text
 from wakeful.job.job import Definition, Work
 from wakeful.schedule.schedules import Every
-from wakeful.service.admin.evolution_jobs import EVOLUTION_OFF
-from wakeful.service.admin.evolution_starter import EvolutionStarter
+from wakeful.service.admin.evolution_jobs import EVOLUTION_OFF, EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.store.accounts import AgentRow

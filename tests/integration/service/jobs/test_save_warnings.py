@@ -14,8 +14,7 @@ from tests.support.rpc_client import calling
 from wakeful import AsyncClient, Wakeful
 from wakeful.model import job_warnings
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.jobs.chains import no_upstream
-from wakeful.service.jobs.save_warnings import job_waits, jobs_wait
+from wakeful.service.jobs.save_warnings import job_waits, jobs_wait, no_upstream
 from wakeful.service.runs import executors
 from wakeful.settings import Settings
 

@@ -17,7 +17,7 @@ from wakeful.launch.queue.credentials import read_credentials
 from wakeful.launch.queue.message import launch_of, message_of, report_body, subject_of
 from wakeful.launch.queue.target import QueueTarget, read_queue
 from wakeful.logs.redaction import secrets_of
-from wakeful.service.admin.broker_diagnosis import check_nats
+from wakeful.service.admin.doctor import check_nats
 from wakeful.settings import Settings, read_settings
 
 RUN_ID = "0199c1de-7a4f-7000-8000-000000000001"

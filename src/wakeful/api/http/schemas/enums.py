@@ -19,7 +19,7 @@ from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.run.instances import InstanceStatus
 from wakeful.run.run import RunState, TriggerName
 from wakeful.service.admin.diagnosis import CheckState
-from wakeful.service.admin.quotas import BUCKETS
+from wakeful.service.admin.limits import BUCKETS
 from wakeful.service.admin.settings import Source
 from wakeful.service.auth.access import ROLES
 

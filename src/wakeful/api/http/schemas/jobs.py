@@ -41,11 +41,10 @@ from wakeful.document.verification import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.duration import LONGEST
 from wakeful.schedule.calendars import MAX_ENTRIES
 from wakeful.schedule.schedules import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
-from wakeful.service.jobs.job_query import CHOICES
+from wakeful.service.jobs.job_query import CHOICES, MAX_LABEL_FILTERS
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS
 from wakeful.service.jobs.jobs import MAX_BATCH, MOST_COUNTED
-from wakeful.service.jobs.label_filter import MAX_LABEL_FILTERS
 from wakeful.service.jobs.pauses import MAX_NOTE
 
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"

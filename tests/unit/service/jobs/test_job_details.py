@@ -10,7 +10,7 @@ import pytest
 from wakeful.document import Defaults, read_definition
 from wakeful.job.capabilities import Requirement
 from wakeful.job.job import JobRecord
-from wakeful.service.jobs.job_blockers import JobFacts, blockers
+from wakeful.service.jobs.job_details import JobFacts, blockers
 
 FACTS = JobFacts(0)
 
