@@ -1,0 +1,354 @@
+"""Create jobs, one or many, or change a job to match its document. All is checked before it is written.
+
+Concurrent creates are written in one transaction: a commit costs the same for one job as for a hundred. A
+create that arrives while a batch is being written goes into the next batch; a single create is written at
+once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from wakeful.document import read_definition
+from wakeful.document.values import compact
+from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar
+from wakeful.errors import AlreadyExists, InvalidArgument, Unavailable
+from wakeful.job.capabilities import NOTHING, Requirement
+from wakeful.job.job import Definition, JobRecord, Json, check_slug
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import JobContext
+from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
+from wakeful.service.auth.masking import unmasked
+from wakeful.service.jobs.job_editor import (
+    JobDependencies,
+    JobEditor,
+    JobGone,
+    audit_details,
+    check_version,
+    look_again,
+)
+from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
+from wakeful.service.jobs.job_query import find_job, no_job
+from wakeful.service.jobs.run_origin import AgentCall
+from wakeful.service.jobs.save_warnings import (
+    check_new_chain,
+    missing_upstream,
+    needs_trigger_url,
+    waits_for_approval,
+)
+from wakeful.store.accounts import AgentChanged, Inherited
+from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobRow
+from wakeful.values.bounded_cache import bypass
+from wakeful.values.clock import Clock
+
+#: How many documents are read before other requests have a turn.
+_AT_ONCE: Final = 50
+_LARGEST_BATCH: Final = 500
+
+
+class JobCreator:
+    """Writes new jobs, and documents of jobs."""
+
+    def __init__(self, dependencies: JobDependencies, editor: JobEditor) -> None:
+        self._store = dependencies.store
+        self._accounts = dependencies.accounts
+        self._target_policy = dependencies.target_policy
+        self._allowance = dependencies.allowance
+        self._warnings = dependencies.warnings
+        self._origins = dependencies.origins
+        self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
+        #: by workspace: one that waits for a lock holds up no other
+        self._batchers: WeakValueDictionary[str, CreateBatcher] = WeakValueDictionary()
+        self._editor = editor
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
+
+    async def create(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        *,
+        dry_run: bool = False,
+        keyed: Keyed[SaveResult] | None = None,
+    ) -> SaveResult:
+        """Create a job; AlreadyExists if the name is taken. `dry_run` is as in `upsert`."""
+        await self._accounts.authorize(principal, "job.write", workspace, agent)
+        call = await self._origins.call(principal, workspace, agent)
+        charge = call.charge if call else None
+
+        async def create(context: JobContext) -> SaveResult:
+            with bypass() if dry_run else nullcontext():
+                await self._read_calendars(context, [document])
+                saved = self._new_job(principal, context, document, self._clock.now_ms(), call)
+            [saved] = await self._with_warnings(context, [saved])
+            if dry_run:
+                if await self._store.job(workspace, agent, saved.row.name) is not None:
+                    raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
+                await check_new_chain(self._store, saved.row)
+                return saved
+            entry = principal.entry(
+                workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
+            )
+            if keyed is None and (call is None or call.run is None):
+                batcher = self._batchers.setdefault(workspace, CreateBatcher(self._store, self._allowance))
+                await batcher.add(saved.row, entry, context.inherited)
+            else:  # not batched: waiting for another request with this key would delay the whole batch
+                agents = {(workspace, agent): context.inherited}
+                response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None
+                await self._store.create_jobs([saved.row], [entry], self._allowance, response, agents, charge)
+            return saved
+
+        return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
+
+    async def create_many(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        documents: Sequence[Mapping[str, object]],
+        *,
+        keyed: Keyed[Sequence[SaveResult]] | None = None,
+    ) -> Sequence[SaveResult]:
+        """Create many jobs in one transaction, all or none, with one audit entry."""
+        await self._accounts.authorize(principal, "job.write", workspace, agent)
+        call = await self._origins.call(principal, workspace, agent)
+        charge = call.charge if call else None
+
+        async def create(context: JobContext) -> Sequence[SaveResult]:
+            await self._read_calendars(context, documents)
+            now_ms = self._clock.now_ms()
+            made = []
+            for number, document in enumerate(documents):
+                if number % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)  # other requests have a turn
+                try:
+                    made.append(self._new_job(principal, context, document, now_ms, call))
+                except InvalidArgument as error:
+                    raise type(error)(f"jobs[{number}]: {error.message}") from error
+            saved = await self._with_warnings(context, made)
+            if saved:
+                about: dict[str, Json] = {
+                    "count": len(saved),
+                    "first": saved[0].row.name,
+                    "last": saved[-1].row.name,
+                }
+                entry = principal.entry(workspace, "job.create-many", agent, compact(about))
+                rows, agents = [each.row for each in saved], {(workspace, agent): context.inherited}
+                response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None
+                await self._store.create_jobs(rows, [entry], self._allowance, response, agents, charge)
+            return saved
+
+        return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
+
+    async def upsert(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        *,
+        version: int | None = None,
+        dry_run: bool = False,
+    ) -> SaveResult:
+        """Create the job or change it to match the document; with `version`, only if it is at that version.
+
+        The same document again changes nothing: not the pause, the secret, the anchor or the next tick. With
+        `dry_run`, all checks but the quotas are made and nothing is changed.
+        """
+
+        async def upsert() -> SaveResult:
+            return await self._upsert(principal, workspace, agent, document, version, dry_run)
+
+        return await look_again(upsert)
+
+    async def _upsert(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        version: int | None,
+        dry_run: bool,
+    ) -> SaveResult:
+        await self._accounts.authorize(principal, "job.write", workspace, agent)
+        name = document.get("name")
+        check_not_internal(principal, str(name))
+        row = await find_job(self._store, workspace, agent, name) if isinstance(name, str) else None
+        if row is not None and row.name != name:  # the document names the job by its id
+            document = {**document, "name": row.name}
+            check_not_internal(principal, row.name)
+        if row is None and version is not None:
+            raise no_job(str(name))
+        if row is None:
+            try:
+                return await self.create(principal, workspace, agent, document, dry_run=dry_run)
+            except AlreadyExists as error:
+                raise JobGone(error.message) from error  # created meanwhile: change that one
+        read_enabled(document)
+        call = await self._origins.call(principal, workspace, agent)
+        now_ms = self._clock.now_ms()
+
+        def converged(old: JobRecord, context: JobContext) -> Definition:
+            check_version(old, version)
+            given = unmasked(document, old.definition)
+            if call is not None:
+                given = call.completed(given, old.definition.work)
+            return read_definition(given, now_ms=now_ms, defaults=context.defaults, old=old.definition)
+
+        if has_calendar(row.timing) or excludes_something(document):
+            context = await self._accounts.context(workspace, agent)
+            with bypass() if dry_run else nullcontext():
+                await compute_ticks(partial(converged, job_of(row), context), now_ms)
+        entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(document))
+        return await self._editor.edit(principal, row, converged, entry, call=call, dry_run=dry_run)
+
+    async def _read_calendars(self, context: JobContext, documents: Sequence[Mapping[str, object]]) -> None:
+        """Compute what the calendars of new jobs exclude, off the event loop."""
+        now_ms = self._clock.now_ms()
+        for document in documents:
+            if excludes_something(document):
+                read = partial(read_definition, document, now_ms=now_ms, defaults=context.defaults)
+                await compute_ticks(read, now_ms)
+
+    async def _with_warnings(self, context: JobContext, saved: Sequence[SaveResult]) -> Sequence[SaveResult]:
+        """Return new jobs of an agent with their warnings."""
+        week = self._warnings.week(context.workspace)
+        alone = await missing_upstream(self._store, [each.row for each in saved])
+        met: set[Requirement] = {NOTHING}
+        warned = []
+        for each in saved:
+            row = each.row
+            found = waits_for_approval(row) + needs_trigger_url(row) + alone.get(row.name, ())
+            if week is not None:
+                found += self._warnings.of_schedule(row, week)
+            if '"deliver"' in row.work:
+                found += self._warnings.of_delivery(each.job, context.channel)
+            if each.untargeted is not None or each.requirement not in met:
+                of_job = await self._warnings.of_job(
+                    row.workspace, row.agent, row.name, each.untargeted, each.requirement
+                )
+                if not of_job and each.untargeted is None:
+                    met.add(each.requirement)
+                found += of_job
+            warned.append(each._replace(warnings=found) if found else each)
+        return warned
+
+    def _new_job(
+        self,
+        principal: Principal,
+        context: JobContext,
+        document: Mapping[str, object],
+        now_ms: int,
+        call: AgentCall | None,
+    ) -> SaveResult:
+        document = unmasked(document)
+        if call is not None:
+            document = call.completed(document)
+        saved = self._factory.make(context, document, now_ms, principal.creator)
+        if call is not None:
+            saved = saved._replace(row=call.new_job(saved.row, context))
+        if principal.role == "agent":
+            check_not_internal(principal, saved.row.name)
+            work = saved.job.definition.work
+            self._target_policy.check(principal, work, context)
+            self._target_policy.check_delivery(principal, work, context)
+        check_not_reserved(saved.row.name)
+        return saved
+
+
+class _PendingCreate(NamedTuple):
+    job: JobRow
+    entry: AuditEntry
+    agent: Inherited
+    written: asyncio.Future[None]
+
+
+class CreateBatcher:
+    """Writes new jobs in batches."""
+
+    def __init__(self, store: Store, allowance: Allowance | None) -> None:
+        self._store = store
+        self._allowance = allowance
+        self._waiting: list[_PendingCreate] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, job: JobRow, entry: AuditEntry, agent: Inherited) -> None:
+        """Write a job; `agent` is what it inherits. Raise only the error of this job."""
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(_PendingCreate(job, entry, agent, written))
+        if self._writing is None or self._writing.done():
+            self._writing = loop.create_task(self._write(), name="wakeful-create-batcher")
+        await written
+
+    async def _write(self) -> None:
+        while batch := self._waiting[:_LARGEST_BATCH]:
+            del self._waiting[: len(batch)]
+            try:
+                await self._create(batch)
+            except Exception as error:
+                if _is_of_all(error):
+                    _settle(batch, error)
+                else:
+                    await self._one_by_one(batch, error)
+            except BaseException as error:
+                _settle(batch, error)
+                raise
+            else:
+                _settle(batch)
+
+    async def _create(self, batch: Sequence[_PendingCreate]) -> None:
+        agents: dict[tuple[str, str], Inherited] = {}
+        for job, _, agent, _ in batch:
+            if agents.setdefault((job.workspace, job.agent), agent) != agent:
+                raise AgentChanged(job.agent)  # one of the two has an outdated agent
+        await self._store.create_jobs(
+            [each.job for each in batch], [each.entry for each in batch], self._allowance, agents=agents
+        )
+
+    async def _one_by_one(self, batch: Sequence[_PendingCreate], error: Exception) -> None:
+        """Write each job alone after a batch failed because of one of them."""
+        if len(batch) == 1:
+            _settle(batch, error)
+            return
+        for number, pending in enumerate(batch):
+            try:
+                await self._create([pending])
+            except Exception as failure:
+                if _is_of_all(failure):
+                    _settle(batch[number:], failure)
+                    return
+                _settle([pending], failure)
+            else:
+                _settle([pending])
+
+
+def _is_of_all(error: Exception) -> bool:
+    """Return whether no job of a batch is the cause of its error."""
+    return isinstance(error, Unavailable) and not isinstance(error, AgentChanged)
+
+
+def _settle(batch: Sequence[_PendingCreate], error: BaseException | None = None) -> None:
+    for *_, written in batch:
+        if written.done():  # the caller was cancelled
+            continue
+        if error is None:
+            written.set_result(None)
+        elif isinstance(error, asyncio.CancelledError):
+            written.cancel()
+        else:
+            written.set_exception(error)
