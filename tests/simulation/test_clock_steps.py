@@ -18,7 +18,7 @@ from tests.simulation.virtual_loop import FalseClock, VirtualLoop, run_virtually
 from tests.simulation.world import World, takes
 from tests.support.factories import asked, given_job, over
 from tests.support.sqlite_files import fresh_file
-from wakeful.engine.pruner import Pruner
+from wakeful.engine.history import Pruner
 from wakeful.store.sqlite import SqliteStore
 
 HOUR_S = 3_600

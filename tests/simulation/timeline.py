@@ -16,8 +16,8 @@ from tests.support.databases import Database
 from tests.support.factories import alone
 from tests.support.services import job_service
 from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.lease import Lease
 from wakeful.engine.planner import PlanningBatch
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import AGENT_INACTIVE, JobRecord

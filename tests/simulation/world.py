@@ -25,7 +25,7 @@ from tests.simulation.records import Recorder, Records, Run
 from tests.simulation.virtual_loop import FalseClock, VirtualLoop
 from tests.support.services import job_service, run_service
 from tests.support.sqlite_files import fresh_file
-from wakeful.engine import pruner
+from wakeful.engine import history
 from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
@@ -235,8 +235,8 @@ class World:
         ids._last_ms, ids._count, ids._prefix = 0, 0, ""
         ids._RANDOM.seed(f"ids of {self.seed}")
         # Hourly pruning would be most of the work in a test of months.
-        self._real_pruning = pruner._EVERY_MS
-        pruner._EVERY_MS = max(pruner._EVERY_MS, 50 * self.config.tick_ms)  # type: ignore[misc]
+        self._real_pruning = history._EVERY_MS
+        history._EVERY_MS = max(history._EVERY_MS, 50 * self.config.tick_ms)  # type: ignore[misc]
         await self._client.open()
         hasten(self._client)
         self.recorder = Recorder(self.path)
@@ -254,7 +254,7 @@ class World:
         wakeful_clock.time = self._real_time  # type: ignore[attr-defined]
         ids._last_ms, ids._count, ids._prefix, state = self._real_ids
         ids._RANDOM.setstate(state)
-        pruner._EVERY_MS = self._real_pruning  # type: ignore[misc]
+        history._EVERY_MS = self._real_pruning  # type: ignore[misc]
 
     # --- time and events --------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""The engine: one loop per file, without rules of its own. `engine.py` starts the loops."""
+"""The engine: the loops, without rules of their own. `engine.py` starts the loops."""

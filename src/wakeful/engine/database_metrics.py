@@ -1,26 +1,32 @@
-"""The metrics of the whole database: what waits, dead letters and live workers.
+"""Metrics by agent, and those of the whole database: what waits, dead letters and live workers.
 
-They are read when metrics are collected, at most every few seconds. A database that is slow or unavailable
-delays a collection by two seconds at most: the last values are returned then, with the time when they were
-read, and the error is counted.
+Each series of a metric costs memory in Prometheus, and a platform has thousands of agents. So the first
+agents that a process counts have series of their own, and all others share one. A counter must not change its
+labels, so an agent that has a series keeps it until the process ends.
+
+The metrics of the database are read when metrics are collected, at most every few seconds. A database that is
+slow or unavailable delays a collection by two seconds at most: the last values are returned then, with the
+time when they were read, and the error is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from wakeful.engine.agent_counts import OTHER
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
 from wakeful.store.stats import Backlog
 
+#: The labels `workspace` and `agent` of all agents beyond the limit. No slug has an underscore.
+OTHER: Final = ("_other", "_other")
 #: Seconds for which values are kept.
 _MAX_AGE_S: Final = 5.0
 #: Seconds that a collection waits for a read, and after which the read is given up.
@@ -28,6 +34,36 @@ _WAIT_S: Final = 2.0
 _GIVE_UP_S: Final = 30.0
 
 log = get_logger("wakeful.metrics")
+
+
+class AgentCounts:
+    """Counts ended runs by workspace, agent and state.
+
+    >>> counts = AgentCounts(limit=1)
+    >>> counts.add([("default", "writer", "succeeded"), ("default", "reader", "failed")])
+    >>> sorted(counts.items())
+    [(('_other', '_other', 'failed'), 1), (('default', 'writer', 'succeeded'), 1)]
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._agents: set[tuple[str, str]] = set()
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def add(self, ended: Iterable[tuple[str, str, str]]) -> None:
+        """Count ended runs, each as workspace, agent and state."""
+        for (workspace, agent, state), count in Counter(ended).items():
+            owner = (workspace, agent)
+            if owner not in self._agents:
+                if len(self._agents) < self._limit:
+                    self._agents.add(owner)
+                else:
+                    owner = OTHER
+            self._counts[*owner, state] += count
+
+    def items(self) -> Iterable[tuple[tuple[str, str, str], int]]:
+        """Return the labels `workspace`, `agent` and `state` of each count."""
+        return self._counts.items()
 
 
 class DatabaseMetrics:

@@ -13,23 +13,21 @@ from typing import Final
 
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.budget_cache import BudgetCache
-from wakeful.engine.check_records import recorder
 from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher, give_back
-from wakeful.engine.held_run_checker import HeldRunChecker
+from wakeful.engine.history import Pruner, RunCounter
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.planner import BATCH, Planner
-from wakeful.engine.pruner import Pruner
-from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, Rescuer
-from wakeful.engine.run_counter import RunCounter
+from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, HeldRunChecker, Rescuer
 from wakeful.engine.tracing import Tracing
 from wakeful.engine.verifier import Verifier
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.job.policy import Backoff
 from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.precheck import recorder
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
 from wakeful.run.planning import Limits

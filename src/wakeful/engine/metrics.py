@@ -24,8 +24,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from wakeful.engine.agent_counts import AgentCounts
-from wakeful.engine.database_metrics import DatabaseMetrics
+from wakeful.engine.database_metrics import AgentCounts, DatabaseMetrics
 from wakeful.job.start_rules import BLOCK_REASONS
 from wakeful.run.outcome import Finished
 from wakeful.store.port import Planned, Store

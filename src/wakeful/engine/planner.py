@@ -14,9 +14,8 @@ from typing import Final
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine import calendar_loader
 from wakeful.engine.budget_cache import BudgetCache
-from wakeful.engine.in_flight import InFlight
+from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.lease import Lease
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import log_decisions
 from wakeful.engine.tracing import Tracing

@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Final
 
-from wakeful.engine.in_flight import InFlight
-from wakeful.engine.lease import Lease
+from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.launch.function import error_text
 from wakeful.launch.user_code import exit_if_forked
 from wakeful.logs import get_logger

@@ -1,18 +1,26 @@
-"""The slots of each lane, and the prefetched runs that wait for one.
+"""The slots of each lane, who waits for one, and who has used them lately.
 
 A run takes a slot of its lane from when it is ready to start until its attempt ends. If more runs are due
 than a lane has slots, the worker claims some of them before a slot is free. A slot that becomes free goes to
 the first of these, so that the lane does not idle until the next claim.
+
+The transaction that writes the outcome of a signal also takes the next one of the instance, if it is due and
+this process can handle it (`Store.finish_and_take`). So a signal keeps its slot until its outcome is written.
+
+An owner that has had a slot lately counts as if it still had a part of one, the longer the more. So owners
+whose share is less than one slot take turns.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nlargest
+from math import exp
+from typing import Final, NamedTuple, TypeVar
 
-from wakeful.engine.in_flight import InFlight
+from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.store.lane_shares import LaneUse, Owner, Wants, in_order, share
 from wakeful.store.rows import TakenRun
 
@@ -24,6 +32,13 @@ _EXPECTED_WAIT_MS: Final = 500
 _MOST_IN_A_ROW: Final = 16
 #: The share of the last attempt in the average duration.
 _SHARE: Final = 0.1
+K = TypeVar("K")
+
+#: After how many seconds most of the use is forgotten. Much smaller parts still tell who was the last one.
+_MEMORY_S: Final = 10
+_FORGOTTEN: Final = 1e-30
+#: How many owners are remembered, those with the most use: each claim goes through all of them.
+_MOST_REMEMBERED: Final = 1_000
 
 
 class Reserved(NamedTuple):
@@ -195,3 +210,95 @@ class Slots:
     def any_free(self, lanes: Iterable[str]) -> bool:
         """Return whether any of these lanes has a free slot."""
         return any(self._free[lane] > 0 for lane in lanes)
+
+
+def slots_to_follow(ended: Iterable[InFlight], most: Callable[[str], int]) -> dict[str, str]:
+    """Return the ended signals whose slot the next one of their instance may use, each with its lane.
+
+    `most` returns how many of a lane may follow one another.
+    """
+    return {
+        run.launch.id: run.lane
+        for run in ended
+        if run.launch.instance_id is not None and run.holds_slot and run.follows < most(run.lane)
+    }
+
+
+def following(
+    ended: Iterable[InFlight],
+    written: Collection[str],
+    taken: Sequence[TakenRun],
+    prepare: Callable[[TakenRun, Lease], InFlight],
+    lease: Lease,
+) -> list[InFlight]:
+    """Return the taken signals, ready to submit, each with the slot of the one before it."""
+    next_signals = [run for run in taken if run.slot == "previous"]
+    if not next_signals:
+        return []
+    before = {run.launch.instance_id: run for run in ended if run.launch.id in written}
+    runs = []
+    for each in next_signals:
+        run, previous = prepare(each, lease), before[each.instance_id]
+        run.follows = previous.follows + 1
+        previous.holds_slot = False
+        runs.append(run)
+    return runs
+
+
+class LaneUsage:
+    """The use of lanes with a backlog. The time is that of the event loop."""
+
+    def __init__(self, lanes: Iterable[str]) -> None:
+        self._recent = {lane: _Recent() for lane in lanes}
+
+    def started(self, run: InFlight) -> None:
+        """Note that a run is submitted."""
+        self._recent[run.lane].busy.add(run.owner)
+
+    def measure(
+        self,
+        runs: Iterable[InFlight],
+        lanes: Iterable[str],
+        now_s: float,
+        *,
+        waiting: bool = True,
+    ) -> dict[str, LaneUse]:
+        """Return who uses these lanes. `waiting` counts prefetched runs that wait for a slot as well."""
+        used: dict[str, dict[Owner, int]] = {lane: {} for lane in lanes}
+        for run in runs:
+            owners = used.get(run.lane)
+            if owners is not None and (not run.ended or run.holds_slot) and (waiting or not run.waiting):
+                owners[run.owner] = owners.get(run.owner, 0) + 1
+        return {lane: self._recent[lane].measure(owners, now_s) for lane, owners in used.items()}
+
+
+class _Recent:
+    """The recent use of one lane."""
+
+    def __init__(self) -> None:
+        #: who has used it since the last measurement
+        self.busy: set[Owner] = set()
+        self._at = 0.0
+        self._owners: dict[Owner, float] = {}
+        self._workspaces: dict[str, float] = {}
+
+    def measure(self, used: Mapping[Owner, int], now_s: float) -> LaneUse:
+        kept = exp(-max(0.0, now_s - self._at) / _MEMORY_S)
+        self._at = now_s
+        self._owners = _mix(self._owners, self.busy, kept)
+        self._workspaces = _mix(self._workspaces, {workspace for workspace, _ in self.busy}, kept)
+        self.busy = set(used)
+        owners, workspaces = dict(self._owners), dict(self._workspaces)
+        for (workspace, agent), count in used.items():
+            owners[workspace, agent] = owners.get((workspace, agent), 0) + count
+            workspaces[workspace] = workspaces.get(workspace, 0) + count
+        return LaneUse(owners, workspaces, saturated=True)
+
+
+def _mix(recent: Mapping[K, float], busy: Iterable[K], kept: float) -> dict[K, float]:
+    mixed = {key: part * kept for key, part in recent.items() if part > _FORGOTTEN}
+    for key in busy:
+        mixed[key] = mixed.get(key, 0) + 1 - kept
+    if len(mixed) > _MOST_REMEMBERED:
+        return dict(nlargest(_MOST_REMEMBERED, mixed.items(), key=lambda item: item[1]))
+    return mixed

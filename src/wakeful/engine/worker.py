@@ -17,15 +17,11 @@ from typing import Final
 
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
-from wakeful.engine.deadlines import Deadlines
-from wakeful.engine.in_flight import InFlight
-from wakeful.engine.lane_usage import LaneUsage
+from wakeful.engine.in_flight import Deadlines, InFlight, Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.lease import Lease
-from wakeful.engine.next_signals import following, slots_to_follow
 from wakeful.engine.outcome_log import log_outcome
 from wakeful.engine.runners import Runners
-from wakeful.engine.slots import Reserved, Slots
+from wakeful.engine.slots import LaneUsage, Reserved, Slots, following, slots_to_follow
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
 from wakeful.job.start_rules import BUDGET, UNBUDGETED, may_start

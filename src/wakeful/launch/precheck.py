@@ -26,7 +26,17 @@ from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Skipped
-from wakeful.run.prechecks import MAX_BYTES, Answer, Checked, Watch, checked_by, merged_context, read_answer
+from wakeful.run.prechecks import (
+    MAX_BYTES,
+    Answer,
+    Checked,
+    Watch,
+    checked_by,
+    checked_to_text,
+    merged_context,
+    read_answer,
+)
+from wakeful.store.port import Store
 
 #: The reason of an attempt whose precheck failed or returned an invalid result.
 PRECHECK_FAILED: Final = "precheck_failed"
@@ -39,7 +49,6 @@ _FORCED: Final = "user"
 #: long as they are stored.
 MAX_ANSWER: Final = 8 * MAX_BYTES
 
-log = get_logger("wakeful.launch.precheck")
 
 PrecheckResult = Answer | Failed
 #: Stores the context of a run and what its precheck decided, if this attempt is still running here. Returns
@@ -51,6 +60,8 @@ _SKIP: Final = Answer(False)
 _RETURNED: Final = (
     'return True, False, a text with the reason, or a dict such as {"run": True, "context": …, "state": …}'
 )
+
+log = get_logger("wakeful.launch.precheck")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,3 +275,12 @@ def _object(text: str) -> dict[str, object] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def recorder(store: Store, worker: str) -> RecordCheck:
+    """Return what records answers for the runs of this worker or executor."""
+
+    async def record(run: Launch, context: str | None, checked: Checked) -> bool:
+        return await store.record_check(run.id, run.attempt, worker, context, checked_to_text(checked))
+
+    return record

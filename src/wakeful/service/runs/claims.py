@@ -15,7 +15,6 @@ from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
-from wakeful.engine.check_records import recorder
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.engine.tracing import Tracing
@@ -32,7 +31,7 @@ from wakeful.job.start_rules import BudgetOwner, may_start
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.precheck import RecordCheck, check_run
+from wakeful.launch.precheck import RecordCheck, check_run, recorder
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger

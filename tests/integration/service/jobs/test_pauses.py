@@ -12,8 +12,8 @@ from tests.support.rpc_client import Refused, calling
 from tests.support.waiting import epoch_ms, eventually
 from wakeful import FailedPrecondition
 from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.lease import Lease
 from wakeful.engine.planner import PlanningBatch
 from wakeful.run.planning import Limits
 from wakeful.store.suggestions import ANALYSIS_JOB

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from wakeful.engine.in_flight import InFlight
-from wakeful.engine.lane_usage import LaneUsage
+from wakeful.engine.slots import LaneUsage
 
 
 def _run(number: int) -> InFlight:

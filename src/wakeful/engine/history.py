@@ -1,4 +1,9 @@
-"""The pruner: deletes history that is older than its retention."""
+"""The history of runs: the run counter adds finished runs to the counts, the pruner deletes what is too old.
+
+The run counter reads the changelog some seconds after the fact, so finishing a run costs nothing more. All
+replicas have one; the store lets one of them count at a time, and counts each run once
+(`wakeful.store.run_counts`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,10 @@ from wakeful.logs import get_logger
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 
+#: How many runs one transaction counts, and the pause until the next while there are more: 20,000 runs in a
+#: second, and never a long transaction.
+BATCH: Final = 2_000
+_PAUSE_MS: Final = 100
 _EVERY_MS: Final = 3_600_000
 #: How long the changelog is kept.
 LOG_KEPT_MS: Final = 3_600_000
@@ -18,12 +27,31 @@ LOG_KEPT_MS: Final = 3_600_000
 _GUARDS_KEPT_MS: Final = 31 * DAY_MS
 #: Counts of runs are kept so much longer than the runs.
 _COUNTS_KEPT_MS: Final = 60 * DAY_MS
-_BATCH: Final = 5_000
+_PRUNE_BATCH: Final = 5_000
 #: A clock that is set by more than this may be wrong, and be set again. Nothing is deleted for a while then.
 _STEP_MS: Final = 60_000
 _SETTLED_S: Final = 600.0
 
+_counter_log = get_logger("wakeful.run_counter")
 log = get_logger("wakeful.pruner")
+
+
+class RunCounter(Loop):
+    """Counts finished runs, in batches."""
+
+    name = "run_counter"
+
+    def __init__(self, store: Store, clock: Clock, *, max_sleep_ms: int) -> None:
+        super().__init__(clock, max_sleep_ms)
+        self._store = store
+
+    async def step(self) -> int | None:
+        """Count one batch. Returns a near time while there is more."""
+        now_ms = self.clock.now_ms()
+        counted = await self._store.count_runs(now_ms, BATCH)
+        if counted.runs:
+            _counter_log.debug("runs.counted", count=counted.runs, more=counted.more)
+        return now_ms + _PAUSE_MS if counted.more else None
 
 
 class Pruner(Loop):
@@ -54,24 +82,26 @@ class Pruner(Loop):
             log.warning("pruner.clock_set", by_ms=round(self._ahead_ms - before_ms))
             self._due = max(self._due, now + _SETTLED_S)
         if now >= self._due:
-            pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
+            pruned = await self._store.prune(now_ms - self._retention_ms, _PRUNE_BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)
-            ids = await self._store.prune_signal_ids(now_ms, _BATCH)
-            counts = await self._store.prune_run_counts(now_ms - self._retention_ms - _COUNTS_KEPT_MS, _BATCH)
-            is_more = max(pruned, ids, counts) >= _BATCH
+            ids = await self._store.prune_signal_ids(now_ms, _PRUNE_BATCH)
+            counts = await self._store.prune_run_counts(
+                now_ms - self._retention_ms - _COUNTS_KEPT_MS, _PRUNE_BATCH
+            )
+            is_more = max(pruned, ids, counts) >= _PRUNE_BATCH
             # These read whole tables, so they wait until nothing is left of the others.
             if not is_more:
                 is_more = await self._prune_tables(now_ms)
             self._due = now + (100 if is_more else _EVERY_MS) / 1000
-        more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
+        more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _PRUNE_BATCH) >= _PRUNE_BATCH
         wait_ms = max(1, round(1000 * (self._due - now)))
         return now_ms + min(wait_ms, 100 if more else self._log_every_ms)
 
     async def _prune_tables(self, now_ms: int) -> bool:
         """Delete what is too old of small tables, and a batch of conversations. Returns if there is more."""
         before_ms = now_ms - self._retention_ms
-        if await self._store.prune_sessions(before_ms, _BATCH) >= _BATCH:
+        if await self._store.prune_sessions(before_ms, _PRUNE_BATCH) >= _PRUNE_BATCH:
             return True
         await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
         await self._store.prune_incidents(before_ms)
