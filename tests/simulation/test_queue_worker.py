@@ -26,8 +26,7 @@ from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.queue.connection import NatsConnection
-from wakeful.launch.queue.message import message_of
-from wakeful.launch.queue.results import ResultConsumer
+from wakeful.launch.queue.messages import ResultConsumer, message_of
 from wakeful.launch.queue.target import QueueTarget
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
 

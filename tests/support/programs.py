@@ -12,8 +12,7 @@ from tests.support.waiting import eventually
 from tests.unit.launch.launches import launch
 from wakeful.job.job import Json
 from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_allowlist import CommandAllowlist
-from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.run.outcome import Outcome
 from wakeful.settings import Settings
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from types import AsyncGeneratorType, GeneratorType
 
-from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import Threads
 
 
 class Invoker:

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from wakeful.document.values import compact
 from wakeful.job.job import Json
-from wakeful.launch.chat.ports import PreviousAnswer, Said, ToolDefinition
+from wakeful.launch.chat.request import PreviousAnswer, Said, ToolDefinition
 from wakeful.launch.port import Launch
 from wakeful.run.conversations import MAX_ENTRIES
 from wakeful.run.suppression import suppression_reason

@@ -39,13 +39,11 @@ from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.celery.launcher import celery_launcher
 from wakeful.launch.chat.launcher import chat_launcher
 from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_allowlist import CommandAllowlist
-from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.launch.echo import EchoLauncher
-from wakeful.launch.encryption_key_file import keyring_for
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.queue.launcher import queue_launcher
-from wakeful.launch.secrets import RunSecrets
+from wakeful.launch.secrets import RunSecrets, keyring_for
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger

@@ -19,7 +19,7 @@ from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.job.policy import Backoff
-from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.suppression import suppression_reason
 from wakeful.store.deliveries import Delivery, DeliveryResult

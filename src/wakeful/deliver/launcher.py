@@ -18,7 +18,7 @@ from wakeful.deliver.channels import KINDS, ChannelMessage, Channels, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.job.job import Json
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 

@@ -16,12 +16,12 @@ from wakeful.job.job import NO_WORK, Json, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.job.start_rules import BUDGET
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
-from wakeful.launch.chat.prompt import with_prompt
+from wakeful.launch.chat.request import with_prompt
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch, Launcher, SealedSecrets, SelectiveLauncher, SignalLaunch
 from wakeful.launch.precheck import PRECHECK_FAILED, PrecheckedLauncher, RecordCheck, needs_precheck
-from wakeful.launch.pull import check_pull
 from wakeful.launch.verify import VerifiedLauncher
+from wakeful.launch.workflow import check_pull
 from wakeful.logs import get_logger
 from wakeful.run.consequences import JOB_DELETED
 from wakeful.run.outcome import TAKEN_OVER, Failed, Outcome

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
 
 from wakeful.engine.loop import Loop
-from wakeful.launch.http.errors import MAX_INTERIM
+from wakeful.launch.http.messages import MAX_INTERIM
 from wakeful.logs import get_logger
 from wakeful.values.clock import Clock
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import Threads
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 #: The setting that allows private addresses.

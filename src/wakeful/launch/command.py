@@ -2,9 +2,9 @@
 
     {"kind": "command", "argv": ["/usr/local/bin/report", "--daily"], "env": {"JOB_TO": "me"}, "cwd": "/srv"}
 
-The operator allows programs (`command_allowlist.py`) and environment names (`command_environment.py`). Both
-are checked when a job is saved and at each launch. The program reads the payload as compact JSON from stdin;
-environment variables describe the run. Exit code 0 succeeds, and the beginning of stdout is the output; any
+The operator allows programs and environment names (`command_rules.py`). Both are checked when a job is saved
+and at each launch. The program reads the payload as compact JSON from stdin; environment variables describe
+the run. Exit code 0 succeeds, and the beginning of stdout is the output; any
 other code fails, and the end of stderr is the error.
 
 As a precheck it works like `test`, `grep` and `diff`: exit code 0 means that there is something to do, 1 that
@@ -17,29 +17,44 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_ISREG
+from tempfile import mkdtemp
 from typing import Final
+from uuid import uuid4
 
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Json
-from wakeful.launch.argv import Command, read_command
-from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound
-from wakeful.launch.command_environment import EnvironmentAllowlist
-from wakeful.launch.evidence_file import EVIDENCE_FILE, NO_DIRECTORY, EvidenceFiles, read_file
-from wakeful.launch.not_allowed import NotAllowed
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, MAX_OUTPUT, MAX_READ, Launch, truncate
+from wakeful.launch.command_rules import (
+    Command,
+    CommandAllowlist,
+    CommandNotFound,
+    EnvironmentAllowlist,
+    read_command,
+)
+from wakeful.launch.port import (
+    DEFAULT_TIMEOUT_MS,
+    MAX_FAILED_OUTPUT,
+    MAX_OUTPUT,
+    MAX_READ,
+    Launch,
+    NotAllowed,
+    truncate,
+)
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_output
 from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
 from wakeful.launch.verify import VerifyLaunch
 from wakeful.launch.webhook_response import read_usage
 from wakeful.logs import get_logger
+from wakeful.run.evidence import MAX_EVIDENCE, read_evidence
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.run.verification import Verdict
 from wakeful.settings import PREFIX, SECRET_VARIABLES
 from wakeful.values.instants import iso_utc
-
-log = get_logger("wakeful.launch.command")
 
 #: Errors that a retry does not fix.
 _PERMANENT_ERRORS: Final = frozenset(
@@ -54,6 +69,14 @@ _PERMANENT_ERRORS: Final = frozenset(
         errno.ENAMETOOLONG,
     }
 )
+EVIDENCE_FILE: Final = "JOB_EVIDENCE_FILE"
+NO_DIRECTORY: Final = (
+    f"there is no {EVIDENCE_FILE}: no temporary directory of the server is writable; set TMPDIR"
+)
+#: JSON may have blanks, so the file may be larger than what is kept of it.
+_MAX_FILE: Final = 4 * MAX_EVIDENCE
+
+log = get_logger("wakeful.launch.command")
 
 
 class CommandLauncher:
@@ -218,3 +241,59 @@ def _not_started(command: Command, error: OSError) -> Failed:
         permanent=permanent,
         reason="not_found" if permanent else "not_started",
     )
+
+
+class EvidenceFiles:
+    """The directory of the evidence files of this process. It is created when it is needed.
+
+    Each launch has a name of its own in a directory that only this user can read. The file is deleted after
+    the launch. A program that writes none has no evidence. There is no file where no temporary directory is
+    writable.
+    """
+
+    def __init__(self) -> None:
+        self._directory: str | None = None
+
+    @contextmanager
+    def file(self) -> Iterator[str | None]:
+        """Return a new path. The file is deleted at the end, if there is one. None: nothing is writable."""
+        if self._directory is None or not os.path.isdir(self._directory):
+            try:
+                self._directory = mkdtemp(prefix="wakeful-evidence-")
+            except OSError:
+                yield None
+                return
+        path = os.path.join(self._directory, f"{uuid4().hex}.json")
+        try:
+            yield path
+        finally:
+            with suppress(OSError):
+                os.unlink(path)
+
+    def close(self) -> None:
+        """Delete the directory."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+
+def read_file(path: str) -> tuple[str | None, str | None]:
+    """Return the evidence in a file as compact JSON, and why it could not be read. Both None: no file."""
+    try:
+        # A program may have made it a pipe or a device, which would block.
+        if not S_ISREG(os.lstat(path).st_mode):
+            return None, f"{EVIDENCE_FILE} is not a plain file"
+        with Path(path).open("rb") as file:
+            text = file.read(_MAX_FILE + 1)
+    except FileNotFoundError:
+        return None, None
+    except OSError as error:
+        return None, f"{EVIDENCE_FILE} could not be read: {error.strerror or error}"
+    if not text.strip():
+        return None, f"{EVIDENCE_FILE} is empty"
+    if len(text) > _MAX_FILE:
+        return None, f"{EVIDENCE_FILE} has more than {_MAX_FILE // 1024} KB"
+    try:
+        return read_evidence(text), None
+    except InvalidArgument as error:
+        return None, f"{EVIDENCE_FILE}: {error.message}"

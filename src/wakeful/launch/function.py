@@ -21,7 +21,7 @@ from wakeful.job.capabilities import function_requirement
 from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
-from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import Threads
 from wakeful.launch.verify import VerifyLaunch, verdict_of_value
 from wakeful.logs import get_logger
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded

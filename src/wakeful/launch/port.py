@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from wakeful.document import timing_from_text
+from wakeful.errors import InvalidArgument
 from wakeful.job.job import Continuity, Json
 from wakeful.run.outcome import Outcome
 from wakeful.run.prechecks import Watch, with_context
@@ -374,3 +375,7 @@ def truncate(text: str, limit: int = MAX_OUTPUT) -> str:
         return text if len(text) <= limit else text[:limit]
     # A character has at least one byte, so only the first `limit` characters need to be encoded.
     return text[:limit].encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+class NotAllowed(InvalidArgument):
+    """A program, a variable or a task that the operator does not allow."""

@@ -1,4 +1,6 @@
-"""Workflow targets: load a DAG from the store and pass it to another target.
+"""Workflow and pull targets.
+
+A workflow target loads a DAG from the store and passes it to another target:
 
     {"kind": "workflow", "workflowId": "invoices", "version": 3, "userId": "ada",
      "to": {"kind": "webhook", "url": "https://example.com/execute"}}
@@ -6,6 +8,11 @@
 The target gets `{"dag": …, "meta": {…}}` as its payload: the stored bytes of the DAG, and the user, the tick
 and the idempotency key. Without `to`, or with a pull target, the run waits to be claimed, and the claim has
 the same payload (`dag_and_meta`).
+
+A pull target launches nothing. The run stays pending until an executor claims it, which keeps it by its
+heartbeats:
+
+    {"kind": "pull", "claimTimeoutMs": 600000}
 """
 
 from __future__ import annotations
@@ -20,13 +27,31 @@ from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
-from wakeful.launch.pull import check_pull
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.store.workflows import WorkflowRow
 from wakeful.values.instants import iso_utc
 
+_FIELDS: Final = frozenset({"kind", "claimTimeoutMs"})
+_YEAR_MS: Final = 366 * 86_400_000
 #: The size of the cache of workflow versions.
 CACHE_BYTES: Final = 16 * 1024 * 1024
+
+
+def check_pull(target: Mapping[str, Json]) -> None:
+    """Raise InvalidArgument for an invalid pull target.
+
+    >>> check_pull({"kind": "pull", "claimTimeoutMs": "5m"})
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: target: claimTimeoutMs is a whole number of milliseconds, such as 600000
+    """
+    unknown = sorted(target.keys() - _FIELDS)
+    if unknown:
+        raise InvalidArgument(
+            f"target: a pull target has no field '{unknown[0][:64]}'; its only field is claimTimeoutMs"
+        )
+    wait_ms = target.get("claimTimeoutMs", 1)
+    if not isinstance(wait_ms, int) or isinstance(wait_ms, bool) or not 1 <= wait_ms <= _YEAR_MS:
+        raise InvalidArgument("target: claimTimeoutMs is a whole number of milliseconds, such as 600000")
 
 
 class WorkflowReader(Protocol):

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from wakeful.errors import AlreadyExists
 from wakeful.launch.function import Function, is_awaited, takes_run_parameter
-from wakeful.launch.threads import Threads
-from wakeful.launch.user_code import isolate
+from wakeful.launch.user_code import Threads, isolate
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.remote.results import Result, result_of_error, result_of_value

@@ -18,8 +18,7 @@ from tests.unit.launch.launches import launch
 from wakeful.job.job import Json
 from wakeful.launch import process
 from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_allowlist import CommandAllowlist
-from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import PrecheckResult
 from wakeful.run.outcome import Failed, Outcome, Succeeded
@@ -397,7 +396,7 @@ async def test_a_command_runs_where_no_temporary_directory_is_writable(monkeypat
     def refuse(**options: object) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("wakeful.launch.evidence_file.mkdtemp", refuse)
+    monkeypatch.setattr("wakeful.launch.command.mkdtemp", refuse)
     launcher = command_launcher("*")
     outcome = await run(launcher, 'echo "done${JOB_EVIDENCE_FILE}"')
     await launcher.close()

@@ -21,8 +21,7 @@ from tests.support.receiver import (
 from tests.support.waiting import eventually
 from wakeful.errors import InvalidArgument
 from wakeful.launch.address_guard import SETTING, AddressGuard, AddressInfo, GuardedResolver
-from wakeful.launch.http.connection import Connection
-from wakeful.launch.http.connector import Connector
+from wakeful.launch.http.connection import Connection, Connector
 from wakeful.launch.http.messages import Origin
 from wakeful.run.outcome import Succeeded
 

@@ -30,7 +30,7 @@ from tests.support.receiver import (
 )
 from tests.support.waiting import PATIENCE
 from wakeful.launch.address_guard import GuardedResolver
-from wakeful.launch.http.errors import MAX_INTERIM
+from wakeful.launch.http.messages import MAX_INTERIM
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run.outcome import Outcome, Succeeded
 from wakeful.values.clock import SystemClock

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.programs import command_launcher
 from wakeful import Command, InvalidArgument
-from wakeful.launch.argv import MAX_ARGUMENTS, MAX_BYTES, MAX_ENV, read_command
+from wakeful.launch.command_rules import MAX_ARGUMENTS, MAX_BYTES, MAX_ENV, read_command
 
 
 def command(**fields: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from wakeful import InvalidArgument
-from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound
-from wakeful.launch.not_allowed import NotAllowed
+from wakeful.launch.command_rules import CommandAllowlist, CommandNotFound
+from wakeful.launch.port import NotAllowed
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.programs import command_launcher
 from wakeful import InvalidArgument
-from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.command_rules import EnvironmentAllowlist
 
 #: Each makes some ordinary program run code of the job's author.
 DANGEROUS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.errors import FailedPrecondition
-from wakeful.launch.encryption_key_file import keyring_for
+from wakeful.launch.secrets import keyring_for
 
 
 def test_no_file_is_made_before_something_is_sealed(tmp_path: Path):

@@ -12,7 +12,7 @@ from tests.unit.launch.launches import launch
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceExhausted
 from wakeful.launch.function import Function, FunctionLauncher
 from wakeful.launch.port import MAX_OUTPUT, Launch
-from wakeful.launch.threads import Threads
+from wakeful.launch.user_code import Threads
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 TARGET = {"kind": "function", "name": "f"}

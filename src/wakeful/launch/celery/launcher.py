@@ -19,14 +19,10 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job.capabilities import CELERY, celery_requirement, is_celery
 from wakeful.job.job import Json
 from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
-from wakeful.launch.celery.app_source import is_configured, load_app
 from wakeful.launch.celery.client import BROKER_S, ENDED, CeleryClient, CeleryHealth, Sending, Sent
-from wakeful.launch.celery.results import TaskState, report_of
-from wakeful.launch.celery.target import check_target, task_of
-from wakeful.launch.celery.task_allowlist import TaskAllowlist
-from wakeful.launch.celery.tracker import SHORTEST_S, Awaited, Tracker
-from wakeful.launch.not_allowed import NotAllowed
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
+from wakeful.launch.celery.results import SHORTEST_S, Awaited, TaskState, Tracker, report_of
+from wakeful.launch.celery.target import TaskAllowlist, check_target, is_configured, load_app, task_of
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, NotAllowed, truncate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.settings import Settings

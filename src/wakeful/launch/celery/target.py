@@ -1,16 +1,37 @@
-"""Celery targets as jobs have them, and the tasks that their runs become. Pure."""
+"""Celery targets as jobs have them, the tasks that their runs become, and the app and tasks that are allowed.
+
+Tasks that jobs may run (`WAKEFUL_CELERY_TASKS`):
+
+    shop.reports.daily      that task
+    shop.reports.*          tasks whose names start so
+    *                       every task
+
+Without the setting, the app decides. For an app that the operator names (`WAKEFUL_CELERY_APP`) these are the
+tasks that its code registers, without Celery's own. An app of which only the broker is known has none. An app
+that a program passes to Wakeful, or that beat has, allows all: the program is trusted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Json
 from wakeful.launch.broker import message_id
-from wakeful.launch.port import Launch
+from wakeful.launch.port import Launch, NotAllowed
+from wakeful.settings import PREFIX, Settings
 from wakeful.values.instants import iso_utc
 
+_APP = f"{PREFIX}CELERY_APP"
+SETTING: Final = f"{PREFIX}CELERY_TASKS"
+#: Allows every task, or at the end of an entry every task whose name starts so.
+ALL: Final = "*"
+#: Tasks of Celery itself.
+_OWN: Final = "celery."
 _FIELDS: Final = ("kind", "task", "args", "kwargs", "queue", "options", "app")
 #: The options of `apply_async` that a job may set, with the types of their values.
 _OPTIONS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -39,6 +60,96 @@ _CELERY_HEADERS: Final = frozenset(
         "stamped_headers", "stamps", "task", "timelimit",
     }
 )  # fmt: skip
+
+
+def is_configured(settings: Settings) -> bool:
+    """Return whether the settings name a Celery app, or the broker of one."""
+    return bool(settings.celery_app or settings.celery_broker)
+
+
+def load_app(settings: Settings) -> Any:
+    """Return the Celery app that the settings name. Raises InvalidArgument that names the setting.
+
+    `CELERY_APP` is an app in Python code. Its task modules are imported: they have the options of the tasks,
+    and the names of the tasks that jobs may run. `CELERY_BROKER` and `CELERY_RESULTS` are the addresses of an
+    app whose code is not installed here: its tasks are sent by their names.
+    """
+    try:
+        from celery import Celery
+    except ImportError as error:
+        raise InvalidArgument(
+            f"{_APP}: Celery is not installed; install it with: pip install 'wakeful[celery]'"
+        ) from error
+    if settings.celery_app is None:
+        app = Celery("wakeful", broker=settings.celery_broker, backend=settings.celery_results)
+        app.conf.task_ignore_result = settings.celery_results is None
+        return app
+    if settings.celery_broker or settings.celery_results:
+        raise InvalidArgument(f"{_APP}: {PREFIX}CELERY_BROKER or _RESULTS is set too; the app has its own")
+    module, _, name = settings.celery_app.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(import_module(module), name or "app")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidArgument(f"{_APP}: {error}; write it as module:name, such as shop.celery:app") from error
+    if not isinstance(found, Celery):
+        raise InvalidArgument(
+            f"{_APP}: '{settings.celery_app}' is not a Celery app; write it as module:name, such as "
+            "shop.celery:app"
+        )
+    try:
+        found.loader.import_default_modules()
+    except Exception as error:  # of any task module
+        raise InvalidArgument(
+            f"{_APP}: the tasks of '{settings.celery_app}' cannot be imported: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return found
+
+
+class TaskAllowlist:
+    """The tasks that jobs may run. `entries` are those of the setting; `trusted`: without them, all.
+
+    >>> TaskAllowlist(["shop.*"]).check("shop.reports.daily", None)
+    >>> TaskAllowlist(["shop.*"]).check("admin.delete_all", None)
+    Traceback (most recent call last):
+    wakeful.launch.port.NotAllowed: 'admin.delete_all' is not an allowed task; the operator \
+allows tasks by WAKEFUL_CELERY_TASKS
+    """
+
+    def __init__(self, entries: Sequence[str], *, trusted: bool = False) -> None:
+        for entry in entries:
+            if ALL in entry[:-1] or any(map(str.isspace, entry)):
+                raise InvalidArgument(
+                    f"{SETTING}: '{entry[:200]}' is not a task: write a name such as shop.reports.daily, the "
+                    "beginning of names such as shop.reports.*, or * for all"
+                )
+        self._names = frozenset(entry for entry in entries if not entry.endswith(ALL))
+        self._prefixes = tuple(entry[:-1] for entry in entries if entry.endswith(ALL))
+        self._trusted = trusted and not entries
+
+    def check(self, task: str, registered: Collection[str] | None) -> None:
+        """Raise NotAllowed for a task that is not allowed.
+
+        `registered` are the tasks that the code of the app registers. None: the app is not known here; then
+        the process that has it checks the task when it is launched.
+        """
+        if self._trusted or task in self._names or task.startswith(self._prefixes):
+            return
+        if self._names or self._prefixes:
+            raise NotAllowed(f"'{task[:200]}' is not an allowed task; the operator allows tasks by {SETTING}")
+        if registered is None or (task in registered and not task.startswith(_OWN)):
+            return
+        if any(not name.startswith(_OWN) for name in registered):
+            raise NotAllowed(
+                f"'{task[:200]}' is not a task of the Celery app; correct the name, or let the operator "
+                f"allow it by {SETTING}"
+            )
+        raise NotAllowed(
+            f"the code of the Celery app is not installed here, so its tasks are not known; the operator "
+            f"allows tasks by {SETTING}"
+        )
 
 
 class Task(NamedTuple):

@@ -19,14 +19,34 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.budget_gate import BudgetGate
-from wakeful.launch.chat import failures
-from wakeful.launch.chat.endpoint import ChatEndpoint
-from wakeful.launch.chat.keys import ChatKeys
-from wakeful.launch.chat.ports import ChatTools, Conversations, Said, ToolDefinition
-from wakeful.launch.chat.prompt import previous_turn, system_text, user_text
-from wakeful.launch.chat.request import DEFAULT_WINDOW, Conversation, Dialect, Message, request_body
-from wakeful.launch.chat.response import Answer, EndpointError, ToolCall, is_unread, read_response
-from wakeful.launch.chat.spending import Spending
+from wakeful.launch.chat.endpoint import (
+    ANSWER_LENGTH,
+    CHAT_KEY,
+    CONTENT_FILTER,
+    EMPTY_ANSWER,
+    REFUSED,
+    TOO_MANY_STEPS,
+    ChatEndpoint,
+    ChatKeys,
+    adapted,
+    failed,
+    is_overflow,
+)
+from wakeful.launch.chat.request import (
+    DEFAULT_WINDOW,
+    ChatTools,
+    Conversation,
+    Conversations,
+    Dialect,
+    Message,
+    Said,
+    ToolDefinition,
+    previous_turn,
+    request_body,
+    system_text,
+    user_text,
+)
+from wakeful.launch.chat.response import Answer, EndpointError, Spending, ToolCall, is_unread, read_response
 from wakeful.launch.chat.target import ChatTarget, read_chat_target
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.trace_context import launch_ids
@@ -99,7 +119,7 @@ class ChatLauncher:
         try:
             headers = self._keys.headers(target.key, target.url)
         except InvalidArgument as error:
-            return Failed(truncate(error.message), reason=failures.CHAT_KEY)
+            return Failed(truncate(error.message), reason=CHAT_KEY)
         model = self._models.get(target.model) or self._models.get("*") or ChatModel()
         spending = Spending(model, target.context_window or model.context_window or DEFAULT_WINDOW)
         limit_ms = run.timeout_ms or self.default_timeout_ms
@@ -148,13 +168,13 @@ class ChatLauncher:
             if isinstance(answer, Skipped):
                 return answer
             if isinstance(answer, EndpointError | Failed):
-                overflow = isinstance(answer, EndpointError) and failures.is_overflow(answer)
+                overflow = isinstance(answer, EndpointError) and is_overflow(answer)
                 if overflow and not trimmed and conversation.halve():
                     trimmed = True
                     spending.dropped = conversation.dropped
                     log.info("chat.trimmed", **run.log_fields, dropped=conversation.dropped)
                     continue
-                return answer if isinstance(answer, Failed) else failures.failed(answer, key=target.key)
+                return answer if isinstance(answer, Failed) else failed(answer, key=target.key)
             if not answer.calls or last or not tools:
                 return _outcome(answer, target, acted=bool(conversation.rounds))
             said = [*conversation.messages(), answer.message]
@@ -243,11 +263,11 @@ class ChatLauncher:
                 spending.count(answer.usage)
             elif is_unread(answer, reply.text):
                 spending.add_unread(body, reply.text)
-            other = failures.adapted(dialect, answer, tools="tools" in body)
+            other = adapted(dialect, answer, tools="tools" in body)
             if other is None or other == dialect:
-                if failures.is_overflow(answer):
+                if is_overflow(answer):
                     return answer
-                return failures.failed(answer, key=target.key, retry_after_ms=reply.retry_after_ms)
+                return failed(answer, key=target.key, retry_after_ms=reply.retry_after_ms)
             log.info("chat.adapted", host=target.url.host, model=target.model, error=answer.message)
             self._dialects[place] = other
             while len(self._dialects) > _DIALECTS:
@@ -288,14 +308,14 @@ def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | 
         return Failed(
             truncate(f"the model refused: {answer.refusal}"),
             permanent=True,
-            reason=failures.REFUSED,
+            reason=REFUSED,
             response_code=200,
         )
     if answer.finish == "content_filter":
         return Failed(
             "the endpoint removed the answer (content_filter); change the message",
             permanent=True,
-            reason=failures.CONTENT_FILTER,
+            reason=CONTENT_FILTER,
             response_code=200,
         )
     if answer.finish == "length":
@@ -304,7 +324,7 @@ def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | 
             return Failed(
                 f"the answer reached its limit of tokens before it had any text; {what}",
                 permanent=True,
-                reason=failures.ANSWER_LENGTH,
+                reason=ANSWER_LENGTH,
                 response_code=200,
             )
         return Succeeded(truncate(text, _room(_CUT_OFF)) + _CUT_OFF, response_code=200)
@@ -314,12 +334,12 @@ def _outcome(answer: Answer, target: ChatTarget, *, acted: bool) -> Succeeded | 
         return Failed(
             f"the model still called tools after {target.max_steps} rounds (maxSteps)",
             permanent=True,
-            reason=failures.TOO_MANY_STEPS,
+            reason=TOO_MANY_STEPS,
             response_code=200,
         )
     if acted:  # it did what it was to do, and had nothing to add
         return Succeeded(None, response_code=200)
-    return Failed("the model sent an empty answer", reason=failures.EMPTY_ANSWER, response_code=200)
+    return Failed("the model sent an empty answer", reason=EMPTY_ANSWER, response_code=200)
 
 
 def _room(suffix: str) -> int:

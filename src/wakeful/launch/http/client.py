@@ -11,10 +11,15 @@ from typing import Final
 from yarl import URL
 
 from wakeful.launch.address_guard import AddressGuard, GuardedResolver
-from wakeful.launch.http.connection import Connection
-from wakeful.launch.http.connector import Connector
-from wakeful.launch.http.errors import ConnectionClosed, HttpError
-from wakeful.launch.http.messages import Origin, Response, destination_of, request_bytes
+from wakeful.launch.http.connection import Connection, Connector
+from wakeful.launch.http.messages import (
+    ConnectionClosed,
+    HttpError,
+    Origin,
+    Response,
+    destination_of,
+    request_bytes,
+)
 
 #: How long an unused connection is kept, in seconds. It is shorter than the idle timeout of common servers
 #: (5 s), so that requests rarely meet a closed connection.

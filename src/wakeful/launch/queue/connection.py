@@ -1,23 +1,31 @@
-"""The connection of a process to NATS.
+"""The connection of a process to NATS, and the credentials for it.
 
 It is opened in the background and replaced when it ends. Each connection is a new client, and no client
 reconnects by itself: a client that does would send later what a launch has given up, and a retry of the run
 would then be in the stream twice.
+
+A credentials file has the user's JWT, and the key that signs the server's challenge: an Ed25519 seed in the
+encoding of NATS, which is base32 of two prefix bytes, 32 bytes and a CRC-16.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import random
+import re
 import ssl
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.policy import Backoff
-from wakeful.launch.queue.credentials import read_credentials
 from wakeful.logs import get_logger
 from wakeful.settings import Settings
 
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
+_PART: Final = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s*(\S+)\s*-{3,}END ", re.MULTILINE)
+_LENGTH: Final = 36
 _T = TypeVar("_T")
 
 #: Seconds for one attempt to connect, and between two pings: two without an answer end a connection.
@@ -38,6 +48,40 @@ _BACKOFF: Final = Backoff(base_ms=200, max_ms=5_000)
 _NOT_INSTALLED: Final = "the NATS client is not installed; run: pip install 'wakeful[nats]'"
 
 log = get_logger("wakeful.queue")
+
+
+class Credentials(NamedTuple):
+    """The credentials of a NATS user."""
+
+    jwt: str
+    key: Ed25519PrivateKey
+
+    def sign(self, nonce: str) -> bytes:
+        """Return the signature of the server's challenge, in base64."""
+        return base64.b64encode(self.key.sign(nonce.encode()))
+
+
+def read_credentials(path: str) -> Credentials:
+    """Read a credentials file. Raises InvalidArgument, never with its content."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"WAKEFUL_NATS_CREDS: {path} cannot be read: {type(error).__name__}") from error
+    parts = dict(_PART.findall(text))
+    jwt, seed = parts.get("NATS USER JWT"), parts.get("USER NKEY SEED")
+    if jwt is None or seed is None:
+        raise InvalidArgument(f"WAKEFUL_NATS_CREDS: {path} is not a NATS credentials file")
+    return Credentials(jwt, Ed25519PrivateKey.from_private_bytes(_seed(path, seed)))
+
+
+def _seed(path: str, text: str) -> bytes:
+    try:
+        raw = base64.b32decode(text + "=" * (-len(text) % 8))
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != _LENGTH or int.from_bytes(raw[-2:], "little") != binascii.crc_hqx(raw[:-2], 0):
+        raise InvalidArgument(f"WAKEFUL_NATS_CREDS: the key in {path} is not valid")
+    return raw[2:-2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,8 @@ from wakeful.launch.broker import (
 )
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.queue.connection import NatsConnection, nats_options, uncancelled
-from wakeful.launch.queue.message import message_of, subject_of
-from wakeful.launch.queue.results import ResultConsumer
-from wakeful.launch.queue.streams import TOO_LARGE, create_stream
-from wakeful.launch.queue.target import QueueTarget, read_queue, stream_of
+from wakeful.launch.queue.messages import ResultConsumer, message_of, subject_of
+from wakeful.launch.queue.target import TOO_LARGE, QueueTarget, create_stream, read_queue, stream_of
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.settings import Settings

@@ -18,17 +18,24 @@ from wakeful.launch.broker import Report, ReportResult, read_report
 from wakeful.launch.function import FunctionLauncher, error_text
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.queue.connection import NatsConnection, uncancelled
-from wakeful.launch.queue.message import (
+from wakeful.launch.queue.messages import (
     MESSAGE_ID,
     REPLY,
+    deliveries,
     launch_of,
     report_body,
     result_id,
     result_subject,
 )
-from wakeful.launch.queue.results import deliveries
-from wakeful.launch.queue.streams import ACK_WAIT_S, TOO_LARGE, consumer_config, create_stream
-from wakeful.launch.queue.target import WORK_STREAM, WORK_SUBJECT, name_of
+from wakeful.launch.queue.target import (
+    ACK_WAIT_S,
+    TOO_LARGE,
+    WORK_STREAM,
+    WORK_SUBJECT,
+    consumer_config,
+    create_stream,
+    name_of,
+)
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Succeeded

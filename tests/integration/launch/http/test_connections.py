@@ -20,8 +20,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.launch.address_guard import AddressGuard, AddressInfo, AddressRefused, GuardedResolver
 from wakeful.launch.http import client as client_module
 from wakeful.launch.http.client import HttpClient
-from wakeful.launch.http.errors import HttpError
-from wakeful.launch.http.messages import Origin, Response
+from wakeful.launch.http.messages import HttpError, Origin, Response
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

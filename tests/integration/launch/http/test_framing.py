@@ -14,8 +14,7 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.connection import MAX_HEAD
-from wakeful.launch.http.errors import HttpError, MalformedResponse, ResponseCutOff
-from wakeful.launch.http.messages import Response
+from wakeful.launch.http.messages import HttpError, MalformedResponse, Response, ResponseCutOff
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 

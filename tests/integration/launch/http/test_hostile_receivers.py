@@ -30,7 +30,7 @@ from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.chat.endpoint import ChatEndpoint
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.connection import Connection
-from wakeful.launch.http.errors import HttpError
+from wakeful.launch.http.messages import HttpError
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run.outcome import Failed, Succeeded
 from wakeful.values.clock import SystemClock

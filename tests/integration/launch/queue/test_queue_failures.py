@@ -19,9 +19,9 @@ from tests.support.waiting import eventually, in_state, over
 from wakeful import Attempt, Launch, Queue, Wakeful
 from wakeful.errors import Unavailable
 from wakeful.launch.broker import Report, ReportResult
-from wakeful.launch.queue import results
+from wakeful.launch.queue import messages
 from wakeful.launch.queue.connection import NatsConnection, NatsOptions
-from wakeful.launch.queue.message import report_body, result_subject
+from wakeful.launch.queue.messages import report_body, result_subject
 
 #: Retries follow at once, and there are enough of them while NATS is down.
 AGAIN: dict[str, Any] = {"max_attempts": 50, "backoff": {"base": "50ms", "max": "50ms"}}
@@ -252,7 +252,7 @@ async def test_a_run_whose_function_no_worker_has_says_so_until_one_has_it(
 async def test_a_report_that_cannot_be_applied_is_delivered_again_and_a_bad_one_is_dropped(
     broker: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(results, "_RETRY_S", 0.05)
+    monkeypatch.setattr(messages, "_RETRY_S", 0.05)
     applied: list[Report] = []
     tries = 0
 
@@ -265,7 +265,7 @@ async def test_a_report_that_cannot_be_applied_is_delivered_again_and_a_bad_one_
         return ReportResult(True)
 
     connection = NatsConnection(NatsOptions((broker.url,)))
-    consumer = results.ResultConsumer(connection, apply, create_streams=True, replicas=1)
+    consumer = messages.ResultConsumer(connection, apply, create_streams=True, replicas=1)
     await connection.open()
     consumer.start()
     try:

@@ -8,11 +8,9 @@ import pytest
 from celery import Celery
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.celery.app_source import load_app
 from wakeful.launch.celery.client import CeleryClient
-from wakeful.launch.celery.target import check_target
-from wakeful.launch.celery.task_allowlist import TaskAllowlist
-from wakeful.launch.not_allowed import NotAllowed
+from wakeful.launch.celery.target import TaskAllowlist, check_target, load_app
+from wakeful.launch.port import NotAllowed
 from wakeful.settings import Settings
 
 REGISTERED = frozenset({"shop.report", "celery.backend_cleanup"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.launch.celery.tracker import LONGEST_S, SHORTEST_S, Awaited, Tracker
+from wakeful.launch.celery.results import LONGEST_S, SHORTEST_S, Awaited, Tracker
 
 TASK = Awaited("r1", 1, "key-1")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.launch.chat.failures import adapted, failed, is_overflow
+from wakeful.launch.chat.endpoint import adapted, failed, is_overflow
 from wakeful.launch.chat.request import Dialect
 from wakeful.launch.chat.response import EndpointError
 

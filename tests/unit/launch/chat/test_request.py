@@ -6,9 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.job.job import Json
-from wakeful.launch.chat.ports import PreviousAnswer, Said, ToolDefinition
-from wakeful.launch.chat.prompt import MAX_EXCERPT, previous_turn, system_text, user_text
-from wakeful.launch.chat.request import Conversation, Dialect, alternating, request_body
+from wakeful.launch.chat.request import (
+    MAX_EXCERPT,
+    Conversation,
+    Dialect,
+    PreviousAnswer,
+    Said,
+    ToolDefinition,
+    alternating,
+    previous_turn,
+    request_body,
+    system_text,
+    user_text,
+)
 from wakeful.launch.chat.target import read_chat_target
 from wakeful.run.conversations import estimated_tokens
 

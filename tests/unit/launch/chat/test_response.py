@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wakeful.launch.chat.endpoint import MAX_RESPONSE
-from wakeful.launch.chat.failures import adapted, failed
+from wakeful.launch.chat.endpoint import MAX_RESPONSE, adapted, failed
 from wakeful.launch.chat.request import Dialect
-from wakeful.launch.chat.response import Answer, EndpointError, TokenUsage, read_response
-from wakeful.launch.chat.spending import Spending
+from wakeful.launch.chat.response import Answer, EndpointError, Spending, TokenUsage, read_response
 from wakeful.settings.chat import ChatModel
 
 JSON = st.recursive(

@@ -10,9 +10,8 @@ from yarl import URL
 
 from wakeful import Chat, InvalidArgument
 from wakeful.document.target import read_target
-from wakeful.launch.chat.keys import ChatKeys
-from wakeful.launch.chat.response import TokenUsage
-from wakeful.launch.chat.spending import cost_of
+from wakeful.launch.chat.endpoint import ChatKeys
+from wakeful.launch.chat.response import TokenUsage, cost_of
 from wakeful.launch.chat.target import read_chat_target
 from wakeful.logs.redaction import secrets_of
 from wakeful.settings import read_settings

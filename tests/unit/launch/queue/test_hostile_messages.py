@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.effort import cases
 from wakeful.errors import InvalidArgument
 from wakeful.launch.broker import Report, read_report
-from wakeful.launch.queue.message import launch_of, report_body
+from wakeful.launch.queue.messages import launch_of, report_body
 
 RUN = "0199c1de-7a4f-7000-8000-000000000001"
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from wakeful.errors import InvalidArgument
 from wakeful.launch.broker import Report, read_report
 from wakeful.launch.port import Launch
-from wakeful.launch.queue.credentials import read_credentials
-from wakeful.launch.queue.message import launch_of, message_of, report_body, subject_of
+from wakeful.launch.queue.connection import read_credentials
+from wakeful.launch.queue.messages import launch_of, message_of, report_body, subject_of
 from wakeful.launch.queue.target import QueueTarget, read_queue
 from wakeful.logs.redaction import secrets_of
 from wakeful.service.admin.doctor import check_nats
