@@ -34,8 +34,7 @@ from benchmarks.bare.large_database import Size, fill
 from wakeful import Wakeful
 from wakeful.api.http.dependencies import CurrentPrincipal
 from wakeful.server.http_app import create_app
-from wakeful.server.serve import Listening, readiness
-from wakeful.server.startup_objects import exempt_startup_objects
+from wakeful.server.serve import Listening, exempt_startup_objects, readiness
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 from wakeful.store.rows import JobFilter, RunFilter

@@ -34,8 +34,7 @@ from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.logs.setup import configure
 from wakeful.server.http_app import create_app
-from wakeful.server.serve import Listening, readiness
-from wakeful.server.startup_objects import exempt_startup_objects
+from wakeful.server.serve import Listening, exempt_startup_objects, readiness
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 

@@ -13,30 +13,141 @@ name the app).
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from celery import beat
-from celery.utils.log import get_logger
+from celery.utils.log import get_logger as get_celery_logger
 from tzlocal import get_localzone_name
 
 from wakeful.app import Wakeful
-from wakeful.celery.engine_thread import EngineThread
-from wakeful.celery.entries import convert_entries
-from wakeful.celery.job_sync import sync_jobs
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.celery.entries import LABEL, convert_entries, unusable
+from wakeful.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+    WakefulError,
+)
 from wakeful.job.job import Json
+from wakeful.logs import get_logger
+from wakeful.service.auth.access import LOCAL
 from wakeful.settings import FILE, Settings, read_settings
 from wakeful.store.address import shown_address
 
+#: Seconds that `stop` waits for the thread beyond the grace period of running work.
+_STOP_S: Final = 15.0
+#: Another beat that starts at the same time may write the same job.
+_TRIES: Final = 3
 #: Seconds between two checks of whether the engine still runs.
 _CHECK_S: Final = 1.0
 _DEFAULT_GRACE_S: Final = 10.0
 
+log = get_logger("wakeful.celery")
 #: the log of Celery: its settings decide where beat logs
-beat_log = get_logger("celery.beat")
+beat_log = get_celery_logger("celery.beat")
+
+
+class EngineThread:
+    """Runs a `Wakeful` from `start` to `stop`, in a thread with an event loop of its own."""
+
+    def __init__(self, app: Wakeful, grace_s: float) -> None:
+        self._app = app
+        self._grace_s = grace_s
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="wakeful", daemon=True)
+
+    def start(self) -> None:
+        """Start, and return when the engine runs. Raises what prevents it."""
+        self._thread.start()
+        self._started.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raise the error that has ended the engine, if it has ended."""
+        if self._error is not None:
+            raise self._error
+        if not self._thread.is_alive():
+            raise Unavailable("the scheduler has stopped")
+
+    def stop(self) -> None:
+        """Stop launching, let running work end within the grace period, and return."""
+        loop, stopping = self._loop, self._stopping
+        if loop is not None and stopping is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(stopping.set)
+            self._thread.join(self._grace_s + _STOP_S)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._app.on_error = self._stopping.set
+        async with self._app:
+            self._started.set()
+            await self._stopping.wait()
+        if self._app.error is not None:
+            raise self._app.error
+
+
+async def sync_jobs(
+    app: Wakeful, workspace: str, agent: str, app_name: str, documents: Mapping[str, Mapping[str, Json]]
+) -> None:
+    """Save the documents (by entry), and delete jobs of this app whose entry is gone.
+
+    All documents are checked before one is saved. Pauses, anchors and the history of jobs stay. Raises
+    InvalidArgument that names every entry that cannot be saved.
+    """
+    service = app.services.jobs
+    existing = {job.name: dict(job.labels) for job in await app.jobs.list()}
+    problems: list[tuple[str, str]] = []
+    for entry, document in documents.items():
+        name = str(document["name"])
+        if name in existing and existing[name].get(LABEL) != app_name:
+            owner = existing[name].get(LABEL)
+            whose = f"the app '{owner}' has" if owner else "there is"
+            problems.append((entry, f"{whose} a job '{name}' already; rename the entry, or delete the job"))
+            continue
+        try:
+            await service.upsert(LOCAL, workspace, agent, document, dry_run=True)
+        except InvalidArgument as error:
+            problems.append((entry, error.message))
+    if problems:
+        raise unusable(problems)
+    for document in documents.values():
+        await _save(app, workspace, agent, document)
+    wanted = {str(document["name"]) for document in documents.values()}
+    gone = [name for name, labels in existing.items() if labels.get(LABEL) == app_name and name not in wanted]
+    for name in gone:
+        try:
+            await service.delete(LOCAL, workspace, agent, name)
+        except NotFound:  # another beat deleted it
+            continue
+        log.info("celery.entry_removed", job=name, agent=agent, workspace=workspace)
+    log.info("celery.schedule_saved", count=len(documents), removed=len(gone), db_agent=agent)
+
+
+async def _save(app: Wakeful, workspace: str, agent: str, document: Mapping[str, Json]) -> None:
+    for tries in range(1, _TRIES + 1):
+        try:
+            await app.services.jobs.upsert(LOCAL, workspace, agent, document)
+            return
+        except (AlreadyExists, FailedPrecondition):
+            if tries == _TRIES:
+                raise
 
 
 class Scheduler(beat.Scheduler):  # type: ignore[misc]

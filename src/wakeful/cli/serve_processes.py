@@ -17,17 +17,14 @@ from wakeful.cli.output import Output
 from wakeful.cli.serve_options import load_app
 from wakeful.cli.serving import Prepared, ServeOptions, greet, serve_one
 from wakeful.errors import InvalidArgument
-from wakeful.server.bound_socket import bound_socket, url_of
-from wakeful.server.processes.child import Child
-from wakeful.server.processes.messages import Message
+from wakeful.server.acceptor import bound_socket, url_of
+from wakeful.server.processes.child import Child, Message
 from wakeful.server.processes.supervisor import Supervisor
 from wakeful.server.service_manager import ServiceManager
 from wakeful.settings import PREFIX
 
 #: What the processes need. The supervisor imports it for all of them: they share its memory.
-_IMPORTED: Final = (
-    "wakeful.server.serve", "wakeful.api.http.metrics", "wakeful.api.http.events", "wakeful.store.postgres",
-)  # fmt: skip
+_IMPORTED: Final = ("wakeful.server.serve", "wakeful.store.postgres")
 
 
 def serve_processes(out: Output, options: ServeOptions) -> int:

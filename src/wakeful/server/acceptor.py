@@ -1,4 +1,4 @@
-"""Accept connections up to a limit, with a deadline for TLS and a rate-limited log.
+"""The socket of the server. Accepts connections up to a limit, with a deadline for TLS.
 
 The server of asyncio accepts without a limit, and logs an error every second when open files run out.
 """
@@ -15,8 +15,10 @@ from typing import Final
 
 from uvicorn.server import ServerState
 
+from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.server.http_protocol import HttpProtocol
+from wakeful.settings import PREFIX, Settings
 
 #: Seconds for the TLS handshake, and for the TLS shutdown.
 _HANDSHAKE_S: Final = 10.0
@@ -38,6 +40,36 @@ _FULL: Final = (
 )
 
 log = get_logger("wakeful.server")
+
+
+def url_of(listener: socket.socket, settings: Settings) -> str:
+    """Return the URL of a server on this socket."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"{'http' if settings.tls_cert is None else 'https'}://{host}:{port}"
+
+
+def bound_socket(settings: Settings) -> socket.socket:
+    """Return a socket that is bound to the address of the settings. Unavailable: it is taken."""
+    host, port = settings.host, settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise InvalidArgument(f"{PREFIX}HOST: '{host}' is not an address of this machine: {error}") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise Unavailable(
+            f"cannot listen on {host} port {port}: {error.strerror}; "
+            f"free the port, or set another {PREFIX}PORT"
+        ) from error
+    listener.set_inheritable(False)
+    return listener
 
 
 class Acceptor:

@@ -21,8 +21,8 @@ import h11
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from wakeful.api.http.direct_write import DIRECT_WRITE
 from wakeful.api.http.problems import problem
+from wakeful.api.http.responses import DIRECT_WRITE
 from wakeful.logs import get_logger
 
 #: Seconds for the headers of a request.

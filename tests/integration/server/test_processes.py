@@ -165,7 +165,7 @@ HANGING = """
 import os, signal, socket, time
 from pathlib import Path
 from wakeful.server.processes import supervisor
-from wakeful.server.processes.messages import Message
+from wakeful.server.processes.child import Message
 from wakeful.server.service_manager import ServiceManager
 from wakeful.logs.setup import configure
 
@@ -224,7 +224,7 @@ import errno, os, signal, socket, time
 from pathlib import Path
 from wakeful.server.processes import restarts
 from wakeful.server.processes import supervisor
-from wakeful.server.processes.messages import Message
+from wakeful.server.processes.child import Message
 from wakeful.server.service_manager import ServiceManager
 from wakeful.logs.setup import configure
 

@@ -13,7 +13,7 @@ import pytest
 from tests.simulation.virtual_loop import run_virtually
 from tests.support.raw_server import RawConnection, raw_server
 from wakeful import AsyncClient, Unavailable
-from wakeful.api.mcp.remote import RemoteScheduler
+from wakeful.api.mcp.stdio import RemoteScheduler
 from wakeful.client.connection import Connection
 from wakeful.client.rest.client import RestClient
 from wakeful.client.rest.events import events, read_events

@@ -1,4 +1,4 @@
-"""Keys, quotas, audit, workflows and status over HTTP."""
+"""Keys, quotas, audit, workflows, status, workers, channels, settings and cost over HTTP."""
 
 from __future__ import annotations
 
@@ -8,13 +8,30 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServiceDocument, ServicesDep
+from wakeful.api.http.dependencies import (
+    SECURED,
+    CurrentPrincipal,
+    Document,
+    OptionalDocument,
+    ServiceDocument,
+    ServicesDep,
+)
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
+from wakeful.service.admin.cost import LISTED, MAX_DAYS
 from wakeful.service.auth.keys import KeyRow
+from wakeful.service.cost_serializers import serialize_cost
+from wakeful.service.operation_serializers import (
+    serialize_channel,
+    serialize_delivery,
+    serialize_executor,
+    serialize_setting,
+    serialize_test,
+    serialize_worker,
+)
 from wakeful.service.serializers import (
     serialize_audit_entry,
     serialize_key,
@@ -24,11 +41,19 @@ from wakeful.service.serializers import (
 )
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
+operations_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["operations"], dependencies=SECURED)
+cost_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["cost"], dependencies=SECURED)
 
 Version = Annotated[int, Path(ge=0, le=2**31 - 1, description="A whole number.")]
 #: The latest instant that both databases can compare.
 _LATEST_MS: Final = 253_000_000_000_000
 Hours = Annotated[int, Query(ge=1, le=720, description="The number of hours up to now.")]
+
+From = Annotated[
+    str | None,
+    Query(alias="from", description=f"The first day (UTC), such as 2027-03-01; at most {MAX_DAYS} days."),
+]
+To = Annotated[str | None, Query(description="The last day (UTC); today by default.")]
 
 
 # --- keys ------------------------------------------------------------------------------------------
@@ -284,3 +309,85 @@ async def get_peaks(
     computed = await services.peaks.get(principal, workspace, agent)
     shown = agent if principal.agent is None else principal.agent
     return JsonResponse(serialize_week(computed, workspace, shown, services.now_ms()))
+
+
+# --- workers, channels, settings -------------------------------------------------------------------
+
+
+@operations_router.get(
+    "/workers", summary="List workers and executors", responses=responses({200: "Workers"})
+)
+async def list_workers(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    """The processes that take runs, with their last heartbeat, and the executors that hold claimed runs.
+
+    A key for all workspaces sees all runs and functions, the admin of a workspace those of the workspace.
+    """
+    found = await services.workers.list(principal, workspace)
+    return JsonResponse(
+        {
+            "workers": [serialize_worker(each) for each in found.workers],
+            "executors": [serialize_executor(each) for each in found.executors],
+        }
+    )
+
+
+@operations_router.get("/channels", summary="List channels", responses=responses({200: "Channels"}))
+async def list_channels(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    """Names and kinds of the channels, and the recent deliveries of the workspace; never their URLs."""
+    channels = await services.channels.list(principal, workspace)
+    deliveries = await services.channels.deliveries(principal, workspace)
+    return JsonResponse(
+        {
+            "channels": [serialize_channel(each) for each in channels],
+            "deliveries": [serialize_delivery(each) for each in deliveries],
+        }
+    )
+
+
+@operations_router.post(
+    "/channels/{channel}/test",
+    summary="Send a test message",
+    responses=responses({200: "ChannelTest"}, *BODY, 429),
+    openapi_extra=request_body("ChannelTestDocument", {"to": "@ada"}, required=False),
+)
+async def test_channel(
+    workspace: str,
+    channel: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    document: OptionalDocument,
+) -> Response:
+    """Wait for the response of the service. At most 6 a minute for each channel. Requires the role admin."""
+    to = document.get("to")
+    if to is not None and not isinstance(to, str):
+        raise InvalidArgument("to: write the recipient as text, or leave it out")
+    return JsonResponse(serialize_test(await services.channels.test(principal, workspace, channel, to)))
+
+
+@operations_router.get("/settings", summary="List settings", responses=responses({200: "Settings"}))
+async def list_settings(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    """The settings of this process with their source. Of a secret, only whether it is set."""
+    found = await services.settings.list(principal, workspace)
+    return JsonResponse({"settings": [serialize_setting(each) for each in found]})
+
+
+# --- cost ------------------------------------------------------------------------------------------
+
+
+@cost_router.get("/cost", summary="Tokens and cost", responses=responses({200: "Cost"}))
+async def get_cost(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    from_: From = None,
+    to: To = None,
+    agent: Annotated[str | None, Query(description="Only this agent.")] = None,
+    limit: Annotated[int, Query(ge=1, le=LISTED, description="How many agents and jobs.")] = 20,
+) -> Response:
+    """What runs used by day, agent and job, and the budgets with what is left of them today.
+
+    The last 30 days by default. Agents and jobs are found among the 100 most expensive of each day. A key of
+    the role `agent` sees its own agent.
+    """
+    report = await services.cost.report(principal, workspace, first=from_, last=to, agent=agent, limit=limit)
+    return JsonResponse(serialize_cost(report))

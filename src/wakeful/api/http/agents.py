@@ -1,4 +1,4 @@
-"""Workspaces and agents over HTTP."""
+"""Agents over HTTP, the messages to them, and their sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.etags import etag, matches
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
-from wakeful.api.http.paging import MAX_PAGE
+from wakeful.api.http.paging import MAX_PAGE, Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import (
     BODY,
@@ -29,12 +29,22 @@ from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.serializers import (
     JsonObject,
     serialize_agent,
+    serialize_history_entry,
+    serialize_receipt,
     serialize_saved_agent,
+    serialize_session,
     serialize_workspace,
 )
 from wakeful.service.services import Services
+from wakeful.values.json_value import Json
 
 router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
+messages_router = APIRouter(
+    prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["sessions"], dependencies=SECURED
+)
+sessions_router = APIRouter(
+    prefix="/api/workspaces/{workspace}/agents/{agent}/sessions", tags=["sessions"], dependencies=SECURED
+)
 
 IfAgentMatches = Annotated[
     str | None,
@@ -259,3 +269,84 @@ def _put(
         if created
         else JsonResponse(content, headers=own)
     )
+
+
+@messages_router.post(
+    "/messages",
+    summary="Send a message to an agent",
+    status_code=202,
+    responses=responses({202: "Receipt"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body(
+        "Message", {"message": "what failed last night?", "session": "telegram:123456789"}
+    ),
+)
+async def send_message(
+    workspace: str,
+    agent: str,
+    request: Request,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    document: ServiceDocument,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """A message waits in a session until it becomes part of a turn, which is a run of the agent.
+
+    `/stop` stops the oldest running turn, `/stopall` all turns and drops waiting messages. Both act at once.
+    `channel` and `to` say where the message comes from: jobs that are made in the conversation deliver there.
+    """
+    send = partial(services.messages.send, principal, workspace, agent, document)
+    return await respond_once(
+        request, principal, workspace, send, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
+    )
+
+
+@sessions_router.get("", summary="List the sessions of an agent", responses=responses({200: "Sessions"}))
+async def list_sessions(
+    workspace: str,
+    agent: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """The sessions by name, with their waiting messages and running turns."""
+    scope = ["sessions", workspace, agent]
+    after = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
+    found = await services.sessions.list(principal, workspace, agent, after, limit + 1)
+    sessions, following = page(found, limit, scope, lambda session: [session.name])
+    return JsonResponse(
+        {"sessions": [serialize_session(session) for session in sessions], "cursor": following}
+    )
+
+
+@sessions_router.get("/{session}", summary="Read a session", responses=responses({200: "SessionWithHistory"}))
+async def get_session(
+    workspace: str,
+    agent: str,
+    session: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """A session with its history: what was said and answered, newest first."""
+    scope = ["history", workspace, agent, session]
+    before = int(read_cursor(cursor, scope, int)[0]) if cursor is not None else None
+    found = await services.sessions.get(principal, workspace, agent, session, before, limit + 1)
+    entries, following = page(found.entries, limit, scope, lambda entry: [entry.sequence])
+    history: list[Json] = [serialize_history_entry(entry) for entry in entries]
+    return JsonResponse({**serialize_session(found.view), "history": history, "cursor": following})
+
+
+@sessions_router.delete(
+    "/{session}", summary="Delete a session", status_code=204, responses=responses({204: None})
+)
+async def delete_session(
+    workspace: str, agent: str, session: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """Delete a session with its history. Its turns stop, and its waiting messages are dropped.
+
+    The runs of its turns stay, with their payload and output, as long as other runs do.
+    """
+    await services.sessions.delete(principal, workspace, agent, session)
+    return no_content()

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: list, group by cause, replay, discard."""
+"""Dead letters over HTTP: list, group by cause, replay, discard. Incidents: list, read, acknowledge."""
 
 from __future__ import annotations
 
@@ -9,21 +9,32 @@ from typing import Annotated, Final, NamedTuple
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import IN_TURN, SECURED, CurrentPrincipal, Document, ServicesDep
+from wakeful.api.http.dependencies import (
+    IN_TURN,
+    SECURED,
+    CurrentPrincipal,
+    Document,
+    OptionalDocument,
+    ServicesDep,
+)
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
-from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
+from wakeful.api.http.paging import Cursor, Limit, page, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
 from wakeful.errors import InvalidArgument
 from wakeful.run.dead_letter_groups import DeadLetterSelection
+from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.service.auth.access import Principal
 from wakeful.service.dead_letter_serializers import serialize_groups
 from wakeful.service.runs.dead_letters import read_selection
-from wakeful.service.serializers import JsonObject, serialize_run
+from wakeful.service.serializers import JsonObject, serialize_incident, serialize_run
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/dead-letters", tags=["dead letters"], dependencies=SECURED
+)
+incidents_router = APIRouter(
+    prefix="/api/workspaces/{workspace}/incidents", tags=["incidents"], dependencies=SECURED
 )
 
 _FILTERS: Final = ("agent", "job", "cause")
@@ -32,6 +43,12 @@ _FIELDS: Final = ("ids", "all", *_FILTERS, "through", "cursor", "dryRun")
 OfAgent = Annotated[str | None, Query(description="Only of this agent.")]
 OfJob = Annotated[
     str | None, Query(max_length=64, description="Only of this job: its id or name; empty: without a job.")
+]
+States = Annotated[
+    str | None,
+    Query(
+        description=f"Only in these states, with commas: some of {', '.join(INCIDENT_STATES)}.",
+    ),
 ]
 
 
@@ -172,3 +189,54 @@ async def _pick(
         'select dead letters: {"ids": ["…"]} for some of them, {"cause": "…", "job": "…", "agent": "…"} '
         'for those that match, or {"all": true}'
     )
+
+
+@incidents_router.get("", summary="List incidents", responses=responses({200: "Incidents"}))
+async def list_incidents(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    state: States = None,
+    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
+    job: Annotated[
+        str | None, Query(max_length=64, description="Only of this job: its id, or its name.")
+    ] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Failures of one job with one cause are one incident. Newest first."""
+    states = [each.strip() for each in state.split(",") if each.strip()] if state else []
+    scope = ["incidents", workspace, principal.agent, agent, job, sorted(states)]
+    before = str(read_cursor(cursor, scope, str)[0]) if cursor else None
+    found = await services.incidents.list(
+        principal, workspace, agent=agent, job=job, states=states, before=before, limit=limit + 1
+    )
+    shown, following = page(found, limit, scope, lambda incident: [incident.id])
+    return JsonResponse({"incidents": list(map(serialize_incident, shown)), "cursor": following})
+
+
+@incidents_router.get("/{incident_id}", summary="Get an incident", responses=responses({200: "Incident"}))
+async def get_incident(
+    workspace: str, incident_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
+    """An incident stays readable after its job was deleted."""
+    return JsonResponse(serialize_incident(await services.incidents.get(principal, workspace, incident_id)))
+
+
+@incidents_router.post(
+    "/{incident_id}/ack",
+    summary="Acknowledge an incident",
+    responses=responses({200: "Incident"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body("Acknowledgement", {"note": "the database is being moved"}, required=False),
+)
+async def acknowledge_incident(
+    workspace: str,
+    incident_id: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    once: Once,
+    body: OptionalDocument,
+) -> Response:
+    """No reminder follows. Acknowledging it again changes nothing. Requires the role admin or member."""
+    acknowledge = partial(services.incidents.acknowledge, principal, workspace, incident_id, body.get("note"))
+    return await once.respond(acknowledge, lambda found: JsonResponse(serialize_incident(found)))

@@ -1,17 +1,24 @@
-"""Dependencies of the routes: the services, the principal and the body."""
+"""Dependencies of the routes: the services, the principal and the body.
+
+Query parameters and body fields that a route does not declare are refused. The names come from the route: its
+query parameters, and the schema of its `request_body(…)`. So the check applies to every route, and a new
+parameter is accepted as soon as the route declares it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Annotated, Final, cast
 
 from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 
-from wakeful.api.http.declared import check_fields, check_query, declares_body, refuse_unknown
 from wakeful.api.http.problems import Malformed
+from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.session_cookie import CSRF, SAFE_METHODS, check_change, session_token
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
@@ -26,11 +33,59 @@ RUN_ID: Final = "x-wakeful-run-id"
 _LEVELS: Final = MAX_DEPTH + 10
 #: The workspace for which a request is counted, in its state; the middleware counts it no longer.
 IN_PROGRESS: Final = "in_progress"
+_SHOWN: Final = 5
+_LONGEST_NAME: Final = 64
 _BEARER: Final = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
     description="An API key (`wk_…`) or a JWT: `Authorization: Bearer wk_…`.",
 )
+
+
+def check_query(request: Request) -> None:
+    """Raise InvalidArgument for a query parameter that the route does not declare."""
+    if request.scope["query_string"]:
+        refuse_unknown(request.query_params, _query_names(request.scope["route"]), "parameter")
+
+
+def check_fields(request: Request, fields: Iterable[str]) -> None:
+    """Raise InvalidArgument for a body field that the schema of the route does not declare."""
+    names = _field_names(request.scope["route"])
+    if names is not None:
+        refuse_unknown(fields, names, "field")
+
+
+def declares_body(request: Request) -> bool:
+    """Return whether the route declares a body."""
+    return "requestBody" in (request.scope["route"].openapi_extra or {})
+
+
+def refuse_unknown(given: Iterable[str], known: tuple[str, ...], kind: str) -> None:
+    """Raise InvalidArgument with the unknown names among parameters or fields, and the known ones."""
+    unknown = [name[:_LONGEST_NAME] for name in dict.fromkeys(given) if name not in known]
+    if unknown:
+        none = "there is no such" if len(unknown) == 1 else "there are no such"
+        kinds = kind if len(unknown) == 1 else f"{kind}s"
+        choice = f"there are {', '.join(known)}" if known else f"this path takes no {kind}s"
+        raise InvalidArgument(f"{', '.join(unknown[:_SHOWN])}: {none} {kinds}; {choice}")
+
+
+def _query_names(route: APIRoute) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_parameters(route.dependant)))
+
+
+def _parameters(dependant: Dependant) -> Iterable[str]:
+    for parameter in dependant.query_params:
+        yield parameter.alias
+    for inner in dependant.dependencies:
+        yield from _parameters(inner)
+
+
+def _field_names(route: APIRoute) -> tuple[str, ...] | None:
+    """Return the fields of the body; None if any are allowed."""
+    content = (route.openapi_extra or {})["requestBody"]["content"]["application/json"]
+    schema = SCHEMAS[content["schema"]["$ref"].rpartition("/")[2]]
+    return None if schema.get("additionalProperties", True) else tuple(schema["properties"])
 
 
 def services_of(request: Request) -> Services:

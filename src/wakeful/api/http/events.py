@@ -11,8 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal, open_use
-from wakeful.api.http.direct_write import direct_write_of
-from wakeful.api.http.responses import responses
+from wakeful.api.http.responses import direct_write_of, responses
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connections import ConnectionSlot, OpenUse

@@ -12,7 +12,6 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from wakeful.api.http.declared import refuse_unknown
 from wakeful.api.http.dependencies import (
     SECURED,
     CurrentPrincipal,
@@ -21,6 +20,7 @@ from wakeful.api.http.dependencies import (
     ServicesDep,
     current_principal,
     open_use,
+    refuse_unknown,
 )
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses

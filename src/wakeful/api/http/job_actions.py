@@ -1,4 +1,9 @@
-"""Actions on one job over HTTP: pause, resume, skip a tick, run, rotate its secret, backfill, restore."""
+"""Actions on jobs over HTTP.
+
+On one job: pause, resume, skip a tick, run, rotate its secret, backfill, restore. On several jobs, which are
+named or found by a filter: pause, resume, run and delete. On a job that is not saved: preview its schedule,
+test its target, write it as text.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +13,32 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import IN_TURN, SECURED, Document, OptionalDocument
+from wakeful.api.http.dependencies import (
+    IN_TURN,
+    SECURED,
+    CurrentPrincipal,
+    Document,
+    OptionalDocument,
+    ServicesDep,
+)
 from wakeful.api.http.etags import JobRequest, JobRequestDep
 from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_content, request_body, responses
 from wakeful.api.http.runs import created_run
-from wakeful.job.job import JobRecord
+from wakeful.errors import InvalidArgument
+from wakeful.job.job import JobRecord, Json
+from wakeful.service.job_check_serializers import (
+    serialize_preview,
+    serialize_snippets,
+    serialize_target_test,
+)
 from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.job_selection import read_selection
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.serializers import (
+    serialize_bulk_result,
+    serialize_bulk_runs,
     serialize_job,
     serialize_revision,
     serialize_run,
@@ -25,11 +46,20 @@ from wakeful.service.serializers import (
     serialize_skipped_tick,
 )
 
-_KEPT: Final = ("ETag", "Idempotency-Replayed")
-
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED
 )
+bulk_router = APIRouter(prefix="/api/workspaces/{workspace}/jobs", tags=["jobs"], dependencies=SECURED)
+checks_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
+
+_KEPT: Final = ("ETag", "Idempotency-Replayed")
+_KEPT_OF_SEVERAL: Final = ("Idempotency-Replayed",)
+_SCHEDULE: Final[dict[str, Json]] = {"schedule": "30 2 * * *", "tz": "Europe/Berlin", "count": 5}
+_TARGET: Final[dict[str, Json]] = {
+    "name": "digest",
+    "target": {"kind": "webhook", "url": "https://example.com/hook"},
+    "payload": {"to": "me"},
+}
 
 
 @router.post(
@@ -186,3 +216,151 @@ def _saved(about: JobRequest, saved: SaveResult) -> Response:
 def _job(about: JobRequest, job: JobRecord) -> Response:
     now_ms = about.services.now_ms()
     return about.job_response(serialize_job(about.principal, job, now_ms, TICKS), job.version)
+
+
+@bulk_router.post(
+    "/pause",
+    summary="Pause several jobs",
+    responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
+    openapi_extra=request_body("BulkPause", {"agent": "ops", "label": ["team=ops"], "note": "maintenance"}),
+)
+async def pause_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
+) -> Response:
+    """The named jobs, or the enabled jobs that the filter finds. `dryRun` counts them and changes nothing.
+
+    An unknown name changes nothing. A job that cannot be paused is in `errors`; the others are paused.
+    """
+    operation = partial(
+        services.jobs.pause_many,
+        principal,
+        workspace,
+        read_selection(body),
+        note=body.get("note"),
+        until=body.get("until"),
+        dry_run=_dry_run(body),
+    )
+    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
+
+
+@bulk_router.post(
+    "/resume",
+    summary="Resume several jobs",
+    responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
+    openapi_extra=request_body("BulkResume", {"agent": "ops", "dryRun": True}),
+)
+async def resume_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
+) -> Response:
+    """The named jobs, or the paused jobs that the filter finds. `dryRun` counts them and changes nothing."""
+    operation = partial(
+        services.jobs.resume_many, principal, workspace, read_selection(body), dry_run=_dry_run(body)
+    )
+    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
+
+
+@bulk_router.post(
+    "/run",
+    summary="Run several jobs",
+    responses=responses({200: "BulkRuns"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
+    openapi_extra=request_body("BulkRun", {"jobs": ["digest", "ops/tidy"]}),
+)
+async def run_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
+) -> Response:
+    """The named jobs, or the enabled jobs that the filter finds: at most 1,000 of them.
+
+    Each is run as by `POST …/jobs/{name}/run`. A job that cannot be run is in `errors`; the others are run.
+    """
+    operation = partial(
+        services.jobs.run_many,
+        principal,
+        workspace,
+        read_selection(body),
+        mode=body.get("mode", "force"),
+        payload=body.get("payload"),
+        overlap=body.get("overlapPolicy"),
+        dry_run=_dry_run(body),
+    )
+    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_runs(result)))
+
+
+@bulk_router.post(
+    "/delete",
+    summary="Delete several jobs",
+    responses=responses({200: "BulkResult"}, *BODY, 409, headers=_KEPT_OF_SEVERAL),
+    openapi_extra=request_body("BulkDelete", {"agent": "ops", "label": ["team=ops"], "dryRun": True}),
+)
+async def delete_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, once: Once, body: Document
+) -> Response:
+    """The named jobs, or those that the filter finds: at most 1,000 of them.
+
+    Each is deleted as by `DELETE …/jobs/{name}`. A job that cannot be deleted is in `errors`.
+    """
+    operation = partial(
+        services.jobs.delete_many, principal, workspace, read_selection(body), dry_run=_dry_run(body)
+    )
+    return await once.respond(operation, lambda result: JsonResponse(serialize_bulk_result(result)))
+
+
+def _dry_run(body: dict[str, object]) -> bool:
+    value = body.get("dryRun")
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgument("dryRun: write true or false")
+    return value is True
+
+
+@checks_router.post(
+    "/schedules/preview",
+    summary="Preview a schedule",
+    responses=responses({200: "SchedulePreview"}, *BODY),
+    openapi_extra=request_body("SchedulePreviewRequest", _SCHEDULE),
+)
+async def preview_schedule(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: Document
+) -> Response:
+    """A schedule in words, its next ticks with clock changes, and a quieter minute if many jobs start then.
+
+    It takes the fields of a job that determine its ticks, and has the errors of a creation.
+    """
+    found = await services.schedule_previews.preview(principal, workspace, document)
+    return JsonResponse(serialize_preview(found))
+
+
+@checks_router.post(
+    "/agents/{agent}/jobs/test-target",
+    summary="Test a target",
+    responses=responses({200: "TargetTest"}, *BODY, 429),
+    openapi_extra=request_body("TargetTestRequest", _TARGET),
+)
+async def test_target(
+    workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal, document: Document
+) -> Response:
+    """Send one signed request to a webhook, as a run does, and return both the request and the response.
+
+    Other kinds are only checked: whether a function is registered, a command allowed, a key of a model
+    configured, an executor connected. A test is no run, and is not retried.
+    """
+    found = await services.target_tests.test(principal, workspace, agent, document)
+    return JsonResponse(serialize_target_test(found))
+
+
+@checks_router.post(
+    "/agents/{agent}/jobs/snippets",
+    summary="Write a job as YAML, curl, CLI and Python",
+    responses=responses({200: "JobSnippets"}, *BODY),
+    openapi_extra=request_body("JobDraft", {"name": "digest", "schedule": "0 7 * * 1-5"}),
+)
+async def write_job_snippets(
+    workspace: str,
+    agent: str,
+    request: Request,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    document: Document,
+) -> Response:
+    """The texts that create the job of a document. It is not validated, and nothing is saved."""
+    base_url = services.public_url or str(request.base_url).rstrip("/")
+    texts = await services.job_texts.write(principal, workspace, agent, document, base_url)
+    return JsonResponse(serialize_snippets(texts))

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: list, create one or several, read, upsert, change, delete."""
+"""Jobs over HTTP: list, create one or several, read, upsert, change, delete; search for them and others."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
 from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.job_query import LONGEST
 from wakeful.service.jobs.jobs import read_batch
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
+search_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
 
 #: The number of ticks that are returned with a job.
 TICKS: Final = 5
@@ -244,6 +246,34 @@ async def delete_job(about: JobRequestDep) -> Response:
     """
     warnings = await about.perform(partial(about.services.jobs.delete, *about.job))
     return JsonResponse({"warnings": list(warnings)}) if warnings else no_content()
+
+
+@search_router.get(
+    "/search", summary="Find jobs, agents and runs", responses=responses({200: "SearchResult"})
+)
+async def search(
+    workspace: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    q: Annotated[
+        str, Query(max_length=LONGEST, description="A part of a name, or the beginning of the id of a run.")
+    ] = "",
+) -> Response:
+    """A few jobs and agents whose names have the text, and runs whose ids begin with it."""
+    found = await services.search.search(principal, workspace, q)
+    return JsonResponse(
+        {
+            "jobs": [
+                {"id": job.id, "agentId": job.agent, "name": job.name, "enabled": job.enabled}
+                for job in found.jobs
+            ],
+            "agents": [*found.agents],
+            "runs": [
+                {"id": run.id, "agentId": run.agent, "job": run.job_name, "state": run.state}
+                for run in found.runs
+            ],
+        }
+    )
 
 
 # --- inside ----------------------------------------------------------------------------------------

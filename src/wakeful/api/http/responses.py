@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 from starlette.responses import Response
+from starlette.types import Scope
 
 from wakeful.api.http.problems import PROBLEM_JSON
 from wakeful.document.values import compact
@@ -54,6 +55,10 @@ PAGE_HEADERS: Final = {
 _IN_TURN: Final = 65_536
 #: Responses as FastAPI takes them.
 Responses = dict[int | str, dict[str, Any]]
+#: The name among the extensions of a scope.
+DIRECT_WRITE: Final = "wakeful.direct_write"
+#: Writes a part of a response that has begun; False: it was not written, and must be sent as usual.
+DirectWrite = Callable[[bytes], bool]
 
 
 class JsonResponse(Response):
@@ -142,3 +147,12 @@ def request_body(schema: str, example: Json, *, required: bool = True) -> dict[s
 
 #: The errors of a route that takes a body.
 BODY: Final = (413,)
+
+
+def direct_write_of(scope: Scope) -> DirectWrite | None:
+    """Return what writes parts of the response to a request; None: the server does not offer it.
+
+    A part is written at once: no task runs, and no layer of the app is passed. Our server offers it in the
+    scope of a request. With another server, parts are sent as usual.
+    """
+    return cast("DirectWrite | None", scope.get("extensions", {}).get(DIRECT_WRITE))

@@ -17,8 +17,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from wakeful.api.http.declared import refuse_unknown
-from wakeful.api.http.dependencies import bearer_principal, services_of
+from wakeful.api.http.dependencies import bearer_principal, refuse_unknown, services_of
 from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable

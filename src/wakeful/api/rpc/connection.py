@@ -17,8 +17,15 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from wakeful.api.http.dependencies import RUN_ID
 from wakeful.api.rpc.cron import METHODS
-from wakeful.api.rpc.frames import Request, Unreadable, error_frame, event_frame, read_request, result_frame
-from wakeful.api.rpc.params import Params
+from wakeful.api.rpc.frames import (
+    Params,
+    Request,
+    Unreadable,
+    error_frame,
+    event_frame,
+    read_request,
+    result_frame,
+)
 from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from wakeful.api.http.paging import MAX_PAGE
-from wakeful.api.rpc.params import Params
+from wakeful.api.rpc.frames import Params
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal

@@ -1,17 +1,44 @@
-"""The path `/ws`, and the open RPC connections."""
+"""The path `/ws`, its WebSocket protocol, and the open RPC connections."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Final, cast
 
 from fastapi import APIRouter
 from starlette.websockets import WebSocket
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from wakeful.api.rpc.connection import Connection
 from wakeful.service.services import Services
 
+#: Seconds for the closing handshake.
+CLOSE_TIMEOUT_S: Final = 5.0
+
 router = APIRouter()
+
+
+class Protocol(WSProtocol):
+    """The protocol of uvicorn, except that a close does not wait for the client.
+
+    Uvicorn sends a close frame only after the client has read all earlier messages. A client that reads
+    nothing, which is why it is disconnected, would never get it.
+    """
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a message of the app."""
+        closing = message["type"] == "websocket.close"
+        if closing:
+            self.writable.set()
+        await super().send(message)
+        if closing:
+            self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
+
+    def keepalive_timeout(self) -> None:
+        """Close the connection of a client that does not answer pings."""
+        super().keepalive_timeout()
+        self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
 
 
 class Connections:

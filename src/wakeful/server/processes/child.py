@@ -1,13 +1,14 @@
 """A process of a server with several: its part of the socket, and its connection to the supervisor.
 
-The process reports its state in a pipe, and ends when the supervisor is gone: the other pipe, which the
-supervisor only holds open, is then closed. A thread waits for that, so that a process whose event loop hangs
-ends too.
+The process reports its state in a pipe, as JSON objects, one per line. It ends when the supervisor is gone:
+the other pipe, which the supervisor only holds open, is then closed. A thread waits for that, so that a
+process whose event loop hangs ends too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -15,13 +16,16 @@ import socket
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
+from wakeful import errors
+from wakeful.errors import WakefulError
 from wakeful.logs import get_logger
-from wakeful.server.processes.messages import Message
 from wakeful.service.admin.status import Status
+
+Kind = Literal["status", "prepared", "ready", "alive", "stopping", "failed"]
 
 #: Seconds between two messages of a process that works.
 _EVERY_S: Final = 5.0
@@ -29,6 +33,48 @@ _EVERY_S: Final = 5.0
 _STOP_S: Final = 45.0
 
 log = get_logger("wakeful.process")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message. `text` is a status, the reason why the process is not ready, or that of a failure."""
+
+    kind: Kind
+    text: str = ""
+    #: `alive`: the loops that hang; `failed`: the class of the error
+    names: tuple[str, ...] = ()
+    #: `prepared`: what the first process did for all
+    values: dict[str, str | bool | None] = field(default_factory=dict)
+
+    def line(self) -> bytes:
+        """Return the message as a line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def of_line(cls, line: bytes) -> Message:
+        """Return the message of a line.
+
+        >>> Message.of_line(Message("alive", names=("planner",)).line()).names
+        ('planner',)
+        """
+        read = json.loads(line)
+        return cls(read["kind"], read["text"], tuple(read["names"]), read["values"])
+
+    @classmethod
+    def of_error(cls, error: WakefulError) -> Message:
+        """Return the message of an error that ends the process."""
+        return cls("failed", error.message, (type(error).__name__,))
+
+    def error(self) -> WakefulError:
+        """Return the error of a `failed` message.
+
+        >>> Message.of_error(errors.Unavailable("no database")).error().code
+        'unavailable'
+        """
+        kind = getattr(errors, self.names[0], None) if self.names else None
+        if isinstance(kind, type) and issubclass(kind, WakefulError):
+            return kind(self.text)
+        return WakefulError(self.text)
 
 
 class SupervisorLink:

@@ -13,6 +13,7 @@ from wakeful.engine.metrics import Metrics
 from wakeful.server.processes.metrics import (
     GAUGES,
     Collected,
+    MetricsExchange,
     Snapshot,
     continued,
     from_json,
@@ -21,7 +22,6 @@ from wakeful.server.processes.metrics import (
     snapshot_of,
     to_json,
 )
-from wakeful.server.processes.metrics_exchange import MetricsExchange
 from wakeful.values.process_share import ProcessShare
 
 #: Gauges that every process reads from the database, or that are the same in each.

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.testclient import TestClient
 
-from wakeful.api.http.route_group import RouteGroup
+from wakeful.server.http_app import RouteGroup
 
 
 def route(path: str, method: str, text: str) -> Route:
