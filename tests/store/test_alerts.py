@@ -27,7 +27,13 @@ from tests.support.factories import (
 from tests.support.notifications import NotificationRecorder
 from wakeful.run.alerts import Alert, AlertEvent
 from wakeful.store.accounts import WorkspaceRow
-from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, ALERT_JOBS, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
+from wakeful.store.incidents import (
+    AGENT_ALERTS,
+    AGENT_CHANNEL,
+    ALERT_JOBS,
+    WORKSPACE_ALERTS,
+    WORKSPACE_CHANNEL,
+)
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 

@@ -101,6 +101,7 @@ def test_every_statement_has_a_case() -> None:
         for name, text in vars(module).items()
         if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
     }
+    named -= {"RUN_CHANGES", "DEAD_LETTERS", "OPEN_INCIDENTS", "WORKERS"}  # in test_query_plans.py
     assert named <= {name for name, *_ in _cases("sqlite", [])}
 
 

@@ -28,9 +28,8 @@ from wakeful.run.alerts import DueIncident, Notification, decide
 from wakeful.run.consequences import Effects, Facts
 from wakeful.run.incidents import Incident, acknowledge
 from wakeful.run.outcome import Finished
-from wakeful.store.alerts import ALERT_JOBS, WORKSPACE_ALERTS
 from wakeful.store.audit import AuditEntry
-from wakeful.store.incidents import IncidentFilter
+from wakeful.store.incidents import ALERT_JOBS, WORKSPACE_ALERTS, IncidentFilter
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.values.ids import new_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.support.factories import NOW, alone, asked, ended, given_job, held, jobless, look
-from wakeful.store import live
-from wakeful.store.live import LiveFigures, RunChange
+from wakeful.store import figures
+from wakeful.store.figures import LiveFigures, RunChange
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 
@@ -43,11 +43,11 @@ async def test_figures_beyond_the_limits_are_lower_bounds(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await _given(store)
-    monkeypatch.setattr("wakeful.store.sql.live_store.NEWEST_LIMIT", 2)
-    monkeypatch.setattr("wakeful.store.sql.live_store.LIVE_LIMIT", 3)
+    monkeypatch.setattr("wakeful.store.sql.figures.NEWEST_LIMIT", 2)
+    monkeypatch.setattr("wakeful.store.sql.figures.LIVE_LIMIT", 3)
     found = await store.live_figures("default", None, NOW)
     assert (found.dead_letters, found.more) == (2, ("running", "dead_letters"))
-    assert live.NEWEST_LIMIT < live.LIVE_LIMIT
+    assert figures.NEWEST_LIMIT < figures.LIVE_LIMIT
 
 
 async def test_changed_runs_have_their_state(store: Store) -> None:

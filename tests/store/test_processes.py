@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.factories import NOW, SECOND, FalseClock, asked, given_job, held
 from wakeful.store.port import Store
-from wakeful.store.processes import HolderRow
+from wakeful.store.stats import HolderRow
 
 
 async def test_workers_are_listed_with_their_heartbeat_newest_first(store: Store, clock: FalseClock) -> None:

@@ -13,7 +13,7 @@ from tests.support.query_plans import visited
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
-from wakeful.store.sql import chains, related_runs
+from wakeful.store.sql import chains
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.values.ids import first_id
@@ -45,15 +45,15 @@ def _runs(job: JobRow) -> list[NewRun]:
 
 #: Statements with arguments, and the most rows that each may visit.
 CASES: list[tuple[str, str, list[object], int]] = [
-    ("REPLAYS", related_runs.REPLAYS, [_id(500), 50], 10),
-    ("FOLLOW_UPS", related_runs.FOLLOW_UPS, [_id(500), 50], 10),
+    ("REPLAYS", chains.REPLAYS, [_id(500), 50], 10),
+    ("FOLLOW_UPS", chains.FOLLOW_UPS, [_id(500), 50], 10),
     (
         "SIGNALS",
-        related_runs.SIGNALS,
+        chains.SIGNALS,
         ["default", _id(500), _id(700), 5_000, _id(500), 50],
         500,
     ),
-    ("HORIZON", related_runs.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
+    ("HORIZON", chains.HORIZON, ["default", _id(RUNS), 1_000], 1_100),
     ("FOLLOWERS", chains.FOLLOWERS, ["default", "default", "job-7", 20], 10),
     ("COUNT_FOLLOWERS", chains.COUNT_FOLLOWERS, ["default", "default", "job-7", 20], 10),
     ("FOLLOWER_IDS", chains.FOLLOWER_IDS, ["default", "default", "job-7"], 10),
@@ -65,12 +65,7 @@ CASES: list[tuple[str, str, list[object], int]] = [
 
 
 def test_every_statement_has_a_case() -> None:
-    named = {
-        name
-        for module in (related_runs, chains)
-        for name, text in vars(module).items()
-        if name.isupper() and isinstance(text, str)
-    }
+    named = {name for name, text in vars(chains).items() if name.isupper() and isinstance(text, str)}
     assert named == {name for name, *_ in CASES}
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.store.costs import DayRange
-from wakeful.store.sql import audit, costs, processes, queries
+from wakeful.store.budgets import DayRange
+from wakeful.store.sql import audit, queries, reports
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 
@@ -51,23 +51,23 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
     like: list[object] = ["key:1", "job", "job.%"]
 
     def top(jobs: bool, agent: bool) -> str:
-        return costs.top_statement(kind, DAYS, jobs=jobs, agent=agent)
+        return reports.top_statement(kind, DAYS, jobs=jobs, agent=agent)
 
     return [
         # the 100 most expensive of each of 30 days
         ("top jobs", top(True, False), ["default", 100, 100], 3 * 3_100),
         ("top agents", top(False, False), ["default", 100, 100], 3 * 30 * (AGENTS + 2)),
         ("top jobs of an agent", top(True, True), ["default", 100, 100, "agent-7"], 3 * 30 * 45),
-        ("owners", costs.OF_OWNERS[kind], ["default", agents, jobs, *DAYS], 3 * 3_100),
-        ("budgets", costs.AGENT_BUDGETS, ["default", LAST, 200], 200),
-        ("blocks", costs.JOB_BLOCKS, [LAST, "default", 200], 200),
-        ("titles", costs.JOB_TITLES, [jobs], 300),
+        ("owners", reports.OF_OWNERS[kind], ["default", agents, jobs, *DAYS], 3 * 3_100),
+        ("budgets", reports.AGENT_BUDGETS, ["default", LAST, 200], 200),
+        ("blocks", reports.JOB_BLOCKS, [LAST, "default", 200], 200),
+        ("titles", reports.JOB_TITLES, [jobs], 300),
         ("of a subject", audit.OF_SUBJECT, ["default", 1, 4_000, 51, *like, "a/7"], 60),
         ("matching", audit.MATCHING, ["default", 2_000, 4_000, 51, *like], 2_100),
         ("instant", audit.INSTANT, ["default", 2_000], 2),
         ("deliveries", queries.RECENT_DELIVERIES, [_job(0), 100, "default", 50], 300),
-        ("holders", processes.holders_statement(kind, of_workspace=True), [50, "default"], 10),
-        ("all holders", processes.holders_statement(kind, of_workspace=False), [50], 10),
+        ("holders", reports.holders_statement(kind, of_workspace=True), [50, "default"], 10),
+        ("all holders", reports.holders_statement(kind, of_workspace=False), [50], 10),
     ]
 
 

@@ -15,7 +15,7 @@ from tests.support.query_plans import visited
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.store.postgres import sessions as postgres_talking
 from wakeful.store.sessions import SessionKey, SessionMessage
-from wakeful.store.sql import calling_runs, history, queries
+from wakeful.store.sql import history, queries
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import sessions as sqlite_talking
 from wakeful.store.sqlite.session import translate
@@ -38,7 +38,6 @@ WHOLE = "PRUNE_SESSIONS"
 SHARED = {
     **{name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)},
     **statements_of(history),
-    **statements_of(calling_runs),
 }
 # One session in a hundred is due and has waiting messages; half of those have a live turn. Each session has
 # ten turns and ten entries in its history.
@@ -170,9 +169,6 @@ async def test_postgres_visits_few_rows() -> None:
         "DELETE_HISTORY": key,
         "PRUNE_HISTORY": [NOW - DAY, 50],
         "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],
-        "CALLING_RUN": [runs[0]],
-        "CHARGE": [runs[0], 1, 5],
-        "CHARGED": [runs[0]],
         WHOLE: [NOW - DAY],
     }
     statements = statements_of(postgres_talking) | SHARED

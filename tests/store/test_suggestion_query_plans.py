@@ -16,7 +16,7 @@ from wakeful.evolution.suggestion import Suggestion
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
-from wakeful.store.sql import run_summaries, suggestions
+from wakeful.store.sql import suggestions
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.store.suggestions import SuggestionFilter
@@ -84,17 +84,16 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
         ("LOCK_SUGGESTION", suggestions.LOCK_SUGGESTION, [_uuid(1, 5)], 5),
         *[(str(only), *suggestions.list_statement(only), 2_500) for only in lists],
         # 100 runs each of two jobs
-        ("COUNTS", run_summaries.COUNTS, two, 500),
-        ("durations", run_summaries.durations(kind), two, 500),
-        ("delays", run_summaries.delays(kind), [*two, 5], 500),
+        ("COUNTS", suggestions.COUNTS, two, 500),
+        ("durations", suggestions.durations(kind), two, 500),
+        ("delays", suggestions.delays(kind), [*two, 5], 500),
     ]
 
 
 def test_every_statement_has_a_case() -> None:
     named = {
         name
-        for module in (suggestions, run_summaries)
-        for name, text in vars(module).items()
+        for name, text in vars(suggestions).items()
         if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
     }
     # PRUNE reads the whole table, once an hour.

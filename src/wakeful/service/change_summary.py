@@ -17,7 +17,7 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.run.run import RunState
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.changelog import SUGGESTION, ChangeRow
-from wakeful.store.live import LiveFigures
+from wakeful.store.figures import LiveFigures
 from wakeful.store.port import Store
 
 #: How many ids of each kind a summary lists.

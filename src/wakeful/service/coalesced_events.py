@@ -38,7 +38,7 @@ from wakeful.service.change_summary import (
 from wakeful.service.event_stream import RESET, Event, serialize_event
 from wakeful.service.serializers import JsonObject
 from wakeful.store.changelog import ChangeRow
-from wakeful.store.live import LiveFigures
+from wakeful.store.figures import LiveFigures
 from wakeful.store.port import Store
 from wakeful.values.json_value import compact
 from wakeful.values.stored_text import cleaned

@@ -25,10 +25,10 @@ from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.jobs.revision_rules import Revision
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
+from wakeful.store.jobs import WorkflowRow
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.store.sessions import HistoryEntry, SessionView
-from wakeful.store.workflows import WorkflowRow
 from wakeful.values.bounded_cache import MB, bounded_cache
 
 JsonObject = dict[str, Json]

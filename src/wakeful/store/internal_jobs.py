@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.audit import AuditEntry
+from wakeful.store.incidents import ALERT_JOBS
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
 from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB

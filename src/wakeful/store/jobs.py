@@ -1,9 +1,9 @@
-"""Jobs and runs, as users create, change and list them: what a store does with them."""
+"""Jobs, runs and workflows, as users create, change and list them: what a store does with them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from wakeful.job.self_scheduling import CallingRun, ChargeRule
 from wakeful.run.consequences import Consequences
@@ -292,4 +292,31 @@ class RunStore(Protocol):
         self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
     ) -> list[str]:
         """Discard dead letters; their runs stay. Returns their ids. Arguments as in `replay_runs`."""
+        ...
+
+
+class WorkflowRow(NamedTuple):
+    """A version of a workflow."""
+
+    workspace: str
+    id: str
+    version: int
+    #: compact JSON
+    dag: str
+    created_ms: int
+
+
+class WorkflowStore(Protocol):
+    """The part of a store that holds workflows."""
+
+    async def put_workflow(self, row: WorkflowRow, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Add a version. False: it exists with the same content. AlreadyExists: with another content."""
+        ...
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        """Return that version."""
+        ...
+
+    async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+        """Return those of these versions (id, version) that exist, in any order."""
         ...

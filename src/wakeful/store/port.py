@@ -66,22 +66,18 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import KEYS_TOPIC, AccountStore
-from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditStore
-from wakeful.store.budgets import BudgetStore
+from wakeful.store.budgets import BudgetStore, CostStore
 from wakeful.store.changelog import ChangelogStore
-from wakeful.store.costs import CostStore
 from wakeful.store.deliveries import DeliveryStore
-from wakeful.store.figures import FigureStore
+from wakeful.store.figures import FigureStore, LiveStore
 from wakeful.store.hooks import HookStore
 from wakeful.store.idempotency import IdempotencyStore
-from wakeful.store.incidents import IncidentStore
+from wakeful.store.incidents import AlertStore, IncidentStore
 from wakeful.store.instances import INSTANCES_TOPIC, InstanceStore
-from wakeful.store.jobs import JobStore, RunStore
+from wakeful.store.jobs import JobStore, RunStore, WorkflowStore
 from wakeful.store.lane_shares import NOT_SHARED, LaneUse
-from wakeful.store.live import LiveStore
 from wakeful.store.overviews import OverviewStore
-from wakeful.store.processes import ProcessStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.revisions import RevisionStore
 from wakeful.store.rows import (
@@ -96,11 +92,10 @@ from wakeful.store.rows import (
 )
 from wakeful.store.run_counts import RunCountStore
 from wakeful.store.sessions import SessionStore
-from wakeful.store.stats import StatsStore
+from wakeful.store.stats import ProcessStore, StatsStore
 from wakeful.store.suggestions import SuggestionStore
 from wakeful.store.verifications import VerificationStore
 from wakeful.store.web_sessions import WebSessionStore
-from wakeful.store.workflows import WorkflowStore
 from wakeful.values.clock import Clock
 
 NO_SLOTS: Mapping[str, int] = MappingProxyType({})

@@ -17,8 +17,7 @@ from tests.support import postgres_server
 from tests.support.factories import NOW, FalseClock, job, tick
 from tests.support.query_plans import visited, visited_with_kept_plan
 from wakeful.store.accounts import AgentRow
-from wakeful.store.audit import AuditEntry
-from wakeful.store.audit_chain import link
+from wakeful.store.audit import AuditEntry, link
 from wakeful.store.postgres import (
     PostgresStore,
     accounts,
@@ -39,19 +38,18 @@ from wakeful.store.postgres.leases import FIRST_ID
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
-from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sql import (
+    admin,
+    base,
     budgets,
     callbacks,
-    job_overviews,
+    figures,
     jobs_and_runs,
-    live_store,
+    overviews,
     prechecks,
     queries,
-    workflows,
 )
-from wakeful.store.sql import idempotency as shared_idempotency
-from wakeful.store.sql import quotas as shared_quotas
+from wakeful.store.sql import audit as shared_audit
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -59,13 +57,13 @@ if TYPE_CHECKING:
 #: the modules with statements; the names of a group are distinct
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "admin": (
-        *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
+        *(shared_accounts, shared_audit, admin, base),
         *(accounts, audit, quotas),
     ),
     "budgets": (budgets, usage),
     "callbacks": (callbacks,),
     "deliveries": (deliveries,),
-    "live": (live_store, live),
+    "live": (figures, live),
     "prechecks": (prechecks,),
     "queries": (queries, changelog, stats, jobs, runs, jobs_and_runs),
 }
@@ -274,9 +272,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     for few in (False, True):
         ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, FIRST_ID))
         yield f"{ticks} {few}", *lists.list_jobs(ticks, few)  # type: ignore[misc]
-    yield "job_overviews.RUNS", job_overviews.RUNS["postgresql"], [jobs[:100], 20]
-    yield "job_overviews.COSTS", job_overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
-    yield "job_overviews.INCIDENTS", job_overviews.INCIDENTS, [jobs[:100]]
+    yield "job_overviews.RUNS", overviews.RUNS["postgresql"], [jobs[:100], 20]
+    yield "job_overviews.COSTS", overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
+    yield "job_overviews.INCIDENTS", overviews.INCIDENTS, [jobs[:100]]
     for only in (
         RunFilter("ws-1"),
         RunFilter("ws-1", agent="agent-1"),
@@ -344,6 +342,9 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "CHARGE": [of, agents, [1] * 500, CREATE_JOB, LIVE_JOBS, 8],
         "LIVE_OF_AGENTS": [of[:10], agents[:10], [100] * 10],
         "LIVE_OF_WORKSPACES": [of[:10], [""] * 10, [100] * 10],
+        "CALLING_RUN": [FIRST_ID],
+        "CHARGE_RUN": [FIRST_ID, 1, 5],
+        "RUN_CHARGED": [FIRST_ID],
         "QUOTAS": ["ws-5", LIVE_JOBS, INSTANCES],
         "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
         "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],
@@ -482,6 +483,7 @@ async def _live_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "DEAD_LETTERS": ["ws-0", "agent-0", BATCH],
         "OPEN_INCIDENTS": ["ws-0", None, BATCH],
         "WORKERS": [NOW],
+        "LIVE_WORKERS": [NOW],
         "LIVE_COUNTS": ["ws-5", None, LIVE],
         "NEXT_TICK": ["nowhere", None, LIVE],
     }

@@ -16,19 +16,18 @@ from wakeful.store.lane_shares import LaneUse
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
-from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sql import (
+    admin,
+    base,
     budgets,
     callbacks,
-    job_overviews,
+    figures,
     jobs_and_runs,
-    live_store,
+    overviews,
     prechecks,
     queries,
-    workflows,
 )
-from wakeful.store.sql import idempotency as shared_idempotency
-from wakeful.store.sql import quotas as shared_quotas
+from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sqlite import (
     SqliteStore,
     accounts,
@@ -144,8 +143,8 @@ def _load(db: sqlite3.Connection) -> None:
 
 
 SHARED = (
-    *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
-    *(budgets, callbacks, jobs_and_runs, live_store, prechecks, queries),
+    *(shared_accounts, shared_audit, admin, base),
+    *(budgets, callbacks, jobs_and_runs, figures, prechecks, queries),
 )
 OWN = (
     *(accounts, audit, changelog, deliveries),
@@ -189,9 +188,9 @@ def _all_statements() -> dict[str, str]:
             ordered = jobs._replace(order=order, after_tick=(1, "x"))
             named[str(ordered)] = sqlite_list_statements.list_jobs(ordered, few=True)[0]
             named[f"count {ordered}"] = sqlite_list_statements.count_jobs(ordered, 9)[0]
-    named["job_overviews.RUNS"] = translate(job_overviews.RUNS["sqlite"])
-    named["job_overviews.COSTS"] = translate(job_overviews.COSTS)
-    named["job_overviews.INCIDENTS"] = translate(job_overviews.INCIDENTS)
+    named["job_overviews.RUNS"] = translate(overviews.RUNS["sqlite"])
+    named["job_overviews.COSTS"] = translate(overviews.COSTS)
+    named["job_overviews.INCIDENTS"] = translate(overviews.INCIDENTS)
     return named
 
 

@@ -21,7 +21,7 @@ from wakeful.job.policy import Backoff, Policy
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.service.agents.inheritance import needs_secret
 from wakeful.service.jobs.job_factory import unscheduled_job
-from wakeful.store.alerts import (
+from wakeful.store.incidents import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
     WORKSPACE_AGENT,

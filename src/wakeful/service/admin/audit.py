@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 from wakeful.errors import InvalidArgument
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.store.audit import AuditFilter, AuditRow
+from wakeful.store.audit import AuditFilter, AuditRow, flaw
 from wakeful.store.audit import AuditPage as AuditPage
-from wakeful.store.audit_chain import flaw
 from wakeful.store.port import Store
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 

@@ -17,7 +17,7 @@ from wakeful.job.job import Json
 from wakeful.run.usage import Spent, day_of
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.store.costs import DayRange, SpendingRow
+from wakeful.store.budgets import DayRange, SpendingRow
 from wakeful.store.port import Store
 
 #: How many of the most expensive agents and jobs of each day are considered.

@@ -28,8 +28,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.settings import Settings
 from wakeful.store.address import shown_address
-from wakeful.store.connect import sqlite_path
-from wakeful.store.inspection import Inspection, inspect_database
+from wakeful.store.connect import Inspection, inspect_database, sqlite_path
 from wakeful.store.port import Store
 from wakeful.values.process_share import current_share
 

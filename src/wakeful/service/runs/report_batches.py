@@ -26,8 +26,8 @@ from wakeful.service.runs.completions import (
     write_reports,
 )
 from wakeful.service.runs.runs import RunService, no_run
-from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.audit import AuditEntry
+from wakeful.store.incidents import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunView
 

@@ -33,8 +33,8 @@ from wakeful.service.runs.completions import (
     write_report,
 )
 from wakeful.service.runs.manual_runs import replay_run
-from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
+from wakeful.store.incidents import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.values.clock import Clock

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.store.audit import AuditEntry
-from wakeful.store.audit_chain import extend
+from wakeful.store.audit import AuditEntry, extend
 from wakeful.store.sql.audit import ENTRY_COLUMNS
 from wakeful.values.clock import Clock
 

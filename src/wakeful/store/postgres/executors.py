@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import claim_topic
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.runs import runs_by_ids
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
-from wakeful.store.workflows import WorkflowRow
 from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from wakeful.store.postgres.transactions import Breaks
 from wakeful.store.postgres.waiting_runs import move
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
-from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
+from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:

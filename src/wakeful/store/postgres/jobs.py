@@ -23,9 +23,9 @@ from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.transactions import Breaks, savepoint
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
-from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.job_conditions import FEW
+from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 

@@ -20,6 +20,9 @@ from wakeful.store.lane_shares import (
     LaneUse,
     Owner,
     choose_runs,
+    divide,
+    may_prefetch,
+    totals,
 )
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
@@ -28,7 +31,6 @@ from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
 from wakeful.store.postgres.mailbox_statements import START_NEXT
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.waiting_runs import release_runs
-from wakeful.store.prefetch_rules import divide, may_prefetch, totals
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.values.clock import Clock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakeful.store.live import LiveCounts
+from wakeful.store.figures import LiveCounts
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

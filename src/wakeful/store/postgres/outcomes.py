@@ -34,7 +34,7 @@ from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write
 from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
-from wakeful.store.sql.decided_ticks import check_written
+from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.transactions import Breaks
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
-from wakeful.store.sql.decided_ticks import check_written
+from wakeful.store.sql.new_runs import check_written
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -19,7 +19,7 @@ from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
-from wakeful.store.sql.held_jobs import hold_jobs
+from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 

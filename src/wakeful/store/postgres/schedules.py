@@ -23,8 +23,8 @@ from wakeful.store.postgres.jobs import create_jobs
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.quotas import QuotaOwner
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.decided_ticks import check_written
 from wakeful.store.sql.incidents import close_of_jobs
+from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:

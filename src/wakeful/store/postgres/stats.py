@@ -8,14 +8,7 @@ from wakeful.forecast.peaks import TimingCount
 from wakeful.job.capabilities import Requirement
 from wakeful.store.postgres import statements
 from wakeful.store.sql.job_conditions import FEW
-from wakeful.store.stats import (
-    Backlog,
-    ConnectionUse,
-    DueRequirement,
-    DueRuns,
-    WorkspaceStats,
-    backlog_of,
-)
+from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, DueRuns, WorkspaceStats, backlog_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

@@ -1,6 +1,6 @@
 """Usage, budget blocks and alert events in PostgreSQL, written in the transaction that causes them.
 
-See `wakeful.store.budgets` and `wakeful.store.alerts`.
+See `wakeful.store.budgets` and `wakeful.store.incidents`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from wakeful.run.usage import (
     incident_details,
     levels_of,
 )
-from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.incidents import ALERT_JOBS
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.sql import budgets
-from wakeful.store.sql.alert_statements import HAS_ALERTS
+from wakeful.store.sql.incidents import HAS_ALERTS
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

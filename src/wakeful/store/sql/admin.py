@@ -5,31 +5,79 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from wakeful.errors import AlreadyExists
 from wakeful.job.start_rules import BudgetOwner
-from wakeful.store.accounts import (
-    AgentRow,
-    InheritingChange,
-    KeyChange,
-    KeyRow,
-    WorkspaceRow,
-    key_topic,
-)
-from wakeful.store.alerts import WORKSPACE_AGENT
+from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow, key_topic
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Claim, Keyed, StoredResponse
-from wakeful.store.internal_jobs import NO_RULES, InternalChange, InternalRules
+from wakeful.store.incidents import WORKSPACE_AGENT
+from wakeful.store.internal_jobs import IN_SQL, NO_RULES, InternalChange, InternalRules
 from wakeful.store.job_changes import overdue_runs
-from wakeful.store.quotas import QuotaRow
+from wakeful.store.jobs import WorkflowRow
+from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, listed
 from wakeful.store.rows import JobChange, JobRow
-from wakeful.store.sql import accounts, audit, idempotency, quotas, revisions, workflows
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sql import accounts, audit, revisions
+from wakeful.store.sql.base import Recorded, SqlBase, claim_key, response, store_response
 from wakeful.store.sql.driver import Session
-from wakeful.store.workflows import WorkflowRow
 
 D = TypeVar("D")
+
+
+#: the primary key, jobs_list and instances_schedules: a range of each, in its order
+QUOTAS: Final = f"""
+    SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = $1
+    UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs /*+ INDEXED BY jobs_list */
+    WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) AND instance_id IS NULL
+    GROUP BY agent
+    UNION ALL SELECT agent, $3, NULL, count(*), 0 FROM instances
+    WHERE workspace = $1 AND status <> 'stopped' GROUP BY agent"""
+#: the primary key
+SET_QUOTA: Final = """
+    INSERT INTO quotas (workspace, agent, bucket, most) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET most = EXCLUDED.most"""
+
+
+async def quotas(session: Session, workspace: str, now_ms: int) -> list[QuotaRow]:
+    """Return limits and use in a workspace."""
+    rows = await session.rows(QUOTAS, workspace, LIVE_JOBS, INSTANCES)
+    return listed(workspace, [Stored(*row) for row in rows], now_ms)
+
+
+async def set_quota(session: Session, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
+    """Set a limit, or remove it."""
+    await session.execute(SET_QUOTA, workspace, agent, bucket, limit)
+
+
+#: the primary key; writes nothing if the version exists
+PUT_WORKFLOW: Final = """
+    INSERT INTO workflows (workspace, id, version, dag, created_at) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT DO NOTHING"""
+#: the primary key
+WORKFLOW: Final = """
+    SELECT workspace, id, version, dag, created_at FROM workflows
+    WHERE workspace = $1 AND id = $2 AND version = $3"""
+
+
+async def put_workflow(session: Session, row: WorkflowRow) -> bool:
+    """Add a version, unless it exists."""
+    if await session.execute(PUT_WORKFLOW, *row):
+        return True
+    stored = await workflow(session, row.workspace, row.id, row.version)
+    if stored is not None and stored.dag != row.dag:
+        raise AlreadyExists(
+            f"workflow '{row.id}' has a version {row.version} already, which never changes: "
+            f"give this one another number"
+        )
+    return False
+
+
+async def workflow(session: Session, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+    """Return that version."""
+    row = await session.row(WORKFLOW, workspace, workflow_id, version)
+    return None if row is None else WorkflowRow(*row)
 
 
 class SqlAdmin(SqlBase[D]):
@@ -227,21 +275,21 @@ class SqlAdmin(SqlBase[D]):
     # --- quotas -----------------------------------------------------------------------------------
 
     async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
-        return await self._read(quotas.quotas, workspace, now_ms)
+        return await self._read(quotas, workspace, now_ms)
 
     async def set_quota(
         self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
     ) -> None:
-        write = self._shared(quotas.set_quota)
+        write = self._shared(set_quota)
         await self._record(Recorded(entries, always), write, workspace, agent, bucket, limit)
 
     # --- workflows --------------------------------------------------------------------------------
 
     async def put_workflow(self, row: WorkflowRow, entries: Sequence[AuditEntry] = ()) -> bool:
-        return await self._record(Recorded(entries), self._shared(workflows.put_workflow), row)
+        return await self._record(Recorded(entries), self._shared(put_workflow), row)
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
-        return await self._read(workflows.workflow, workspace, workflow_id, version)
+        return await self._read(workflow, workspace, workflow_id, version)
 
     async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
         return await self._driver.read(self._operations.executors.workflows, workspace, wanted)
@@ -249,7 +297,7 @@ class SqlAdmin(SqlBase[D]):
     # --- idempotency keys -------------------------------------------------------------------------
 
     async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
-        return await self._read(idempotency.response, workspace, key, self.clock.now_ms())
+        return await self._read(response, workspace, key, self.clock.now_ms())
 
     async def keep_response(self, claim: Claim, status: int, body: str) -> None:
         keyed: Keyed[None] = replace(claim.keyed, render=lambda _: (status, body))
@@ -257,7 +305,7 @@ class SqlAdmin(SqlBase[D]):
         async def keep(session: Session) -> None:
             now_ms = self.clock.now_ms()
             if claim.is_open:
-                await idempotency.claim_key(session, keyed, now_ms)
-            await idempotency.store_response(session, keyed, None, now_ms)
+                await claim_key(session, keyed, now_ms)
+            await store_response(session, keyed, None, now_ms)
 
         await self._driver.write(self._shared(keep))

@@ -1,4 +1,7 @@
-"""What all parts of the facade share: the driver, the operations, and audited transactions."""
+"""What all parts of the facade share: the driver, the operations, and audited transactions.
+
+A transaction may carry an idempotency key (`store/idempotency.py`), and a charge to the run that calls.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,119 @@ from dataclasses import dataclass
 from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from wakeful.errors import Unavailable
-from wakeful.job.self_scheduling import ChargeRule
+from wakeful.job.self_scheduling import CallingRun, ChargeRule, RunCharge, refused_charge
 from wakeful.logs import get_logger
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.idempotency import Keyed, current_claim
-from wakeful.store.sql import idempotency
-from wakeful.store.sql.calling_runs import charge_run
-from wakeful.store.sql.decided_ticks import TicksTaken, note_decided
-from wakeful.store.sql.driver import Driver, Pending, Session
+from wakeful.store.idempotency import (
+    ABANDONED_MS,
+    KEPT_MS,
+    InProgress,
+    Keyed,
+    StoredResponse,
+    conflict,
+    current_claim,
+)
+from wakeful.store.sql.driver import Driver, LockTimeout, Pending, Session
+from wakeful.store.sql.new_runs import TicksTaken, note_decided
 from wakeful.store.sql.operations import Operations
 from wakeful.values.clock import Clock
+from wakeful.values.ids import is_id
 
+T = TypeVar("T")
 D = TypeVar("D")
 P = ParamSpec("P")
-T = TypeVar("T")
+log = get_logger("wakeful.store")
+
+
+_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
+#: the primary key
+KEY_ROW: Final = f"SELECT {_COLUMNS} FROM idempotency_keys WHERE workspace = $1 AND key = $2"
+#: the primary key
+RESPONSE: Final = f"{KEY_ROW} AND status IS NOT NULL AND created_at >= $3"
+#: idempotency_keys_created: a range of it, in its order; then the primary key. Rows that another transaction
+#: is deleting are skipped
+EXPIRE_KEYS: Final = """
+    DELETE FROM idempotency_keys WHERE (workspace, key) IN (
+        SELECT workspace, key FROM idempotency_keys WHERE created_at < $1 ORDER BY created_at LIMIT 1000
+        FOR UPDATE SKIP LOCKED)"""
+#: the primary key; an expired or abandoned row is taken over
+CLAIM_KEY: Final = f"""
+    INSERT INTO idempotency_keys AS a ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, status = EXCLUDED.status,
+        body = EXCLUDED.body, created_at = EXCLUDED.created_at
+    WHERE a.created_at < $7 OR a.status IS NULL AND a.created_at < $8"""
+#: the primary key
+STORE_RESPONSE: Final = "UPDATE idempotency_keys SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"
+
+
+async def response(session: Session, workspace: str, key: str, now_ms: int) -> StoredResponse | None:
+    """Return the stored response of that key, unless it has expired."""
+    row = await session.row(RESPONSE, workspace, key, now_ms - KEPT_MS)
+    return None if row is None else StoredResponse(*row)
+
+
+async def claim_key(session: Session, keyed: Keyed[T], now_ms: int) -> None:
+    """Insert the key, or raise AlreadyPerformed, InProgress or InvalidArgument, as its row says.
+
+    Waits while another transaction holds the same key.
+    """
+    expired_ms = now_ms - KEPT_MS
+    await session.execute(EXPIRE_KEYS, expired_ms)
+    claim = (*keyed.claim(now_ms), expired_ms, now_ms - ABANDONED_MS)
+    while True:
+        try:
+            if await session.execute(CLAIM_KEY, *claim):
+                return
+        except LockTimeout as error:
+            raise InProgress from error
+        row = await session.row(KEY_ROW, keyed.workspace, keyed.key)
+        if row is not None:  # otherwise it was deleted between the two statements
+            raise conflict(StoredResponse(*row), keyed.fingerprint)
+
+
+async def store_response(session: Session, keyed: Keyed[T], result: T, now_ms: int) -> None:
+    """Write the response beside the key.
+
+    Outcomes in SQLite may undo their transaction, with the key, and begin it again.
+    """
+    response = keyed.workspace, keyed.key, *keyed.render(result)
+    if not await session.execute(STORE_RESPONSE, *response):
+        await claim_key(session, keyed, now_ms)
+        await session.execute(STORE_RESPONSE, *response)
+
+
+#: the primary keys of runs, sessions and jobs
+CALLING_RUN: Final = """
+    SELECT r.workspace, r.agent, r.state, r.trigger, r.session, s.channel, s.send_to, r.depth, j.work
+    FROM runs r
+    LEFT JOIN sessions s ON s.workspace = r.workspace AND s.agent = r.agent AND s.name = r.session
+    LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.id = $1"""
+#: the primary key
+CHARGE_RUN: Final = """
+    UPDATE runs SET jobs_made = jobs_made + $2
+    WHERE id = $1 AND state = 'running' AND jobs_made + $2 <= $3"""
+#: the primary key
+RUN_CHARGED: Final = "SELECT state, jobs_made FROM runs WHERE id = $1"
+
+
+async def calling_run(session: Session, run_id: str) -> CallingRun | None:
+    """Return the run of that id, with its conversation and the work of its job."""
+    row = await session.row(CALLING_RUN, run_id) if is_id(run_id) else None
+    return None if row is None else CallingRun(run_id, *row)
+
+
+async def charge_run(session: Session, charge: RunCharge) -> None:
+    """Count what is made in a run; raise an error if the run is not running, or its limit is reached."""
+    if await session.execute(CHARGE_RUN, charge.run_id, charge.jobs, charge.limit):
+        return
+    row = await session.row(RUN_CHARGED, charge.run_id)
+    raise refused_charge(charge, None if row is None else row[0], 0 if row is None else int(row[1]))
+
 
 #: How often a transaction is tried whose ticks have runs of which its job does not know.
 _TRIES: Final = 5
-
-log = get_logger("wakeful.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +198,9 @@ class SqlBase(Generic[D]):
                 result = await operation(db, events, *args, **kwargs)
             else:
                 session, now_ms = self._driver.session(db), self.clock.now_ms()
-                await idempotency.claim_key(session, used, now_ms)
+                await claim_key(session, used, now_ms)
                 result = await operation(db, events, *args, **kwargs)
-                await idempotency.store_response(session, used, result, now_ms)
+                await store_response(session, used, result, now_ms)
             charge = recorded.charge() if recorded.charge and recorded.changed(result) else None
             if charge is not None:
                 await charge_run(self._driver.session(db), charge)

@@ -20,8 +20,8 @@ from wakeful.run.usage import (
     day_of,
     levels_of,
 )
-from wakeful.store.sql.alert_statements import RECIPIENT_COLUMNS, recipient_joins
 from wakeful.store.sql.driver import Session
+from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
 

@@ -28,16 +28,7 @@ from wakeful.store.rows import (
     RunFilter,
     RunView,
 )
-from wakeful.store.sql import (
-    calling_runs,
-    chains,
-    history,
-    prechecks,
-    related_runs,
-    revisions,
-    suggestions,
-    verifications,
-)
+from wakeful.store.sql import base, chains, history, prechecks, revisions, suggestions, verifications
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.suggestions import SuggestionDecision
 
@@ -271,7 +262,7 @@ class SqlJobsAndRuns(SqlBase[D]):
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
     async def calling_run(self, run_id: str) -> CallingRun | None:
-        return await self._read(calling_runs.calling_run, run_id)
+        return await self._read(base.calling_run, run_id)
 
     async def run(self, run_id: str) -> RunView | None:
         return await self._driver.read(self._operations.runs.run, run_id)
@@ -283,17 +274,17 @@ class SqlJobsAndRuns(SqlBase[D]):
         return await self._driver.read(self._operations.runs.list_runs, only)
 
     async def follow_up_runs(self, run_id: str, limit: int = 50) -> list[RunView]:
-        ids = await self._read(related_runs.follow_up_ids, run_id, limit)
+        ids = await self._read(chains.follow_up_ids, run_id, limit)
         return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
 
     async def sent_signals(
         self, workspace: str, run_id: str, ended_ms: int, limit: int = 50
     ) -> list[RunView]:
-        ids = await self._read(related_runs.signal_ids, workspace, run_id, ended_ms, limit)
+        ids = await self._read(chains.signal_ids, workspace, run_id, ended_ms, limit)
         return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
 
     async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
-        return await self._read(related_runs.horizon, workspace, before, count)
+        return await self._read(chains.horizon, workspace, before, count)
 
     async def attempts(self, run_id: str) -> list[AttemptView]:
         return await self._driver.read(self._operations.runs.attempts, run_id)

@@ -23,6 +23,7 @@ from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.figures import LiveCounts
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -30,8 +31,8 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
+from wakeful.store.jobs import WorkflowRow
 from wakeful.store.lane_shares import LaneUse
-from wakeful.store.live import LiveCounts
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.port import Planned, TakeNext
 from wakeful.store.quotas import Allowance
@@ -51,7 +52,6 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import Backlog, DueRequirement, WorkspaceStats
-from wakeful.store.workflows import WorkflowRow
 from wakeful.values.clock import Clock
 
 D = TypeVar("D")

@@ -1,16 +1,29 @@
-"""What pages show of agents and conversations, for both databases. See `store/overviews.py`."""
+"""What pages show of agents, conversations and jobs, for both databases. See `store/overviews.py`."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.store.accounts import AgentRow
-from wakeful.store.overviews import AgentOverview
+from wakeful.store.overviews import (
+    AgentOverview,
+    DayCost,
+    DeadLetterFilter,
+    DeadLetterRow,
+    JobOverview,
+    RunOutcome,
+)
+from wakeful.store.rows import RunView
 from wakeful.store.sessions import SessionKey, SessionMessage
 from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
+from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
+
+D = TypeVar("D")
+
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
 #: the primary key: a range of it, in its order
@@ -66,3 +79,86 @@ async def waiting_messages(session: Session, key: SessionKey, limit: int) -> lis
 async def recent_turns(session: Session, key: SessionKey, limit: int) -> list[str]:
     """Return the runs of the newest turns of a session, newest first."""
     return [row[0] for row in await session.rows(RECENT_TURNS, *key, limit)]
+
+
+_COLUMNS: Final = "r.state, r.trigger, r.fire_at, r.started_at, r.finished_at"
+#: runs_of_job: the end of a range for each job; SQLite reads the rows by the primary key
+RUNS: Final = {
+    "postgresql": f"""
+        SELECT o.id::text, r.id::text, {_COLUMNS} FROM unnest($1::uuid[]) o (id)
+        CROSS JOIN LATERAL (
+            SELECT r.id, {_COLUMNS} FROM runs r WHERE r.job_id = o.id ORDER BY r.id DESC LIMIT $2) r
+        ORDER BY r.id""",
+    "sqlite": f"""
+        SELECT o.value, r.id, {_COLUMNS} FROM json_each($1) o CROSS JOIN runs r ON r.id IN (
+            SELECT e.id FROM runs e INDEXED BY runs_of_job WHERE e.job_id = o.value
+            ORDER BY e.id DESC LIMIT $2)
+        ORDER BY r.id""",
+}
+#: the primary key of jobs, and a range of that of spending for each
+COSTS: Final = """
+    SELECT j.id::text, s.day, s.tokens, s.cost FROM jobs j
+    JOIN spending s ON s.workspace = j.workspace AND s.agent = j.agent AND s.job = j.id::text AND s.day >= $2
+    WHERE j.id = ANY($1::uuid[]) ORDER BY s.day"""
+#: job_incidents_cause, once for each job
+INCIDENTS: Final = """
+    SELECT i.job_id::text, i.id::text FROM job_incidents i
+    WHERE i.job_id = ANY($1::uuid[]) AND i.closed_at IS NULL ORDER BY i.id"""
+
+
+async def job_overviews(
+    session: Session, kind: str, job_ids: Sequence[str], runs: int, since_day: int
+) -> dict[str, JobOverview]:
+    """Return what a list shows of these jobs. See `OverviewStore.job_overviews`."""
+    ids = list(job_ids)
+    outcomes: dict[str, list[RunOutcome]] = defaultdict(list)
+    for job_id, *columns in await session.rows(RUNS[kind], ids, runs):
+        outcomes[job_id].append(RunOutcome(*columns))
+    costs: dict[str, list[DayCost]] = defaultdict(list)
+    for job_id, *columns in await session.rows(COSTS, ids, since_day):
+        costs[job_id].append(DayCost(*columns))
+    incidents: dict[str, list[str]] = defaultdict(list)
+    for job_id, incident_id in await session.rows(INCIDENTS, ids):
+        incidents[job_id].append(incident_id)
+    return {
+        job_id: JobOverview(tuple(outcomes[job_id]), tuple(costs[job_id]), tuple(incidents[job_id]))
+        for job_id in ids
+    }
+
+
+class SqlOverviews(SqlBase[D]):
+    """What pages show. Each method is that of `port.Store`."""
+
+    async def agents_page(
+        self, workspace: str, after: str | None, limit: int, search: str = ""
+    ) -> list[AgentRow]:
+        return await self._read(agents_page, workspace, after, limit, search)
+
+    async def agent_overviews(
+        self, workspace: str, names: Sequence[str], most: int
+    ) -> dict[str, AgentOverview]:
+        return await self._read(agent_overviews, workspace, names, most)
+
+    async def job_overviews(
+        self, job_ids: Sequence[str], runs: int, since_day: int
+    ) -> dict[str, JobOverview]:
+        return await self._read(job_overviews, self._driver.kind, job_ids, runs, since_day)
+
+    async def waiting_messages(self, key: SessionKey, limit: int) -> list[SessionMessage]:
+        return await self._read(waiting_messages, key, limit)
+
+    async def recent_turns(self, key: SessionKey, limit: int) -> list[RunView]:
+        return await self._in_order(await self._read(recent_turns, key, limit))
+
+    async def mailbox(self, instance_id: str, limit: int) -> list[RunView]:
+        waiting = await self._driver.read(self._operations.instances.mailbox, instance_id, limit)
+        return [run for run in await self._in_order(waiting) if run.state == "pending"]
+
+    async def dead_letters(self, only: DeadLetterFilter) -> list[DeadLetterRow]:
+        return await self._driver.read(self._operations.runs.dead_letters, only)
+
+    async def _in_order(self, ids: Sequence[str]) -> list[RunView]:
+        if not ids:
+            return []
+        found = {run.id: run for run in await self._driver.read(self._operations.runs.runs_by_ids, ids)}
+        return [found[run_id] for run_id in ids if run_id in found]

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from wakeful.store.changelog import FINISHED
 from wakeful.store.run_counts import DAY_MS, HOUR_MS, CountedRuns, DayCount, HourCount
+from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Row, Session
 from wakeful.values.ids import is_id
+
+D = TypeVar("D")
+
 
 #: The scan of existing runs counts those that finish until so long after the first pass; the changelog is
 #: read from the first pass on. So the clocks of replicas may differ by this much.
@@ -278,3 +282,32 @@ async def prune(session: Session, before_ms: int, limit: int) -> int:
     """Delete old counts. See `Store.prune_run_counts`."""
     pruned = await session.execute(PRUNE_HOURS, before_ms // HOUR_MS, limit)
     return pruned + await session.execute(PRUNE_DAYS, before_ms // DAY_MS, limit)
+
+
+class SqlRunCounts(SqlBase[D]):
+    """Counts of finished runs in an SQL database. Each method is that of `port.Store`."""
+
+    async def last_change(self) -> int:
+        raise NotImplementedError
+
+    async def count_runs(self, now_ms: int, limit: int) -> CountedRuns:
+        last = await self.last_change()  # in PostgreSQL, this numbers the changes
+        counted = await self._read(position)
+        if counted is None:
+            # Not the time from before the wait for an answer: what finished meanwhile may be in `last`.
+            now_ms = max(now_ms, self.clock.now_ms())
+            await self._driver.write(self._shared(begin), last, now_ms)
+        elif counted.is_current(last, now_ms):
+            return CountedRuns(0, more=False)
+        return await self._driver.write(self._shared(count), self._driver.kind, now_ms, limit)
+
+    async def run_counts(
+        self, workspace: str, agent: str | None, from_ms: int, until_ms: int
+    ) -> list[HourCount]:
+        return await self._read(hours, self._driver.kind, workspace, agent, from_ms, until_ms)
+
+    async def job_run_counts(self, job_id: str, from_ms: int) -> list[DayCount]:
+        return await self._read(days, self._driver.kind, job_id, from_ms)
+
+    async def prune_run_counts(self, before_ms: int, limit: int) -> int:
+        return await self._driver.write(self._shared(prune), before_ms, limit)

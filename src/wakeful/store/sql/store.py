@@ -42,19 +42,18 @@ from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, Sessio
 from wakeful.store.sql import budgets, callbacks, history, incidents, prechecks, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
-from wakeful.store.sql.decided_ticks import TicksTaken, note_decided
 from wakeful.store.sql.driver import Session, urgent
-from wakeful.store.sql.figure_store import SqlFigures
-from wakeful.store.sql.hook_store import SqlHooks
-from wakeful.store.sql.instance_store import SqlInstances
+from wakeful.store.sql.figures import SqlFigures, SqlLive
+from wakeful.store.sql.hooks import SqlHooks
+from wakeful.store.sql.instances import SqlInstances
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
-from wakeful.store.sql.live_store import SqlLive
-from wakeful.store.sql.overview_store import SqlOverviews
-from wakeful.store.sql.report_store import SqlReports
-from wakeful.store.sql.run_count_store import SqlRunCounts
-from wakeful.store.sql.suggestion_store import SqlSuggestions
-from wakeful.store.sql.verification_store import SqlVerifications
-from wakeful.store.sql.web_session_store import SqlWebSessions
+from wakeful.store.sql.new_runs import TicksTaken, note_decided
+from wakeful.store.sql.overviews import SqlOverviews
+from wakeful.store.sql.reports import SqlReports
+from wakeful.store.sql.run_counts import SqlRunCounts
+from wakeful.store.sql.suggestions import SqlSuggestions
+from wakeful.store.sql.verifications import SqlVerifications
+from wakeful.store.sql.web_sessions import SqlWebSessions
 from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.values.stored_text import cleaned
 

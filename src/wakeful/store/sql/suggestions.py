@@ -1,16 +1,29 @@
-"""Suggestions for jobs."""
+"""Suggestions for jobs, and the summaries of runs that they follow from. See `store/suggestions.py`.
+
+The database computes the summaries: a month of runs is never loaded. Each of their statements reads the runs
+of some days, or of some jobs, by the index runs_of_job, so that none takes long for an agent with millions of
+runs. The databases differ only in how they write a difference of two instants in milliseconds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
+from wakeful.duration import DAY, WEEK
 from wakeful.errors import NotFound
+from wakeful.evolution.rules import RunSummary
 from wakeful.evolution.suggestion import Suggestion
+from wakeful.store.audit import AuditEntry, written
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import JobRow
+from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, Session
 from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
-from wakeful.values.ids import is_id
+from wakeful.values.ids import first_id, is_id
+
+D = TypeVar("D")
+
 
 _IDS: Final = ("id", "job_id")
 _FIELDS: Final = tuple(
@@ -98,7 +111,7 @@ async def write(session: Session, changed: Sequence[Suggestion]) -> list[str]:
     return written
 
 
-async def change(
+async def change_one(
     session: Session,
     workspace: str,
     suggestion_id: str,
@@ -141,3 +154,187 @@ async def _lock(session: Session, suggestion_id: str) -> Suggestion | None:
 
 def _suggestion(row: Row) -> Suggestion:
     return Suggestion(*row)
+
+
+#: The milliseconds between two instants.
+_MS: Final = {"sqlite": "({} - {})", "postgresql": "(extract(epoch FROM {} - {}) * 1000)"}
+#: What counts: runs of a schedule, or after another job, since the job was last changed.
+_RUNS: Final = """
+    FROM jobs j JOIN runs r ON r.job_id = j.id
+    WHERE j.id = ANY($1::uuid[]) AND r.id >= $2 AND r.id < $3 AND r.scheduled_at >= j.updated_at
+        AND r.trigger IN ('schedule', 'chain') AND r.state <> 'missed'"""
+
+#: the primary key of jobs, and a range of runs_of_job for each
+COUNTS: Final = f"""
+    SELECT r.job_id::text, min(r.scheduled_at), max(r.scheduled_at), count(*),
+        sum(CASE WHEN r.state IN ('skipped', 'cancelled')
+            AND r.reason IN ('overlap', 'queue_full', 'replaced', 'superseded') THEN 1 ELSE 0 END),
+        sum(CASE WHEN r.state = 'succeeded' THEN 1 ELSE 0 END),
+        sum(CASE WHEN r.state = 'failed' THEN 1 ELSE 0 END),
+        sum(CASE WHEN r.state = 'failed' AND r.reason = 'timeout' THEN 1 ELSE 0 END)
+    {_RUNS} GROUP BY r.job_id"""
+
+
+def durations(kind: str) -> str:
+    """Return the statement for the duration that nine of ten runs do not exceed.
+
+    It reads the primary key of jobs, and a range of runs_of_job for each.
+    """
+    took = _MS[kind].format("r.finished_at", "r.fire_at")
+    return f"""
+        SELECT d.job_id::text, d.took FROM (
+            SELECT r.job_id, {took} AS took, count(*) OVER (PARTITION BY r.job_id) AS ended,
+                row_number() OVER (PARTITION BY r.job_id ORDER BY r.finished_at - r.fire_at) AS place
+            {_RUNS} AND r.state IN ('succeeded', 'failed') AND r.finished_at IS NOT NULL) d
+        WHERE d.place = (d.ended * 9 + 9) / 10"""
+
+
+def delays(kind: str) -> str:
+    """Return the statement for delays of starts: in all, and at instants when many jobs fire.
+
+    It reads the primary key of jobs, and a range of runs_of_job for each. A run that was retried is left out:
+    it has the time of its last start.
+    """
+    late = _MS[kind].format("r.started_at", "r.fire_at")
+    return f"""
+        SELECT t.job_id::text, count(*), sum(t.late), sum(CASE WHEN t.jobs >= $4 THEN 1 ELSE 0 END),
+            sum(CASE WHEN t.jobs >= $4 THEN t.jobs ELSE 0 END),
+            sum(CASE WHEN t.jobs >= $4 THEN t.late ELSE 0 END)
+        FROM (
+            SELECT r.job_id, {late} AS late, count(*) OVER (PARTITION BY r.fire_at) AS jobs
+            {_RUNS} AND r.attempt = 1 AND r.started_at IS NOT NULL) t
+        GROUP BY t.job_id"""
+
+
+class Totals:
+    """What the slices of the time amount to for one job."""
+
+    def __init__(self) -> None:
+        self.first_ms: int | None = None
+        self.last_ms: int | None = None
+        #: ticks, overlapped, succeeded, failed, timed out
+        self.counts = [0] * 5
+        #: started, delays, ticks at peaks, jobs at peaks, delays at peaks
+        self.delays = [0.0] * 5
+
+    def add_counts(self, first_ms: int, last_ms: int, counts: Sequence[int]) -> None:
+        """Add a row of `COUNTS`."""
+        self.first_ms = first_ms if self.first_ms is None else min(self.first_ms, first_ms)
+        self.last_ms = last_ms if self.last_ms is None else max(self.last_ms, last_ms)
+        self.counts = [old + int(new) for old, new in zip(self.counts, counts, strict=True)]
+
+    def add_delays(self, delays: Sequence[float]) -> None:
+        """Add a row of `delays`."""
+        self.delays = [old + float(new) for old, new in zip(self.delays, delays, strict=True)]
+
+    def summary(self, duration_ms: int | None) -> RunSummary:
+        """Return the summary."""
+        started, late, peak_ticks, jobs, peak_late = self.delays
+        ticks, overlapped, succeeded, failed, timed_out = self.counts
+        return RunSummary(
+            first_ms=self.first_ms,
+            last_ms=self.last_ms,
+            ticks=ticks,
+            overlapped=overlapped,
+            succeeded=succeeded,
+            failed=failed,
+            timed_out=timed_out,
+            duration_ms=duration_ms,
+            started=round(started),
+            delay_ms=_mean(late, started),
+            peak_ticks=round(peak_ticks),
+            peak_jobs=_mean(jobs, peak_ticks),
+            peak_delay_ms=_mean(peak_late, peak_ticks),
+        )
+
+
+async def add_slice(
+    session: Session,
+    kind: str,
+    job_ids: Sequence[str],
+    between_ms: tuple[int, int],
+    peak_jobs: int,
+    totals: dict[str, Totals],
+) -> None:
+    """Add the runs of these jobs that were created in this time."""
+    first, end = map(first_id, between_ms)
+    for job_id, first_ms, last_ms, *counts in await session.rows(COUNTS, list(job_ids), first, end):
+        totals.setdefault(job_id, Totals()).add_counts(first_ms, last_ms, counts)
+    if totals:
+        for job_id, *late in await session.rows(delays(kind), list(totals), first, end, peak_jobs):
+            totals[job_id].add_delays(late)
+
+
+async def read_durations(
+    session: Session, kind: str, job_ids: Sequence[str], between_ms: tuple[int, int]
+) -> dict[str, int]:
+    """Return the duration that nine of ten runs do not exceed, by job."""
+    first, end = map(first_id, between_ms)
+    rows = await session.rows(durations(kind), list(job_ids), first, end)
+    return {row[0]: round(row[1]) for row in rows}
+
+
+def _mean(total: float, count: float) -> int:
+    return round(total / count) if count else 0
+
+
+#: How much of the runs one statement reads: those of so much time, or of so many jobs.
+_SLICE_MS: Final = WEEK
+_JOBS_AT_ONCE: Final = 10
+
+
+class SqlSuggestions(SqlBase[D]):
+    """Suggestions in an SQL database. Each method is that of `port.Store`."""
+
+    async def suggestion(self, workspace: str, suggestion_id: str) -> Suggestion | None:
+        return await self._read(suggestion, workspace, suggestion_id)
+
+    async def suggestions(self, only: SuggestionFilter) -> list[Suggestion]:
+        return await self._read(suggestions, only)
+
+    async def suggestions_by_ids(self, ids: Sequence[str]) -> list[Suggestion]:
+        return await self._read(by_ids, ids)
+
+    async def write_suggestions(self, changed: Sequence[Suggestion]) -> None:
+        async def run(db: D, events: TransactionEvents) -> None:
+            events.suggested(await write(self._driver.session(db), changed))
+
+        if changed:
+            await self._driver.write(run)
+
+    async def change_suggestion(
+        self,
+        workspace: str,
+        suggestion_id: str,
+        change: Callable[[Suggestion], Suggestion | None],
+        entries: Sequence[AuditEntry] = (),
+    ) -> Suggestion | None:
+        recorded: Recorded[tuple[Suggestion | None, bool]] = Recorded(entries, written)
+
+        async def run(db: D, events: TransactionEvents) -> tuple[Suggestion | None, bool]:
+            session = self._driver.session(db)
+            found, changed = await change_one(session, workspace, suggestion_id, change)
+            if changed:
+                events.suggested([suggestion_id])
+            return found, changed
+
+        found, _ = await self._record(recorded, run)
+        return found
+
+    async def run_summaries(
+        self, job_ids: Sequence[str], since_ms: int, peak_jobs: int
+    ) -> Mapping[str, RunSummary]:
+        kind, end_ms = self._driver.kind, self.clock.now_ms() + DAY
+        totals: dict[str, Totals] = {}
+        for first_ms in range(since_ms, end_ms, _SLICE_MS) if job_ids else ():
+            between = first_ms, min(first_ms + _SLICE_MS, end_ms)
+            await self._read(add_slice, kind, job_ids, between, peak_jobs, totals)
+        found: dict[str, int] = {}
+        overlapped = [job_id for job_id, total in totals.items() if total.counts[1]]
+        for first in range(0, len(overlapped), _JOBS_AT_ONCE):
+            ids = overlapped[first : first + _JOBS_AT_ONCE]
+            found.update(await self._read(read_durations, kind, ids, (since_ms, end_ms)))
+        return {job_id: total.summary(found.get(job_id)) for job_id, total in totals.items()}
+
+    async def prune_suggestions(self, before_ms: int) -> None:
+        await self._driver.write(self._shared(prune), before_ms)

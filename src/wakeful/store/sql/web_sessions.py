@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
-from wakeful.store.accounts import KeyRow
+from wakeful.store.accounts import KeyRow, key_topic
+from wakeful.store.audit import AuditEntry, always
 from wakeful.store.sql.accounts import KEY_COLUMNS
+from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Session
 from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow
+
+D = TypeVar("D")
+
 
 _COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
 _OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
@@ -135,3 +140,44 @@ async def prune(session: Session, now_ms: int) -> int:
     await session.execute(PRUNE_LINKS, now_ms)
     await session.execute(PRUNE_LIMITS, now_ms)
     return await session.execute(PRUNE_SESSIONS, now_ms)
+
+
+class SqlWebSessions(SqlBase[D]):
+    """Sign-in sessions in an SQL database. Each method is that of `port.Store`."""
+
+    async def add_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> None:
+        await self._record(Recorded(entries, always), self._shared(add_session), row)
+
+    async def web_session(self, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
+        return await self._read(web_session, hash)
+
+    async def web_sessions(self, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
+        return await self._read(sessions, key_id, now_ms, limit)
+
+    async def touch_web_session(self, hash: bytes, seen_ms: int, expires_ms: int) -> None:
+        await self._driver.write(self._shared(touch_session), hash, seen_ms, expires_ms)
+
+    async def delete_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> bool:
+        delete = self._shared(delete_session, key_topic(row.key_id))
+        return await self._record(Recorded(entries), delete, row.hash)
+
+    async def delete_web_sessions(self, key_id: str, entries: Sequence[AuditEntry] = ()) -> int:
+        delete = self._shared(delete_sessions, key_topic(key_id))
+        return await self._record(Recorded(entries), delete, key_id)
+
+    async def add_sign_in_link(self, row: SignInLinkRow, entries: Sequence[AuditEntry] = ()) -> None:
+        await self._record(Recorded(entries, always), self._shared(add_link), row)
+
+    async def take_sign_in_link(self, hash: bytes, now_ms: int) -> KeyRow | None:
+        return await self._driver.write(self._shared(take_link), hash, now_ms)
+
+    async def sign_in_limits(self, addresses: Sequence[str]) -> Mapping[str, int]:
+        return await self._read(limits, addresses)
+
+    async def count_failed_sign_in(
+        self, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
+    ) -> None:
+        await self._driver.write(self._shared(count_failure), addresses, now_ms, later)
+
+    async def prune_web_sessions(self, now_ms: int) -> int:
+        return await self._driver.write(self._shared(prune), now_ms)

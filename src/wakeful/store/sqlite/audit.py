@@ -7,8 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.store.audit import AuditEntry
-from wakeful.store.audit_chain import extend
+from wakeful.store.audit import AuditEntry, extend
 from wakeful.store.sql.audit import ENTRY_COLUMNS
 from wakeful.values.clock import Clock
 

@@ -6,13 +6,13 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import claim_topic
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
 from wakeful.store.sqlite.waiting_runs import release_runs
-from wakeful.store.workflows import WorkflowRow
 
 
 async def claim(

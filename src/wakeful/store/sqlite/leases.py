@@ -23,10 +23,12 @@ from wakeful.store.lane_shares import (
     LaneUse,
     Owner,
     choose_runs,
+    divide,
+    may_prefetch,
+    totals,
 )
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
-from wakeful.store.prefetch_rules import divide, may_prefetch, totals
 from wakeful.store.rows import ClaimedSlot, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_without_runs

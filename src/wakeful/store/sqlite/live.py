@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from wakeful.store.live import LiveCounts
+from wakeful.store.figures import LiveCounts
 
 #: runs_running and runs_waiting, at most so many entries of each; the row of each
 LIVE_COUNTS: Final = """

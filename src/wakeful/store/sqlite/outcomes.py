@@ -26,7 +26,7 @@ from wakeful.run.directive_checks import refuse
 from wakeful.run.outcome import Finished, storable
 from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
-from wakeful.store.sql.decided_ticks import check_written
+from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again

@@ -11,7 +11,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
-from wakeful.store.sql.decided_ticks import check_written
+from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup

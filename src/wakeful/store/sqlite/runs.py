@@ -14,7 +14,7 @@ from wakeful.run.run import NewRun, check_cancellable
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
-from wakeful.store.sql.held_jobs import hold_jobs
+from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import cancel

@@ -1,6 +1,6 @@
 """Usage, budget blocks and alert events in SQLite, written in the transaction that causes them.
 
-See `wakeful.store.budgets` and `wakeful.store.alerts`.
+See `wakeful.store.budgets` and `wakeful.store.incidents`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from wakeful.run.usage import (
     incident_details,
     levels_of,
 )
-from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.incidents import ALERT_JOBS
 from wakeful.store.sql import budgets
-from wakeful.store.sql.alert_statements import HAS_ALERTS
+from wakeful.store.sql.incidents import HAS_ALERTS
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.session import SqliteSession
 

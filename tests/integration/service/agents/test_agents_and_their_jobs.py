@@ -22,12 +22,7 @@ from wakeful.service.admin.evolution_jobs import EVOLUTION_OFF, EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.store.accounts import AgentRow
-from wakeful.store.alerts import (
-    AGENT_ALERTS,
-    WORKSPACE_AGENT,
-    WORKSPACE_ALERTS,
-    WORKSPACE_CHANNEL,
-)
+from wakeful.store.incidents import AGENT_ALERTS, WORKSPACE_AGENT, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobFilter, JobRow

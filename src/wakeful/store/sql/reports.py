@@ -1,12 +1,19 @@
-"""Spending as reports read it."""
+"""Reports: spending, processes and deliveries. See `store/budgets.py` and `store/stats.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
-from wakeful.store.costs import BlockRow, BudgetRow, DayRange, JobTitle, SpendingRow
+from wakeful.store.budgets import BlockRow, BudgetRow, DayRange, JobTitle, SpendingRow
+from wakeful.store.deliveries import DeliveryView
+from wakeful.store.sql import queries
+from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
+from wakeful.store.stats import HolderRow, WorkerRow
+
+D = TypeVar("D")
+
 
 #: the primary key: a range of days, once for each owner. char(36) is the dollar sign of a path, which would
 #: become the mark of a parameter
@@ -109,3 +116,73 @@ async def job_titles(session: Session, job_ids: Sequence[str]) -> list[JobTitle]
     """Return the names of these jobs."""
     rows = await session.rows(JOB_TITLES, list(job_ids))
     return [JobTitle(row[0], row[1], bool(row[2]), row[3]) for row in rows]
+
+
+#: the table, all of it: a row for each process
+WORKER_ROWS: Final = """
+    SELECT name, beat_at, started_at, capabilities FROM workers ORDER BY started_at DESC, name LIMIT $1"""
+_HOLDERS: Final = """
+    SELECT r.worker, r.is_pull, count(*), max(r.beat_at) FROM {} AND r.worker IS NOT NULL{}
+    GROUP BY r.worker, r.is_pull ORDER BY count(*) DESC, r.worker LIMIT $1"""
+#: SQLite: all of runs_running, which has only running runs. PostgreSQL: all of live_runs_held, likewise, and
+#: the primary key of runs for each
+_RUNNING: Final = {
+    "sqlite": "runs r INDEXED BY runs_running WHERE r.state = 'running'",
+    "postgresql": "live_runs l JOIN runs r ON r.id = l.run_id WHERE coalesce(l.state, '') = 'running'",
+}
+
+
+def holders_statement(kind: str, *, of_workspace: bool) -> str:
+    """Return the statement for those who hold running runs."""
+    return _HOLDERS.format(_RUNNING[kind], " AND r.workspace = $2" if of_workspace else "")
+
+
+async def worker_rows(session: Session, limit: int) -> list[WorkerRow]:
+    """Return the processes that the database knows."""
+    return [WorkerRow(*row) for row in await session.rows(WORKER_ROWS, limit)]
+
+
+async def holders(session: Session, kind: str, workspace: str | None, limit: int) -> list[HolderRow]:
+    """Return who holds running runs."""
+    statement = holders_statement(kind, of_workspace=workspace is not None)
+    rows = await session.rows(statement, limit, *([] if workspace is None else [workspace]))
+    return [HolderRow(row[0], bool(row[1]), row[2], row[3]) for row in rows]
+
+
+class SqlReports(SqlBase[D]):
+    """Reports from an SQL database. Each method is that of `port.Store`."""
+
+    async def spending(
+        self, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
+    ) -> list[SpendingRow]:
+        return await self._read(spending, self._driver.kind, workspace, owners, days) if owners else []
+
+    async def top_agents(
+        self, workspace: str, days: DayRange, per_day: int, limit: int
+    ) -> list[tuple[str, str]]:
+        return await self._read(top, self._driver.kind, workspace, None, False, days, per_day, limit)
+
+    async def top_jobs(
+        self, workspace: str, agent: str | None, days: DayRange, per_day: int, limit: int
+    ) -> list[tuple[str, str]]:
+        return await self._read(top, self._driver.kind, workspace, agent, True, days, per_day, limit)
+
+    async def agent_budgets(self, workspace: str, day: int, limit: int) -> list[BudgetRow]:
+        return await self._read(agent_budgets, workspace, day, limit)
+
+    async def job_blocks(self, workspace: str, day: int, limit: int) -> list[BlockRow]:
+        return await self._read(job_blocks, workspace, day, limit)
+
+    async def job_titles(self, job_ids: Sequence[str]) -> list[JobTitle]:
+        return await self._read(job_titles, job_ids) if job_ids else []
+
+    async def worker_rows(self, limit: int) -> list[WorkerRow]:
+        return await self._read(worker_rows, limit)
+
+    async def holders(self, workspace: str | None, limit: int) -> list[HolderRow]:
+        return await self._read(holders, self._driver.kind, workspace, limit)
+
+    async def recent_deliveries(
+        self, workspace: str, since_ms: int, considered: int, limit: int
+    ) -> list[DeliveryView]:
+        return await self._read(queries.recent_deliveries, workspace, since_ms, considered, limit)

@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.store.audit import AuditEntry, AuditRow
-from wakeful.store.audit_chain import flaw, link
+from wakeful.store.audit import AuditEntry, AuditRow, flaw, link
 
 texts = st.text(st.characters(exclude_characters="\x00"), max_size=12)
 entries = st.builds(AuditEntry, st.just("acme"), texts, texts, texts, texts, st.none() | texts)
