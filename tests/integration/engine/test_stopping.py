@@ -18,7 +18,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.leases import age_leases, beats
 from tests.support.replica import another_process, entries
 from tests.support.waiting import PATIENCE, epoch_ms, eventually, in_state, over, runs_of, soon
-from wakeful import EngineConfig, FailedPrecondition, Function, Launch, Wakeful
+from wakeful import EngineConfig, FailedPrecondition, Function, Launch, Unavailable, Wakeful
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.model import Run
 from wakeful.run.planning import Limits
@@ -384,6 +384,19 @@ async def test_a_run_with_on_lost_fail_fails_after_a_kill_and_blocks_no_later_ti
     ]
 
 
+async def _suspend(pid: int, app: Wakeful) -> None:
+    """Suspend a process while it does not write: it would keep the lock of an SQLite database."""
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(2):
+                await app.jobs.update("job", message="suspended")
+            return
+        except (TimeoutError, Unavailable):
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(0.1)
+
+
 async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(
     new_app: NewApp, database: str, tmp_path: Path
 ):
@@ -393,7 +406,7 @@ async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(
         run = await idle.jobs.run("job")
         with another_process(database, journal) as process:
             await eventually(lambda: entries(journal))
-            os.kill(process.pid, signal.SIGSTOP)
+            await _suspend(process.pid, idle)
             await age_leases(database)
             app = new_app()
             work = Hanging(app)

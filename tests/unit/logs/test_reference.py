@@ -13,6 +13,8 @@ from tests.support.doc_pages import code, rows
 _LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 #: Functions and classes whose first argument is the name of an event.
 _NAMED = {"_RateLimitedLog", "_log_decided"}
+#: The names of loggers in the source.
+_LOGGERS = {"log", "_counter_log", "_worker_log"}
 #: Fields that have another name.
 _OLD = {"run", "id", "job_name", "agent_id", "agentId", "workspace_id", "key", "run_attempt"}
 
@@ -31,7 +33,7 @@ def _find_calls() -> Iterator[tuple[str, ast.Call]]:
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             owner = function.value if isinstance(function, ast.Attribute) else None
-            logs = name in _LEVELS and isinstance(owner, ast.Name) and owner.id == "log"
+            logs = name in _LEVELS and isinstance(owner, ast.Name) and owner.id in _LOGGERS
             if logs or name in _NAMED or (isinstance(function, ast.Name) and name == "write"):
                 yield f"{file.name}:{node.lineno}", node
 

@@ -45,9 +45,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         "worker._FETCH_S": 0.5,
         "worker._PAUSE_S": 0.1,
         "worker._UNKNOWN_S": 0.3,
-        "results._FETCH_S": 0.5,
-        "results._PAUSE_S": 0.1,
-        "results._RETRY_S": 0.1,
+        "messages._FETCH_S": 0.5,
+        "messages._PAUSE_S": 0.1,
+        "messages._RETRY_S": 0.1,
         "connection._PING_S": 0.3,
         "connection._CHECK_S": 0.1,
     }.items():
