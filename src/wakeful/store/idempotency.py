@@ -111,6 +111,15 @@ class Claim:
 current_claim: ContextVar[Claim | None] = ContextVar("current_claim", default=None)
 
 
+def is_claiming() -> bool:
+    """Return whether the next audited transaction of this context claims a key.
+
+    Such a transaction must not be shared with other requests: the key would be claimed for all of them.
+    """
+    claim = current_claim.get()
+    return claim is not None and claim.is_open
+
+
 def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
     """Raise InvalidArgument if the key was used for another request."""
     if response.fingerprint != fingerprint:

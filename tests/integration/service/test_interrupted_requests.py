@@ -18,6 +18,7 @@ from tests.support.waiting import eventually
 from wakeful import Agent, Wakeful, on
 from wakeful.api.http.events import stream_events
 from wakeful.api.rpc.connection import Connection
+from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.idempotency import Reply
 from wakeful.signal.signals import Signal
@@ -83,6 +84,29 @@ async def test_an_interrupted_keyed_request_is_performed_once(app: Wakeful, faul
         number += 1
 
     await _interrupt(app, fault, create, check)
+
+
+async def test_each_of_the_claimed_requests_that_come_together_is_performed_once(
+    app: Wakeful, monkeypatch: pytest.MonkeyPatch
+):
+    service, jobs = app.services.idempotency, app.services.jobs
+
+    async def lose_response(*args: object) -> None:
+        raise Unavailable("the database is being restarted")
+
+    async def create(name: str) -> Reply:
+        return await service.perform_claimed(
+            LOCAL, "default", name, [name],
+            lambda: jobs.create(LOCAL, "default", "default", {"name": name, "schedule": SELDOM}),
+            lambda _: Reply(201, {}, "{}"),
+        )  # fmt: skip
+
+    monkeypatch.setattr(app.store, "keep_response", lose_response)
+    names = [f"job-{number}" for number in range(5)]
+    first = await asyncio.gather(*map(create, names), return_exceptions=True)
+    again = await asyncio.gather(*map(create, names), return_exceptions=True)
+    assert [type(each) for each in first] == [Unavailable] * len(names)
+    assert [type(each) for each in again] == [InProgress] * len(names)
 
 
 @each_fault

@@ -23,7 +23,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.signal.requests import MAX_BATCH
 from wakeful.signal.signals import Signal
-from wakeful.store.idempotency import Keyed
+from wakeful.store.idempotency import Keyed, current_claim, is_claiming
 from wakeful.store.instances import Received
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
@@ -164,7 +164,7 @@ class SignalService:
         if call is not None and call.unattended:
             charge, runs = call.charge, call.triggered([each.run for each in arrivals])
             arrivals = [each._replace(run=run) for each, run in zip(arrivals, runs, strict=True)]
-        if keyed is None and charge is None:
+        if keyed is None and charge is None and not is_claiming():
             new = SendBatcher(self._store, self._budgets, self._limits)
             batcher = self._batchers.setdefault((workspace, agent), new)
             return await batcher.add(arrivals, agent_class.mailbox)
@@ -223,6 +223,7 @@ class SendBatcher:
         return await received
 
     async def _write(self) -> None:
+        current_claim.set(None)  # of the request that started this task
         while batch := self._next_batch():
             try:
                 _settle(batch, await self._send(batch))

@@ -43,7 +43,7 @@ from wakeful.service.jobs.save_warnings import (
 )
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import Keyed
+from wakeful.store.idempotency import Keyed, current_claim, is_claiming
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import job_of
@@ -103,7 +103,7 @@ class JobCreator:
             entry = principal.entry(
                 workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
             )
-            if keyed is None and (call is None or call.run is None):
+            if keyed is None and not is_claiming() and (call is None or call.run is None):
                 batcher = self._batchers.setdefault(workspace, CreateBatcher(self._store, self._allowance))
                 await batcher.add(saved.row, entry, context.inherited)
             else:  # not batched: waiting for another request with this key would delay the whole batch
@@ -296,6 +296,7 @@ class CreateBatcher:
         await written
 
     async def _write(self) -> None:
+        current_claim.set(None)  # of the request that started this task
         while batch := self._waiting[:_LARGEST_BATCH]:
             del self._waiting[: len(batch)]
             try:
