@@ -60,10 +60,13 @@ async def json_argument(option: str, text: str | None) -> Json:
 
 async def read_text(name: str) -> str:
     """Return the text of a file; `-` is stdin. Raise InvalidArgument if it cannot be read."""
+    return await asyncio.to_thread(read_file, name)
+
+
+def read_file(name: str) -> str:
+    """Do `read_text` without an event loop."""
     try:
-        if name == "-":
-            return await asyncio.to_thread(sys.stdin.read)
-        return await asyncio.to_thread(Path(name).read_text, encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidArgument(f"{name}: it cannot be read: {why}") from error

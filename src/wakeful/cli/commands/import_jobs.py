@@ -48,8 +48,9 @@ def register(app: typer.Typer) -> None:
         With --as-commands there is no payload: the server runs the line itself.
         Importing a file again changes only the jobs of that file. Jobs of other files keep their names.
         """
-        from wakeful.cli.importers.files import read_crontabs
-        from wakeful.cli.importers.run import STDIN, run_import
+        from wakeful.cli.importers.crontab import read_crontabs
+        from wakeful.cli.importers.entries import STDIN
+        from wakeful.cli.importers.run import run_import
 
         options = ImportOptions(**given)
         reading = await read_crontabs(files or [STDIN], user_field)
@@ -87,7 +88,7 @@ def register(app: typer.Typer) -> None:
         from asyncio import to_thread
 
         from wakeful.cli.importers.run import run_import
-        from wakeful.cli.importers.systemd.files import read_units
+        from wakeful.cli.importers.systemd_timers import read_units
 
         options = ImportOptions(**given)
         return await run_import(s, await to_thread(read_units, files or ()), "systemd", options)
@@ -115,8 +116,7 @@ def register(app: typer.Typer) -> None:
         A job goes to its agent there, unless --agent names another.
         What cannot be converted is listed, field by field.
         """
-        from wakeful.cli.importers.files import read_store_file
-        from wakeful.cli.importers.openclaw import read_openclaw
+        from wakeful.cli.importers.agent_jobs import read_openclaw, read_store_file
         from wakeful.cli.importers.run import run_import
 
         options = ImportOptions(**given)
@@ -144,8 +144,7 @@ def register(app: typer.Typer) -> None:
         The jobs have the target of their agent, unless --url or --target gives another.
         What cannot be converted is listed, field by field.
         """
-        from wakeful.cli.importers.files import read_store_file
-        from wakeful.cli.importers.hermes import read_hermes
+        from wakeful.cli.importers.agent_jobs import read_hermes, read_store_file
         from wakeful.cli.importers.run import run_import
 
         options = ImportOptions(**given)

@@ -1,4 +1,4 @@
-"""Read a crontab by the rules of Debian's cron, and list the lines that Wakeful cannot run.
+"""Read crontabs by the rules of Debian's cron, and list the lines that Wakeful cannot run.
 
 A `#` starts a comment only at the start of a line. An assignment applies to the lines after it. A `%` is a
 newline, and the text after the first one is stdin. There are no continuation lines.
@@ -6,14 +6,17 @@ newline, and the text after the first one is stdin. There are no continuation li
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
-from wakeful.cli.importers.entries import Command, Entry, Place, Reading, Remark
-from wakeful.cli.importers.naming import name_of
+from wakeful.cli.arguments import read_text
+from wakeful.cli.importers.entries import STDIN, Command, Entry, Place, Reading, Remark, joined, name_of
 from wakeful.cron import zone
-from wakeful.errors import WakefulError
+from wakeful.errors import InvalidArgument, WakefulError
 
 _ASSIGNMENT: Final = re.compile(r"""(?:"([^"=]+)"|'([^'=]+)'|([A-Za-z_][A-Za-z0-9_]*))\s*=\s*(.*)""")
 _PERCENT: Final = re.compile(r"\\%|%")
@@ -27,6 +30,8 @@ _CRON_SETTINGS: Final = {
     "RANDOM_DELAY": "ignored; set the job's `jitter` instead",
     "START_HOURS_RANGE": "ignored: it is a setting of anacron",
 }
+#: The files whose lines have a user, besides those of a directory.
+_SYSTEM: Final = ("/etc/crontab", "/etc/cron.d/")
 
 
 def read_crontab(text: str, *, user_field: bool = False, file: str = "-") -> Reading:
@@ -161,3 +166,40 @@ def _split_stdin(text: str) -> tuple[str, str | None]:
     """
     lines = _PERCENT.sub(lambda found: "%" if found[0] == r"\%" else "\n", text).split("\n", 1)
     return lines[0].strip(), f"{lines[1]}\n" if len(lines) > 1 else None
+
+
+async def read_crontabs(paths: Sequence[str], user_field: bool | None) -> Reading:
+    """Read crontabs, and all crontabs of directories such as /etc/cron.d."""
+    if STDIN in paths and sys.stdin.isatty():
+        raise InvalidArgument("name a crontab file, or pipe one: crontab -l | wakeful import crontab -")
+    if paths.count(STDIN) > 1:
+        raise InvalidArgument("- is stdin; give it once")
+    readings: list[Reading] = []
+    for path in paths:
+        if path != STDIN and await asyncio.to_thread(Path(path).is_dir):
+            readings.append(await _directory(path, user_field is not False))
+            continue
+        system = path.startswith(_SYSTEM) if user_field is None else user_field
+        readings.append(read_crontab(await read_text(path), user_field=system, file=path))
+    return joined(readings)
+
+
+async def _directory(path: str, user_field: bool) -> Reading:
+    """Read the files of a directory that cron would read; a file that cannot be read is refused."""
+    names = await asyncio.to_thread(_files, path)
+    readings = [Reading(notes=tuple(ignored_files(path.rstrip("/"), names)))]
+    for name in filter(is_read_by_cron, names):
+        file = f"{path.rstrip('/')}/{name}"
+        try:
+            readings.append(read_crontab(await read_text(file), user_field=user_field, file=file))
+        except InvalidArgument as error:
+            why = error.message.removeprefix(f"{file}: ")
+            readings.append(Reading(refused=(Remark(Place(file, "the whole file"), name, why),)))
+    return joined(readings)
+
+
+def _files(path: str) -> list[str]:
+    try:
+        return sorted(each.name for each in Path(path).iterdir() if each.is_file())
+    except OSError as error:
+        raise InvalidArgument(f"{path}: it cannot be read: {error.strerror}") from error

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from wakeful.cli.importers.entries import Command, Entry, Reading, Remark
-from wakeful.cli.importers.naming import choose_name
+from wakeful.cli.importers.entries import Command, Entry, Reading, Remark, choose_name
 from wakeful.document import Defaults, read_definition
 from wakeful.duration import DAY
 from wakeful.errors import InvalidArgument

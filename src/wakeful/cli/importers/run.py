@@ -7,14 +7,13 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import json_argument, now_ms
 from wakeful.cli.concurrency import for_each
-from wakeful.cli.importers.entries import Entry, Reading, Remark
+from wakeful.cli.importers.entries import STDIN, Entry, Reading, Remark
 from wakeful.cli.importers.options import ImportOptions
 from wakeful.cli.importers.planner import (
     ENTRY_LABEL,
@@ -33,8 +32,6 @@ from wakeful.client.types import JobShape
 from wakeful.errors import Unauthenticated, Unavailable, WakefulError
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
-
-STDIN: Final = "-"
 
 
 @dataclass(slots=True)

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from wakeful.cli.importers.crontab import is_read_by_cron, read_crontab
-from wakeful.cli.importers.entries import Command, Entry, Reading, Remark
-from wakeful.cli.importers.naming import name_of
+from wakeful.cli.importers.entries import Command, Entry, Reading, Remark, name_of
 from wakeful.cli.importers.planner import Choices, ExistingJob, Planned, absent_jobs, plan
 from wakeful.values.json_value import Json
 

@@ -1,4 +1,4 @@
-"""Convert calendar expressions of systemd (`OnCalendar=`) into schedules.
+"""Convert calendar expressions (`OnCalendar=`) and time spans of systemd.
 
 An expression is `WEEKDAYS YEAR-MONTH-DAY HOUR:MINUTE:SECOND ZONE`, each part optional. systemd requires both
 the weekday and the date to match; in cron one of them is enough. So an expression with both becomes a cron
@@ -10,12 +10,31 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.values.json_value import Json
 
+_SECOND: Final = 1000
+_DAY: Final = 86_400 * _SECOND
+_SPAN_UNITS: Final = {
+    unit: Fraction(length)
+    for units, length in (
+        ("usec us µs μs", Fraction(1, 1000)),
+        ("msec ms", 1),
+        ("seconds second sec s", _SECOND),
+        ("minutes minute min m", 60 * _SECOND),
+        ("hours hour hr h", 3600 * _SECOND),
+        ("days day d", _DAY),
+        ("weeks week w", 7 * _DAY),
+        ("months month M", Fraction("30.44") * _DAY),
+        ("years year y", Fraction("365.25") * _DAY),
+    )
+    for unit in units.split()
+}
+_SPAN_PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-zµμ]*)\s*")
 _SHORTHANDS: Final = {
     "minutely": "*-*-* *:*:00",
     "hourly": "*-*-* *:00:00",
@@ -36,6 +55,26 @@ _WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FULL_NAMES: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _YEARS: Final = range(1970, 2200)
 _VALUE: Final = re.compile(r"(\d+)(?:\.\.(\d+))?(?:/(\d+))?")
+
+
+def read_span(text: str) -> int | None:
+    """Return the milliseconds of a time span; a number without a unit is seconds. None is `infinity`.
+
+    >>> read_span("1h 30min"), read_span("90"), read_span("5m30s"), read_span("infinity")
+    (5400000, 90000, 330000, None)
+    """
+    if text.strip() == "infinity":
+        return None
+    total, at = Fraction(0), 0
+    while at < len(text):
+        part = _SPAN_PART.match(text, at)
+        unit = _SPAN_UNITS.get(part[2] or "s") if part is not None else None
+        if part is None or unit is None:
+            raise InvalidArgument(f"'{text}' is not a time span such as '1h 30min'")
+        total, at = total + Fraction(part[1]) * unit, part.end()
+    if not text.strip():
+        raise InvalidArgument("the time span is empty")
+    return round(total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 import pytest
 
 from wakeful.cli.importers.entries import Entry, Reading
-from wakeful.cli.importers.systemd.calendar import CalendarSchedule, read_calendar
-from wakeful.cli.importers.systemd.spans import read_span
-from wakeful.cli.importers.systemd.timers import read_timers
-from wakeful.cli.importers.systemd.units import UnitFile, split_words
+from wakeful.cli.importers.systemd_calendar import CalendarSchedule, read_calendar, read_span
+from wakeful.cli.importers.systemd_timers import read_timers
+from wakeful.cli.importers.systemd_units import UnitFile, split_words
 from wakeful.cron import Cron
 from wakeful.errors import InvalidArgument
 

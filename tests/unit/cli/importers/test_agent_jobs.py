@@ -6,9 +6,8 @@ import json
 
 import pytest
 
+from wakeful.cli.importers.agent_jobs import read_hermes, read_openclaw
 from wakeful.cli.importers.entries import Entry, Reading
-from wakeful.cli.importers.hermes import read_hermes
-from wakeful.cli.importers.openclaw import read_openclaw
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 

@@ -1,1 +1,0 @@
-"""Read timers and services of systemd."""
