@@ -21,7 +21,7 @@ from wakeful.cli.job_options import option_help
 from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
 from wakeful.duration import LONGEST, format_duration, spell_duration
-from wakeful.job.field_spec import Section
+from wakeful.job.policy import Section
 
 ROOT: Final = Path(__file__).parent.parent
 WIDTH: Final = 110

@@ -18,7 +18,7 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.values.lazy_names import lazy_names
+from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.agents.agent import Agent, on

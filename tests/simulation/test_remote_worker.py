@@ -19,8 +19,7 @@ from tests.support.interruptions import cancel_at_each_await
 from wakeful.client.rest.client import RestClient
 from wakeful.errors import Unavailable
 from wakeful.remote import Result, Worker, WorkerConfig
-from wakeful.remote.backoff import Backoff
-from wakeful.remote.reporter import Reporter
+from wakeful.remote.reporter import Backoff, Reporter
 from wakeful.remote.results import report_of
 
 LEASE_S = 30.0

@@ -23,12 +23,12 @@ from tests.support.notifications import NotificationRecorder
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import ResourceExhausted
 from wakeful.job.job import ScheduleKey
-from wakeful.run.instance_schedules import schedule_job
 from wakeful.run.instances import (
     DeclaredSchedule,
     InstanceLimits,
     schedule_job_name,
 )
+from wakeful.run.job_transitions import schedule_job
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
 from wakeful.store.instances import (

@@ -23,8 +23,8 @@ from tests.support.notifications import NotificationRecorder
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import Unstorable
 from wakeful.job.job import Definition, ScheduleKey
-from wakeful.run.instance_schedules import schedule_job
 from wakeful.run.instances import MAX_SCHEDULES, ScheduleChange, Send, schedule_job_name
+from wakeful.run.job_transitions import schedule_job
 from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import InstanceChange
 from wakeful.store.port import Store, TakeNext

@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Final
 
-from wakeful.agents.agent import Agent, Handlers, handlers_of
-from wakeful.agents.attribute_names import misspelled_attributes
+from wakeful.agents.agent import PATTERNS, Agent, Handlers, handlers_of
 from wakeful.agents.schedules import Schedule, check_document
 from wakeful.agents.state import StateType, state_to_text, state_type
 from wakeful.document import Defaults, policy_to_text, read_definition
@@ -33,6 +33,14 @@ _VERSION: Final = whole(1, 2**31 - 1)
 _MAILBOX: Final = whole(1, MAX_MAILBOX)
 _DEDUPE: Final = milliseconds(SECOND)
 _HIBERNATE: Final = milliseconds(0)
+#: The methods that a class may override.
+METHODS: Final = frozenset({"migrate", "redact", "on_thaw", "on_hibernate"})
+#: The attributes that a class may set.
+SETTINGS: Final = frozenset(
+    {"name", "timeout_ms", *(name for name in vars(Agent) if not name.startswith("_"))} - METHODS
+)
+#: How similar a name is to the one that is meant.
+_SIMILAR: Final = 0.75
 
 log = get_logger("wakeful.agents")
 
@@ -274,3 +282,31 @@ def _duration(cls: type[Agent], name: str, kind: Kind) -> int:
     except InvalidArgument as error:
         raise InvalidArgument(f"{name}: {error.message}") from None
     return checked
+
+
+def misspelled_attributes(cls: type[Agent]) -> list[str]:
+    """Return a sentence for each attribute that looks like a setting or a method of `Agent` but is none.
+
+    A class may have attributes of its own, so only values are compared with settings, and only methods with
+    methods.
+
+    >>> class Report(Agent):
+    ...     max_attempt = 3
+    ...     regions = ("eu", "us")
+    >>> misspelled_attributes(Report)
+    ["'max_attempt' is not a setting of an agent and has no effect; did you mean 'max_attempts'?"]
+    """
+    found = []
+    for base in cls.__mro__:
+        if not issubclass(base, Agent) or base is Agent:
+            continue
+        for name, value in vars(base).items():
+            if name.startswith("_") or name in SETTINGS or name in METHODS or hasattr(value, PATTERNS):
+                continue
+            is_method = isinstance(value, Callable | staticmethod | classmethod)  # type: ignore[arg-type]
+            kind, known = ("method", METHODS) if is_method else ("setting", SETTINGS)
+            if near := get_close_matches(name, sorted(known), 1, _SIMILAR):
+                found.append(
+                    f"'{name}' is not a {kind} of an agent and has no effect; did you mean '{near[0]}'?"
+                )
+    return found

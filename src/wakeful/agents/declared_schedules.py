@@ -16,9 +16,8 @@ from wakeful.document import Defaults
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import Definition, JobRecord, ScheduleKey
 from wakeful.logs import get_logger
-from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, schedule_job
 from wakeful.run.instances import AgentClass, schedule_job_name
-from wakeful.run.job_transitions import edited
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, WAKEFUL, edited, schedule_job
 from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobRow

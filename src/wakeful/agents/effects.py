@@ -6,23 +6,15 @@ All validation is here: a `Refused` says why the outcome is a failed attempt ins
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from wakeful.agents.class_registry import RegisteredClass
-from wakeful.agents.directives import (
-    CancelCron,
-    Delay,
-    Directive,
-    Emit,
-    Recipient,
-    SetCron,
-    SetState,
-    Stop,
-)
+from wakeful.agents.directives import CancelCron, Delay, Directive, Emit, Recipient, SetCron, SetState, Stop
 from wakeful.agents.schedules import read_schedule
-from wakeful.agents.state import StateObject, state_from_text, state_to_text
+from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument
 from wakeful.run.instances import DIRECTIVE_REFUSED, ScheduleChange, Send, schedule_job_name
@@ -36,6 +28,8 @@ MAX_SIGNALS: Final = 1 << 20
 
 UNKNOWN_DIRECTIVE: Final = "unknown_directive"
 INVALID_STATE: Final = "invalid_state"
+#: How many calls of each handler `UnsavedChanges` checks.
+_CHECKED: Final = 10
 
 
 class Refused(Exception):
@@ -244,3 +238,31 @@ def _unknown(value: object) -> str:
         f"unknown directive {shown(value)}; a handler returns SetState, Emit, Delay, SetCron, CancelCron, "
         "Stop, text, or a list of them"
     )
+
+
+class UnsavedChanges:
+    """Finds handlers that change `ctx.state` in place, which stores nothing: a `SetState` is missing.
+
+    It checks only the first calls of each handler that return no `SetState`: later ones cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self._checks: Counter[tuple[type, str]] = Counter()
+
+    def found(self, registered: RegisteredClass, handler: str, value: object, text: str) -> bool:
+        """Return whether a handler changed its copy of the state; for each handler at most once."""
+        key = registered.cls, handler
+        if self._checks[key] >= _CHECKED:
+            return False
+        self._checks[key] += 1
+        if not _is_changed(registered.state, value, text):
+            return False
+        self._checks[key] = _CHECKED
+        return True
+
+
+def _is_changed(state: StateType, value: object, text: str) -> bool:
+    try:
+        return state.replace(value) != state.replace(state.load(state_from_text(text)))
+    except Exception:  # what cannot be stored was not there before; the code of the state may raise anything
+        return True

@@ -9,15 +9,17 @@ logged and changes nothing.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Final
 
 from wakeful.agents.agent import Agent, NotHere, takes_context
 from wakeful.agents.class_registry import RegisteredClass
 from wakeful.agents.context import InstanceContext
-from wakeful.agents.invocation import Invoker
 from wakeful.agents.state import state_from_text
-from wakeful.launch.user_code import isolate
+from wakeful.launch.user_code import Threads, isolate
 from wakeful.logs import get_logger
 from wakeful.values.clock import Clock
 
@@ -228,3 +230,48 @@ class InstanceCache:
 
 def _idle_s(entry: CachedInstance) -> float:
     return entry.registered.hibernate_ms / 1000
+
+
+class Invoker:
+    """Calls methods that users write: coroutines in the event loop, everything else in threads.
+
+    It returns what they return. A generator becomes the list of what it yields.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._max_threads = threads
+        self._threads: Threads | None = None
+
+    async def call(
+        self, function: Callable[..., object], *args: object, abandoned: Callable[[], None]
+    ) -> object:
+        """Call a function. `abandoned` is called if it still runs in its thread when the caller is cancelled.
+
+        What it raises is raised here.
+        """
+        if is_asynchronous(function):
+            value = function(*args)
+        else:
+            if self._threads is None:
+                self._threads = Threads(self._max_threads)
+            value = await self._threads.run(lambda: _collected(function(*args)), abandoned)
+        if isinstance(value, AsyncGeneratorType):
+            return [each async for each in value]
+        # A function may return a coroutine, such as a lambda around an `async def`.
+        return await value if isinstance(value, Awaitable) else value
+
+    def close(self) -> None:
+        """Stop the idle threads."""
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+
+def is_asynchronous(function: Callable[..., object]) -> bool:
+    """Return whether a function is `async def`, also if it yields."""
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def _collected(value: object) -> object:
+    """Run a generator in the thread of its function."""
+    return list(value) if isinstance(value, GeneratorType) else value

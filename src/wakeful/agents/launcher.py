@@ -13,26 +13,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.agents.class_registry import ClassRegistry, RegisteredClass
-from wakeful.agents.context import Context
+from wakeful.agents.context import Context, Memory
 from wakeful.agents.directives import CancelCron, SetCron, SetState
-from wakeful.agents.effects import Effects, Refused, Returned, effects, read_returned
-from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, InstanceCache
-from wakeful.agents.invocation import Invoker
-from wakeful.agents.memory import Memory
-from wakeful.agents.run_signals import signal_of_run
+from wakeful.agents.effects import Effects, Refused, Returned, UnsavedChanges, effects, read_returned
+from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, InstanceCache, Invoker
 from wakeful.agents.state import state_from_text, state_to_text
-from wakeful.agents.unsaved_changes import UnsavedChanges
 from wakeful.document import Defaults
 from wakeful.errors import InvalidArgument, Permanent, Unavailable
 from wakeful.launch.function import DEFAULT_THREADS, error_text
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
-from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, AgentClass, InstanceLimits, Send
+from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, JOB_SIGNAL, AgentClass, InstanceLimits, Send
 from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.signal.patterns import matches
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock
+from wakeful.values.instants import utc_datetime
 from wakeful.values.json_value import Json
 
 #: The reason of a failed attempt of a signal that no handler handles.
@@ -42,7 +39,6 @@ NOT_REGISTERED: Final = "not_registered"
 
 _UNSAVED: Final = "it changed ctx.state, which is a copy, and nothing is stored; return SetState(...)"
 
-log = get_logger("wakeful.agents")
 
 #: Returns the defaults of the jobs of an agent: (workspace, agent) -> defaults.
 DefaultsOf = Callable[[str, str], Awaitable[Defaults]]
@@ -52,6 +48,8 @@ NewestClass = Callable[[str, str], Awaitable[AgentClass | None]]
 HasProcess = Callable[[str, str, int], Awaitable[bool]]
 #: Keeps delays in memory: (run, signals). They start when the outcome of this attempt is written.
 KeepDelays = Callable[[Launch, Sequence[Send]], None]
+
+log = get_logger("wakeful.agents")
 
 
 class _State(NamedTuple):
@@ -352,3 +350,22 @@ def _abandoned(run: Launch, handler: str) -> None:
 
 def _text(error: BaseException) -> str:
     return error.message if isinstance(error, InvalidArgument) else error_text(error)
+
+
+def signal_of_run(run: Launch) -> Signal:
+    """Return the signal that a run carries to its handler.
+
+    A run without a job has the CloudEvent as its payload. Of a job, the type is that of the run, else that of
+    the target, and the data is the payload; the id is the idempotency key, so it is the same for every
+    attempt and replay.
+    """
+    if run.job_id is None and run.payload_text is not None:
+        return Signal.from_stored(run.payload_text)
+    own = run.target.get("signal")
+    return Signal.of_job(
+        run.signal or (own if isinstance(own, str) and own else JOB_SIGNAL),
+        run.payload,
+        id=run.idempotency_key,
+        source=f"/workspaces/{run.workspace}/agents/{run.agent}/jobs/{run.job or run.job_id or ''}",
+        time=utc_datetime(run.scheduled_ms),
+    )

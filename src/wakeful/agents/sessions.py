@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
-from wakeful.document.sessions import Drop, Mode
+from wakeful.document.agents import Drop, Mode
 from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Json, Work
 from wakeful.job.policy import DEFAULT_POLICY

@@ -11,8 +11,7 @@ from wakeful.document.values import compact
 from wakeful.job.job import Json
 from wakeful.launch.chat.request import PreviousAnswer, Said, ToolDefinition
 from wakeful.launch.port import Launch
-from wakeful.run.conversations import MAX_ENTRIES
-from wakeful.run.suppression import suppression_reason
+from wakeful.run.conversations import MAX_ENTRIES, suppression_reason
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.cron_tool.local import LocalScheduler
 from wakeful.service.cron_tool.port import JsonObject

@@ -12,8 +12,8 @@ from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Tr
 from wakeful.model.from_json import run_from_json
 from wakeful.model.job_fields import JsonLike
 from wakeful.run.dead_letter_groups import DeadLetterSelection
-from wakeful.run.evidence import write_evidence
 from wakeful.run.run import TriggerName
+from wakeful.run.verification import write_evidence
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.model_mapping import page_of_runs, run_from_view
 from wakeful.service.services import Services

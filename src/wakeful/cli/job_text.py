@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from wakeful.document.editable import DEFINITION
+from wakeful.document.definition import DEFINITION
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 from wakeful.values.yaml_text import dump_yaml, load_yaml

@@ -14,7 +14,7 @@ from wakeful.cli.show.diff import JobChange
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
-from wakeful.document.editable import DEFINITION
+from wakeful.document.definition import DEFINITION
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job.job import Definition, Json, check_slug
 from wakeful.values.yaml_text import YamlLines, load_yaml

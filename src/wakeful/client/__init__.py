@@ -16,7 +16,7 @@ Both return the types of `wakeful.model` and raise the errors of the embedded AP
 
 from typing import TYPE_CHECKING
 
-from wakeful.values.lazy_names import lazy_names
+from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.client.api_key_file import key_file

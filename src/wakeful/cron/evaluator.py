@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Final, get_args
 
-from wakeful.cron.dates import EPOCH_DAY
 from wakeful.cron.explain import explain
 from wakeful.cron.expression import Expression, parse
 from wakeful.cron.pieces import CENTURY, NOWHERE, SLACK, DstGap, DstOverlap, Pieces
-from wakeful.cron.walltimes import DAY, WallTimes
+from wakeful.cron.walltimes import DAY, EPOCH_DAY, WallTimes
 from wakeful.cron.zone import Zone, zone
 from wakeful.errors import InvalidArgument
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.dashboard import charts, formats, icons
 from wakeful.dashboard.assets import asset_url
-from wakeful.values.package_version import package_version
+from wakeful.values.package import package_version
 from wakeful.values.stored_text import cleaned
 
 

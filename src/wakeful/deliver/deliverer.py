@@ -8,20 +8,20 @@ again (`unknown`): the service did not respond, accepted only a part, or the pro
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
-from wakeful.deliver.delivery_text import delivery_text
 from wakeful.engine.loop import Loop
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.job.policy import Backoff
 from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
-from wakeful.run.suppression import suppression_reason
+from wakeful.run.conversations import suppression_reason
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
@@ -222,3 +222,27 @@ def _message(delivery: Delivery, text: str) -> ChannelMessage:
     """Return the message of a delivery: its text, and a subject for mail."""
     subject = f"{delivery.job_name or 'Wakeful'} ({delivery.agent})"
     return ChannelMessage("", text, subject=subject)
+
+
+def delivery_text(delivery: Delivery) -> str:
+    """Return what is sent: the output, then a paragraph for each emitted signal.
+
+    An output that is not delivered by itself does not precede the signals.
+    """
+    output = (delivery.output or "").strip()
+    if delivery.emitted is None:
+        return output
+    signals = [_signal_text(each) for each in json.loads(delivery.emitted)]
+    own = [] if suppression_reason(output, delivery.job_name) else [output]
+    return "\n\n".join([*own, *signals])
+
+
+def _signal_text(signal: dict[str, object]) -> str:
+    """Return the message of a signal if its data has one, else the data; without data, its type."""
+    data = signal.get("data")
+    message = data.get("message") if isinstance(data, dict) else data
+    if isinstance(message, str) and message.strip():
+        return message.strip()
+    if data is None:
+        return str(signal.get("type", ""))
+    return json.dumps(data, ensure_ascii=False)

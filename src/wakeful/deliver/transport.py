@@ -1,13 +1,17 @@
-"""Watches the network while Apprise sends a message: whether a message that failed may have arrived.
+"""Watches the network and the logs while Apprise sends a message.
 
 Apprise returns only whether a service accepted a message. A message that was not accepted can be sent again;
 one that was sent without a response may have arrived, and must not be. So the HTTP and SMTP clients of
 Apprise (`requests`, `smtplib`) are patched once, when the first message is sent. Calls outside of `watch`
 are unchanged.
+
+Apprise and its HTTP clients report errors only in their logs, which may contain the URL, and a URL is a
+credential. So these records are captured and not logged. Outside of `capture_logs` nothing changes.
 """
 
 from __future__ import annotations
 
+import logging
 import smtplib
 import sys
 from collections.abc import Iterator
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
 #: The clients that are watched, as plugins import them.
 _CLIENTS: Final = ("requests", "smtplib")
 _OK: Final = 250
+#: The packages whose loggers may log URLs.
+_PACKAGES: Final = ("apprise", "urllib3", "requests", "requests_oauthlib", "oauthlib", "paho", "slixmpp")
+
+_captured: ContextVar[list[str] | None] = ContextVar("wakeful_captured", default=None)
 
 
 @dataclass(slots=True)
@@ -143,3 +151,38 @@ def _smtp_send(original: Any) -> Any:
             transport.writes += 1
 
     return send
+
+
+class _CaptureFilter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        captured = _captured.get()
+        if captured is None:
+            return True
+        if record.levelno >= logging.WARNING:
+            try:
+                captured.append(record.getMessage())
+            except Exception:  # a record that cannot be formatted
+                captured.append("")
+        return False
+
+
+_FILTER: Final = _CaptureFilter()
+
+
+@contextmanager
+def capture_logs() -> Iterator[list[str]]:
+    """Capture the records of these packages in this context; the list gets the warnings.
+
+    They may contain credentials: use them to find the cause, and do not show them.
+    """
+    # A logger is created when its module is loaded, which may be only now, so the filter is added each time.
+    # It applies to one logger, not to those below it.
+    for name in [*logging.root.manager.loggerDict, *_PACKAGES]:
+        if name.partition(".")[0] in _PACKAGES:
+            logging.getLogger(name).addFilter(_FILTER)
+    captured: list[str] = []
+    token = _captured.set(captured)
+    try:
+        yield captured
+    finally:
+        _captured.reset(token)

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from wakeful.document import structures
-from wakeful.document.guards import budget, precheck
+from wakeful.document.guards import budget, evidence, precheck, verify
 from wakeful.document.kinds import (
     MAX_NUMBER,
     MAX_TEXT,
@@ -30,11 +30,9 @@ from wakeful.document.kinds import (
     whole,
 )
 from wakeful.document.values import camel
-from wakeful.document.verification import evidence, verify
 from wakeful.duration import LONGEST
-from wakeful.job.field_spec import FieldSpec
 from wakeful.job.job import Definition, Json, Origin, Timing, Work
-from wakeful.job.policy import Policy
+from wakeful.job.policy import FieldSpec, Policy
 from wakeful.schedule.schedules import schedule_from_json
 
 MAX_MESSAGE: Final = 65536

@@ -1,7 +1,8 @@
 """The kinds of values that a field can have: how one is read, and how each interface presents it.
 
 A kind is called with a value from a document. It returns what the job keeps, or raises InvalidArgument with
-the rest of a line that begins with the name of the field.
+the rest of a line that begins with the name of the field. Objects, such as a budget or a queue, are read
+field by field.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
-from wakeful.document.values import one_of, refuse, shown, storable, whole_number
+from wakeful.document.values import camel_keys, json_value, one_of, refuse, shown, storable, whole_number
 from wakeful.duration import LONGEST, parse_duration, spell_duration
+from wakeful.errors import InvalidArgument
 from wakeful.job.job import MAX_NAME, SLUG, Json, check_slug
 from wakeful.schedule.hours import parse_hours
 
@@ -24,6 +26,7 @@ Form = Literal["flag", "number", "duration", "choice", "slug", "line", "text", "
 #: The greatest number and the longest text, where a field has no bound of its own.
 MAX_NUMBER: Final = 1_000_000_000
 MAX_TEXT: Final = 255
+_LARGEST_OBJECT: Final = 65_536
 
 
 def _same(value: Any) -> Any:
@@ -165,3 +168,40 @@ hours: Final = Kind("line", _hours, {"type": "string", "examples": ["08:00-22:00
 
 #: An instant. Without an offset it is in the zone of the job, so that `document.timing` reads it.
 instant: Final = Kind("instant", None, None, "Instant", "datetime")
+
+
+def read_object(value: object, example: str) -> dict[str, object]:
+    """Return a non-empty object with its keys in camelCase; the error message contains the example."""
+    if not isinstance(value, Mapping) or not value:
+        refuse(f"{shown(value)} is not an object with fields; write {example}")
+    return camel_keys(value)
+
+
+def check_names(values: Mapping[str, object], what: str, names: tuple[str, ...]) -> None:
+    """Raise InvalidArgument for a field with another name."""
+    unknown = sorted(values.keys() - set(names))
+    if unknown:
+        refuse(f"{what} has no field '{unknown[0][:64]}'; it has {', '.join(names)}")
+
+
+def replace_duration(values: dict[str, object], name: str) -> None:
+    """Replace a duration such as `timeout` by its milliseconds, `timeoutMs`."""
+    if name in values:
+        if f"{name}Ms" in values:
+            refuse(f"{name} and {name}Ms are the same; give one of them")
+        values[f"{name}Ms"] = read_as(name, duration, values.pop(name))
+
+
+def read_as(name: str, read: Reader, value: object) -> object:
+    """Return the value as read; an error message begins with the name of the field."""
+    try:
+        return read(value)
+    except InvalidArgument as error:
+        refuse(f"{name}: {error.message}")
+
+
+def copy_object(values: Mapping[str, object]) -> dict[str, Json]:
+    """Return a copy of the object as JSON."""
+    value = json_value(values, _LARGEST_OBJECT)
+    assert isinstance(value, dict)
+    return value

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
+from wakeful.document.guards import MANUAL
 from wakeful.document.target import AGENT_KIND, KINDS
-from wakeful.document.verification import MANUAL
 from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take

@@ -28,7 +28,7 @@ from wakeful.engine.database_metrics import AgentCounts, DatabaseMetrics
 from wakeful.job.start_rules import BLOCK_REASONS
 from wakeful.run.outcome import Finished
 from wakeful.store.port import Planned, Store
-from wakeful.values.package_version import package_version
+from wakeful.values.package import package_version
 from wakeful.values.process_share import current_share
 
 #: upper bounds in ms

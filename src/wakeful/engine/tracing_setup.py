@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
-from wakeful.values.package_version import package_version
+from wakeful.values.package import package_version
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text, work_from_text
-from wakeful.document.verification import MANUAL, timeout_ms
+from wakeful.document.guards import MANUAL, timeout_ms
 from wakeful.duration import spell_duration
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch

@@ -14,8 +14,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job.field_spec import FieldSpec
-from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.job.policy import DEFAULT_POLICY, FieldSpec, Policy
 from wakeful.schedule.calendars import NOTHING, Calendar
 from wakeful.schedule.schedules import At, CronSchedule, Schedule
 from wakeful.schedule.ticks import Ticks

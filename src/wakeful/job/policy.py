@@ -1,19 +1,51 @@
-"""The policies of a job: overlap, catch-up, jitter, retries, limits. All are values."""
+"""The policies of a job: overlap, catch-up, jitter, retries, limits. All are values.
+
+A job field is declared once, as an annotated attribute of `Timing`, `Policy`, `Work` or `Definition`:
+
+    max_queued: Annotated[int, FieldSpec("How many runs may wait.", low=1, high=10_000)] = 100
+
+`wakeful.document.fields` derives the rest from it: how the value is read, its JSON schema, the Python option,
+the CLI flag, what the MCP tool understands, and the row in docs/reference/job.md. Run `make generate` after a
+change: it rewrites the derived parts of source files and documentation pages.
+
+The planner applies the overlap policy to ticks, the service to manual runs that name one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import Enum
 from typing import Annotated, Final, Literal
 
-from wakeful.job.field_spec import FieldSpec
-
+#: The group of a field in the documentation and in the help of the CLI.
+Section = Literal["schedule", "target", "policy", "delivery"]
 Overlap = Literal["allow", "skip", "queue", "queue_one", "replace"]
 Catchup = Literal["none", "latest", "fire_immediately", "spread"]
 OnLost = Literal["retry", "fail"]
 
 DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """The name, bounds and documentation of a job field."""
+
+    #: one or two sentences in Markdown; links are relative to docs/reference
+    doc: str
+    section: Section = "policy"
+    #: the JSON name, unless it is the name of the attribute in camelCase
+    name: str = ""
+    #: the least and the greatest number, both included; of a text, `high` is the greatest length
+    low: int = 0
+    high: int | None = None
+    #: the flags of `wakeful add`, unless there is one with the field's name
+    flags: tuple[str, ...] = ()
+    #: the description in the schema of the MCP tool; empty: the tool reads the field but does not list it
+    tool: str = ""
+    #: the default in the documentation, where it is no fixed value
+    default: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +167,36 @@ def spread_evenly(seed: str, limit_ms: int) -> int:
         return 0
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])
     return number % (2 * limit_ms + 1) - limit_ms
+
+
+class OverlapAction(Enum):
+    """What becomes of a run that would start now."""
+
+    START = "start"
+    #: it waits until no other run of its job is live
+    QUEUE = "queue"
+    #: it waits, and runs that wait already are cancelled
+    SUPERSEDE = "supersede"
+    #: it starts, and all other live runs are cancelled. One that waits is older: it must not start later
+    REPLACE = "replace"
+    #: it is skipped: another run is live
+    SKIP = "skip"
+    #: it is skipped: `max_queued` runs wait already
+    QUEUE_FULL = "queue_full"
+
+
+def overlap_action(overlap: Overlap, max_queued: int, *, running: bool, waiting: int) -> OverlapAction:
+    """Return what becomes of a run, given whether others of its job run and how many wait.
+
+    >>> overlap_action("skip", 100, running=True, waiting=0).name
+    'SKIP'
+    >>> overlap_action("queue", 100, running=False, waiting=0).name
+    'START'
+    """
+    if overlap == "allow" or not (running or waiting):
+        return OverlapAction.START
+    if overlap == "skip":
+        return OverlapAction.SKIP
+    if overlap == "queue":
+        return OverlapAction.QUEUE_FULL if waiting >= max_queued else OverlapAction.QUEUE
+    return OverlapAction.SUPERSEDE if overlap == "queue_one" else OverlapAction.REPLACE

@@ -46,7 +46,7 @@ DEFAULT_BOUNDS: Final = SelfScheduling()
 
 
 def bounds_of(document: Mapping[str, Json] | None) -> SelfScheduling:
-    """Return the bounds in the document of an agent, as `document.self_scheduling` reads it.
+    """Return the bounds in the document of an agent, as `document.agents` reads it.
 
     >>> bounds_of({"perRun": 20})
     SelfScheduling(recurring=False, per_run=20, depth=3, outside_runs=True)

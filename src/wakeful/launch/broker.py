@@ -20,8 +20,8 @@ from wakeful.document.values import compact, json_value
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, MAX_USAGE
-from wakeful.run.evidence import write_evidence
 from wakeful.run.outcome import AwaitingCallback
+from wakeful.run.verification import write_evidence
 from wakeful.values.ids import is_id
 
 ReportStatus = Literal["running", "waiting", "succeeded", "failed"]

@@ -50,9 +50,8 @@ from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
 from wakeful.launch.verify import VerifyLaunch
 from wakeful.launch.webhook_response import read_usage
 from wakeful.logs import get_logger
-from wakeful.run.evidence import MAX_EVIDENCE, read_evidence
 from wakeful.run.outcome import Failed, Outcome, Succeeded
-from wakeful.run.verification import Verdict
+from wakeful.run.verification import MAX_EVIDENCE, Verdict, read_evidence
 from wakeful.settings import PREFIX, SECRET_VARIABLES
 from wakeful.values.instants import iso_utc
 

@@ -15,15 +15,14 @@ import json
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from wakeful.document.verification import timeout_ms
+from wakeful.document.guards import timeout_ms
 from wakeful.job.job import Json, Work
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
-from wakeful.run.evidence import evidence_object
 from wakeful.run.outcome import Failed, Outcome, Succeeded
-from wakeful.run.verification import MAX_TRIES, Verdict, judge_success, outcome_of
+from wakeful.run.verification import MAX_TRIES, Verdict, evidence_object, judge_success, outcome_of
 from wakeful.values.json_value import compact
 from wakeful.values.stored_text import cleaned
 

@@ -37,7 +37,7 @@ from wakeful.run.verification import Verdict
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 from wakeful.values.clock import Clock
 from wakeful.values.instants import iso_utc
-from wakeful.values.package_version import package_version
+from wakeful.values.package import package_version
 
 #: The most connections to one host, and in total, or the number of slots if that is larger. Waiting for one
 #: counts towards the timeout, so these are safety limits: lanes limit how much is sent to one receiver.

@@ -7,7 +7,7 @@ are those of the JSON in the HTTP API, in Python spelling: `jobId` is `job_id`, 
 
 from typing import TYPE_CHECKING
 
-from wakeful.values.lazy_names import lazy_names
+from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion

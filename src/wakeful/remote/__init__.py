@@ -18,7 +18,7 @@ worker.run()
 from typing import TYPE_CHECKING
 
 from wakeful.errors import Permanent
-from wakeful.values.lazy_names import lazy_names
+from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.remote.results import Result

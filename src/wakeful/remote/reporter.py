@@ -7,13 +7,14 @@ load. During an outage the reports wait: the server refuses those whose lease wa
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.types import ReportShape
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.logs import get_logger
-from wakeful.remote.backoff import Backoff
 from wakeful.remote.results import batches, unreportable
 from wakeful.values.json_value import Json
 
@@ -140,3 +141,19 @@ def _key(report: Report) -> Key:
 def _is_refusal(report: Report) -> bool:
     """Return whether the report itself says that another one was refused."""
     return str(report.get("error", "")).startswith("its outcome was refused")
+
+
+class Backoff(NamedTuple):
+    """Delays that double up to a maximum, each ± 25 %, so that many workers do not return at once."""
+
+    base_s: float = 0.5
+    max_s: float = 15.0
+
+    def delay(self, failures: int) -> float:
+        """Return the delay after this number of failures in a row.
+
+        >>> 15 * 0.75 <= Backoff().delay(20) <= 15 * 1.25
+        True
+        """
+        seconds = min(self.max_s, self.base_s * 2.0 ** min(failures - 1, 30))
+        return seconds * random.uniform(0.75, 1.25)

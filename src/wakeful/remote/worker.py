@@ -37,9 +37,8 @@ from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.from_json import run_from_json
-from wakeful.remote.backoff import Backoff
 from wakeful.remote.handlers import Handlers
-from wakeful.remote.reporter import Reporter
+from wakeful.remote.reporter import Backoff, Reporter
 from wakeful.remote.results import Result, report_of, unreportable
 from wakeful.values.json_value import Json
 

@@ -1,4 +1,4 @@
-"""What the end of a run adds to the history of sessions. Pure.
+"""What the end of a run adds to the history of sessions, and which answers say nothing. Pure.
 
 A session is a conversation of an agent: what was said to it, and what it answered. Only a run that succeeds
 adds to it, in the transaction of its outcome:
@@ -6,16 +6,20 @@ adds to it, in the transaction of its outcome:
 - A turn adds the messages and the answer to its session.
 - A run of a job with the target `chat` adds its prompt and its answer to the session of the job, `job:NAME`.
 - A run of a job that was made in a conversation adds its answer there.
+
+An agent that has nothing to report returns `NO_REPLY` or `[SILENT]` as its whole output, or `HEARTBEAT_OK`
+for a heartbeat. Models may add quotes or a full stop; to `HEARTBEAT_OK` they also add a remark, before or
+after it. Such answers are not delivered, and not added to the conversation of a job.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, Protocol, get_args
 
-from wakeful.job.job import WAKE_JOB, Continuity, Json, Work
-from wakeful.run.suppression import suppression_reason
+from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Continuity, Json, Work
 
 HistoryRole = Literal["user", "assistant"]
 #: The longest history of a session: the oldest entries beyond it are dropped.
@@ -24,6 +28,15 @@ MAX_TOKENS: Final = 200_000
 #: The beginning of the names of sessions that belong to jobs. No message is sent to them.
 JOB_SESSION: Final = "job:"
 _CHAT: Final = "chat"
+NO_REPLY: Final = "NO_REPLY"
+SILENT: Final = "[SILENT]"
+HEARTBEAT_OK: Final = "HEARTBEAT_OK"
+#: Characters around such a word that are ignored.
+_IGNORED: Final = " \t\r\n`*\"'.!“”„"
+#: HEARTBEAT_OK at the beginning or the end of an answer
+_ALL_WELL: Final = re.compile(rf"{HEARTBEAT_OK}\b|.*\b{HEARTBEAT_OK}$", re.DOTALL)
+#: A heartbeat whose remark is longer has something to report.
+_LONGEST_REMARK: Final = 300
 
 
 class HistoryAppend(NamedTuple):
@@ -200,3 +213,32 @@ def _exchange(
 def _is_chat(work: Work) -> bool:
     target = work.final_target
     return target is not None and target.get("kind") == _CHAT
+
+
+def suppression_reason(output: str | None, job: str | None) -> str | None:
+    """Return why an output is not delivered; None if it is.
+
+    >>> suppression_reason(" `NO_REPLY`. ", "digest"), suppression_reason("[SILENT]", "digest")
+    ('its answer was NO_REPLY', 'its answer was [SILENT]')
+    >>> (
+    ...     suppression_reason("NO_REPLYING", "digest"),
+    ...     suppression_reason("NO_REPLY is what I would say", "digest"),
+    ... )
+    (None, None)
+    >>> suppression_reason("HEARTBEAT_OK", "heartbeat"), suppression_reason("HEARTBEAT_OK", "digest")
+    ('its answer was HEARTBEAT_OK', None)
+    >>> (
+    ...     suppression_reason("HEARTBEAT_OK - nothing new", "heartbeat"),
+    ...     suppression_reason("HEARTBEAT_OKAY", "heartbeat"),
+    ... )
+    ('its answer was HEARTBEAT_OK', None)
+    """
+    if output is None or not output.strip():
+        return "it said nothing"
+    word = output.strip(_IGNORED)
+    if word in (NO_REPLY, SILENT):
+        return f"its answer was {word}"
+    is_short = len(word) <= len(HEARTBEAT_OK) + _LONGEST_REMARK
+    if job == HEARTBEAT_JOB and is_short and _ALL_WELL.match(word):
+        return f"its answer was {HEARTBEAT_OK}"
+    return None

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from wakeful.run.failure_cause import failure_cause
+from wakeful.run.incidents import failure_cause
 from wakeful.values.bounded_cache import MB, bounded_cache
 from wakeful.values.stored_text import cleaned
 

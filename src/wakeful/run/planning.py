@@ -19,8 +19,7 @@ from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from wakeful.job.job import NO_WORK, Definition, JobRecord, Work
-from wakeful.job.overlap import OverlapAction, overlap_action
-from wakeful.job.policy import Policy, spread_evenly
+from wakeful.job.policy import OverlapAction, Policy, overlap_action, spread_evenly
 from wakeful.job.start_rules import BlockReason
 from wakeful.run.run import tick_key
 from wakeful.schedule.hours import within

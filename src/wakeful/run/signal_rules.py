@@ -18,9 +18,15 @@ from wakeful.errors import FailedPrecondition
 from wakeful.job.capabilities import agent_requirement
 from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.run.factory import skipped
-from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, WAKEFUL, one_time_ms, schedule_job
 from wakeful.run.instances import STOPPED, AgentClass, InstanceStatus, ScheduleChange, Send, instance_id
-from wakeful.run.job_transitions import disabled, is_pausable
+from wakeful.run.job_transitions import (
+    CANCELLED_BY_AGENT,
+    WAKEFUL,
+    disabled,
+    is_pausable,
+    one_time_ms,
+    schedule_job,
+)
 from wakeful.run.outcome import Finished, Handled
 from wakeful.run.run import NewRun, RunDetails
 from wakeful.values.ids import new_id

@@ -2,21 +2,26 @@
 
 A calendar works in local time: the caller converts instants. Public methods take and return `date`; the
 searches in `ticks` use ordinals (`date.toordinal`).
+
+Public holidays are those of the holidays library. Loading it takes half a second, and computing a year of a
+region up to some milliseconds. Results are cached. `engine.calendar_loader` does both in a thread before the
+event loop needs them.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import lru_cache
 from itertools import chain
 from typing import Final, NoReturn
 
 from wakeful.errors import InvalidArgument
 from wakeful.schedule.day_rules import CronRule, read_cron, read_weekdays, read_yearly, yearly_bits
-from wakeful.schedule.holiday_dates import find_region, holidays_of, last_year
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 MAX_ENTRIES: Final = 100
@@ -35,6 +40,10 @@ _MINUTES: Final = 1440
 _LONGEST_STRETCH: Final = 800
 
 Stretch = tuple[int, int]
+#: The number of cached regions and years: a few megabytes.
+_CACHED: Final = 4096
+
+
 """Consecutive days, as the ordinals of the first and the last."""
 
 
@@ -257,3 +266,51 @@ def _refuse(entry: str, why: str) -> NoReturn:
 
 NOTHING: Final = Calendar()
 """The calendar that excludes no day."""
+
+
+def find_region(text: str) -> str:
+    """Return the country, or country and subdivision, as the library names it, or raise InvalidArgument.
+
+    >>> find_region("us-ca")
+    'US-CA'
+    """
+    from holidays import list_supported_countries
+
+    country, dash, wanted = text.partition("-")
+    country = country.upper()
+    known = list_supported_countries(include_aliases=True)
+    if country not in known:
+        raise InvalidArgument(
+            f"no holidays are known for '{country[:32]}'; give a country, as in 'holidays:DE'"
+        )
+    if not dash:
+        return country
+    for subdivision in known[country]:
+        if subdivision.replace(" ", "").casefold() == wanted.replace(" ", "").casefold():
+            return f"{country}-{subdivision}"
+    choice = f"use one of {', '.join(known[country])}" if known[country] else "it has none"
+    raise InvalidArgument(
+        f"'{wanted[:32]}' is not a subdivision of {country} with its own holidays; {choice}"
+    )
+
+
+@lru_cache(maxsize=_CACHED)
+def last_year(region: str) -> int:
+    """Return the last year for which the library knows the holidays of a region."""
+    from holidays import country_holidays
+
+    country, _, subdivision = region.partition("-")
+    return country_holidays(country, subdiv=subdivision or None).end_year
+
+
+@lru_cache(maxsize=_CACHED)
+def holidays_of(region: str, year: int) -> frozenset[int]:
+    """Return the holidays of a region and year as ordinals of days. All jobs share them."""
+    from holidays import country_holidays
+
+    country, _, subdivision = region.partition("-")
+    with warnings.catch_warnings():
+        # The library warns of years for which it knows only some of the holidays.
+        warnings.simplefilter("ignore")
+        days = country_holidays(country, subdiv=subdivision or None, years=year)
+    return frozenset(day.toordinal() for day in days)

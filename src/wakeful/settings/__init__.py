@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from wakeful.errors import InvalidArgument
 from wakeful.settings.chat import ChatModel, is_chat, read_chat
-from wakeful.values.usable_cores import usable_cores
+from wakeful.values.process_share import usable_cores
 
 PREFIX: Final = "WAKEFUL_"
 #: the file of the settings, in the working directory

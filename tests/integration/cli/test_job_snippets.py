@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.command_line import Machine, serving
-from wakeful.document.editable import DEFINITION
+from wakeful.document.definition import DEFINITION
 from wakeful.service.jobs.job_snippets import Snippets, snippets
 
 HOSTILE = (

@@ -22,10 +22,10 @@ from wakeful.errors import Unavailable
 from wakeful.model import Run
 from wakeful.model.from_json import run_from_json
 from wakeful.remote import Worker, WorkerConfig
-from wakeful.remote.backoff import Backoff
 from wakeful.remote.kubernetes.api import KubernetesApi
 from wakeful.remote.kubernetes.executor import ExecutorConfig, KubernetesExecutor
 from wakeful.remote.kubernetes.templates import ATTEMPT, RUN_ID, Manifest, job_name
+from wakeful.remote.reporter import Backoff
 
 pytest.importorskip("kubernetes_asyncio")
 pytestmark = on_one_store

@@ -12,7 +12,7 @@ from tests.support.effort import FULL
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Run, Wakeful
 from wakeful.remote import Worker, WorkerConfig
-from wakeful.remote.backoff import Backoff
+from wakeful.remote.reporter import Backoff
 from wakeful.settings import Settings
 from wakeful.store.rows import RunFilter
 

@@ -18,7 +18,7 @@ from wakeful import AlreadyExists, Permanent, Run, Unauthenticated
 from wakeful.client.types import HeartbeatsShape
 from wakeful.errors import InvalidArgument
 from wakeful.remote import Result, Worker, WorkerConfig
-from wakeful.remote.backoff import Backoff
+from wakeful.remote.reporter import Backoff
 
 QUICK = WorkerConfig(
     wait_ms=1_000, heartbeat_s=0.05, timeout_s=PATIENCE, drain_s=PATIENCE, backoff=Backoff(0.01, 0.1)

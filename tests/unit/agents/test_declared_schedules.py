@@ -19,9 +19,8 @@ from wakeful.agents.schedules import Schedule
 from wakeful.document import Defaults
 from wakeful.errors import Unavailable
 from wakeful.job.job import JobRecord, ScheduleKey
-from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceStatus, instance_id
-from wakeful.run.job_transitions import disabled, paused
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disabled, paused, schedule_job
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow

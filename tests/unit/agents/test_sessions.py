@@ -21,8 +21,8 @@ from wakeful.agents.sessions import (
     receive,
     start_turns,
 )
-from wakeful.document.sessions import queue as read_queue
-from wakeful.document.sessions import session_name
+from wakeful.document.agents import queue as read_queue
+from wakeful.document.agents import session_name
 from wakeful.errors import InvalidArgument
 from wakeful.run.run import NewRun
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, SessionUpdate, Turn

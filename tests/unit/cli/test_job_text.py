@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.cli.job_text import job_patch, job_text, read_job_text
-from wakeful.document.editable import editable
+from wakeful.document.definition import editable
 from wakeful.values.yaml_text import dump_yaml, load_yaml
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"))

@@ -6,12 +6,12 @@ import pytest
 
 from wakeful.dashboard.job_controls import control_of, groups, placed
 from wakeful.dashboard.job_targets import target_control
-from wakeful.document.editable import default_fields
+from wakeful.document.definition import default_fields
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.kinds import flag
 from wakeful.document.target import KINDS
-from wakeful.job.field_spec import FieldSpec
 from wakeful.job.job import Json
+from wakeful.job.policy import FieldSpec
 
 #: Short forms of a target, which has a control; and the controls that the template writes itself.
 _ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentId", "enabled"}

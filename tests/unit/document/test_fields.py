@@ -11,7 +11,7 @@ from wakeful.document.definition import NAMES
 from wakeful.document.fields import DECLARED, OTHER, RESPONSE_ONLY, fields_of
 from wakeful.duration import LONGEST
 from wakeful.errors import InvalidArgument
-from wakeful.job.field_spec import FieldSpec
+from wakeful.job.policy import FieldSpec
 
 
 @dataclass(frozen=True)

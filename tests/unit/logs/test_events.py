@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from wakeful.logs import escape, get_logger
-from wakeful.logs.formatters import ConsoleFormatter
+from wakeful.logs.setup import ConsoleFormatter
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 
 from wakeful.client.types import ReportShape
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
-from wakeful.remote.backoff import Backoff
-from wakeful.remote.reporter import Report, Reporter
+from wakeful.remote.reporter import Backoff, Report, Reporter
 
 
 class _Server:

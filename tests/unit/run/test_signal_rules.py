@@ -8,7 +8,6 @@ from wakeful.document import Defaults, read_definition
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.run.directive_checks import refuse
-from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.run.instances import (
     DIRECTIVE_REFUSED,
     MAX_SCHEDULES,
@@ -17,7 +16,7 @@ from wakeful.run.instances import (
     Send,
     instance_id,
 )
-from wakeful.run.job_transitions import disabled, paused
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disabled, paused, schedule_job
 from wakeful.run.outcome import Failed, Finished, Handled, Succeeded, conclude
 from wakeful.run.signal_rules import (
     InstanceFacts,

@@ -8,7 +8,7 @@ import pytest
 
 from wakeful.errors import InvalidArgument
 from wakeful.settings import Settings, read_settings
-from wakeful.values.usable_cores import usable_cores
+from wakeful.values.process_share import usable_cores
 
 
 def test_every_setting_has_its_default():

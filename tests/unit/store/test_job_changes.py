@@ -9,9 +9,8 @@ from tests.support.factories import DAY, MINUTE, NOW
 from tests.support.instances import key_of
 from wakeful.document import Defaults, read_definition
 from wakeful.job.job import JobRecord, ScheduleKey
-from wakeful.run.instance_schedules import CANCELLED_BY_AGENT, schedule_job
 from wakeful.run.instances import schedule_job_name
-from wakeful.run.job_transitions import disabled, edited
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disabled, edited, schedule_job
 from wakeful.store.job_changes import moved, overdue_runs, schedule_change, stored_schedules
 from wakeful.store.row_mapping import row_of
 from wakeful.store.rows import Recipient

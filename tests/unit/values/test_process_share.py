@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.values import usable_cores
+from wakeful.values import process_share
 from wakeful.values.process_share import ProcessShare
 
 
@@ -34,11 +34,11 @@ def test_the_limit_of_each_control_group_counts(tmp_path: Path, monkeypatch: pyt
     group.mkdir(parents=True)
     own = tmp_path / "cgroup"
     own.write_text("0::/system.slice/wakeful.service\n")
-    monkeypatch.setattr(usable_cores, "_ROOT", tmp_path)
-    monkeypatch.setattr(usable_cores, "_OWN", own)
+    monkeypatch.setattr(process_share, "_CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(process_share, "_OWN_CGROUP", own)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    assert usable_cores.usable_cores() == 8
+    assert process_share.usable_cores() == 8
     (tmp_path / "system.slice" / "cpu.max").write_text("250000 100000\n")
-    assert usable_cores.usable_cores() == 3
+    assert process_share.usable_cores() == 3
     (group / "cpu.max").write_text("50000 100000\n")
-    assert usable_cores.usable_cores() == 1
+    assert process_share.usable_cores() == 1

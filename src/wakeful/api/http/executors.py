@@ -26,7 +26,7 @@ from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
-from wakeful.run.evidence import write_evidence
+from wakeful.run.verification import write_evidence
 from wakeful.service.auth.connections import OpenUse
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
 from wakeful.service.runs.report_batches import ReportResult

@@ -15,7 +15,7 @@ from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, no_content, responses
 from wakeful.service.jobs.hooks import per_job
 from wakeful.service.serializers import serialize_hook, serialize_hook_run
-from wakeful.signal.hook_requests import read_body
+from wakeful.signal.requests import read_body
 from wakeful.signal.signals import NotJson
 
 router = APIRouter()

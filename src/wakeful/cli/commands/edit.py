@@ -91,7 +91,7 @@ class ConcurrentEdit(FailedPrecondition):
 
 async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
     from wakeful.cli.job_text import job_text, read_job_text
-    from wakeful.document.editable import default_fields, editable
+    from wakeful.document.definition import default_fields, editable
     from wakeful.service.auth.masking import masked_document
 
     editor = find_editor()

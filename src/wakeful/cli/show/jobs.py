@@ -41,7 +41,7 @@ def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Ta
 def job_page(job: JobShape, now_ms: int) -> Table:
     """Return a page with the fields of a job that differ from the defaults."""
     rest = cast(Mapping[str, object], job)
-    from wakeful.document.editable import default_fields  # not needed by every command
+    from wakeful.document.definition import default_fields  # not needed by every command
 
     defaults = default_fields()
     others = {

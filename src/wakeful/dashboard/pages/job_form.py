@@ -10,7 +10,7 @@ from starlette.responses import Response
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.job_controls import groups, placed
 from wakeful.dashboard.job_targets import target_control
-from wakeful.document.editable import default_fields, instant_text, schedule_text
+from wakeful.document.definition import default_fields, instant_text, schedule_text
 from wakeful.job.job import JobRecord, Json
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.job_snippets import minimal

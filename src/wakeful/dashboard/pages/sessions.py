@@ -9,7 +9,7 @@ from starlette.responses import Response
 from wakeful.agents.sessions import queue_of
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.dashboard.conversation import bubbles
-from wakeful.document.sessions import session_name
+from wakeful.document.agents import session_name
 from wakeful.errors import NotFound
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.service.agents.sessions import Conversation, read_history_cursor

@@ -20,12 +20,15 @@ from wakeful.model.from_json import run_from_json
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
 from wakeful.remote.kubernetes.states import (
     DEADLINE,
+    Attempt,
     JobEnd,
     JobView,
+    current_attempts,
     failure,
     job_view,
     log_tail,
     newest_pod,
+    outdated,
     start_delay,
     stuck,
 )
@@ -36,7 +39,6 @@ from wakeful.remote.kubernetes.templates import (
     job_name,
     main_container,
 )
-from wakeful.remote.kubernetes.unattended import Attempt, current_attempts, outdated
 from wakeful.remote.kubernetes.watcher import JobWatcher
 from wakeful.remote.results import Result
 from wakeful.remote.worker import Worker

@@ -13,10 +13,10 @@ from contextlib import aclosing
 from typing import Final
 
 from wakeful.logs import get_logger
-from wakeful.remote.backoff import Backoff
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
 from wakeful.remote.kubernetes.states import JobView, Manifest, job_view
 from wakeful.remote.kubernetes.templates import EXECUTOR
+from wakeful.remote.reporter import Backoff
 
 #: A watch that ends earlier, in seconds and without an event, is renewed after a delay.
 _SHORT_S: Final = 1.0

@@ -22,7 +22,7 @@ from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.connect import open_within, store_at
 from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun
-from wakeful.values.package_version import package_version
+from wakeful.values.package import package_version
 
 #: The highest ratio of dead letters to finished runs.
 DEAD_LETTER_TARGET: Final = 0.01

@@ -7,11 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
-from wakeful.document.deliveries import deliver_to, written
-from wakeful.document.evolution import EVOLUTION_FIELDS, OFF, evolution
-from wakeful.document.self_scheduling import approval as read_approval
-from wakeful.document.self_scheduling import self_scheduling as read_self_scheduling
-from wakeful.document.sessions import queue as read_queue
+from wakeful.document.agents import EVOLUTION_FIELDS, OFF, deliver_to, evolution, write_addresses
+from wakeful.document.agents import approval as read_approval
+from wakeful.document.agents import queue as read_queue
+from wakeful.document.agents import self_scheduling as read_self_scheduling
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.timing import check_zone, read_zone
 from wakeful.document.values import compact
@@ -437,7 +436,7 @@ def _as(field: str, read: Callable[[object], T], value: object) -> T:
 
 def _deliver_to(value: object) -> str | None:
     places = () if value is None else _as("deliverTo", deliver_to, value)
-    return payload_to_text(written(places)) if places else None
+    return payload_to_text(write_addresses(places)) if places else None
 
 
 def _queue(value: object) -> str | None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from wakeful.document import read_definition
-from wakeful.document.heartbeats import heartbeat, heartbeat_job
+from wakeful.document.agents import heartbeat, heartbeat_job
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Json, inherit

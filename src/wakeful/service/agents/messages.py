@@ -11,9 +11,9 @@ from typing import Final, Literal
 
 from wakeful.agents.sessions import LANE, command_in, payload_of, receive
 from wakeful.document import payload_from_text, work_from_text
+from wakeful.document.agents import session_name
 from wakeful.document.fields import WORK
-from wakeful.document.objects import read_as
-from wakeful.document.sessions import session_name
+from wakeful.document.kinds import read_as
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument

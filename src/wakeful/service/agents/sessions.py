@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wakeful.agents.sessions import delete
-from wakeful.document.sessions import is_session_name
+from wakeful.document.agents import is_session_name
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from wakeful.document import Defaults, payload_from_text
-from wakeful.document.deliveries import DeliveryAddress, deliver_to
-from wakeful.document.self_scheduling import REQUIRED
+from wakeful.document.agents import REQUIRED, DeliveryAddress, deliver_to
 from wakeful.errors import NotFound
 from wakeful.job.job import Json
 from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of

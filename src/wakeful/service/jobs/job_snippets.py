@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from wakeful.document import Defaults
-from wakeful.document.editable import DEFINITION, default_fields, instant_text, schedule_text
+from wakeful.document.definition import DEFINITION, default_fields, instant_text, schedule_text
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.values import compact, json_value
 from wakeful.duration import format_duration

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document import read_definition
-from wakeful.document.editable import schedule_text
+from wakeful.document.definition import schedule_text
 from wakeful.document.fields import TIMING
 from wakeful.document.values import whole_number
 from wakeful.engine.calendar_loader import excludes_something, off_loop

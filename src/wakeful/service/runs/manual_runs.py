@@ -10,8 +10,7 @@ from wakeful.document.values import json_value, whole_number
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.capabilities import NOTHING, requirement_of
 from wakeful.job.job import JobRecord, Work
-from wakeful.job.overlap import OverlapAction, overlap_action
-from wakeful.job.policy import DEFAULT_POLICY, Overlap
+from wakeful.job.policy import DEFAULT_POLICY, Overlap, OverlapAction, overlap_action
 from wakeful.launch.precheck import DUE
 from wakeful.run.factory import (
     claim_timeout_ms,

@@ -17,7 +17,7 @@ from wakeful.document import payload_to_text, work_from_text
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord, Json, Work
 from wakeful.launch.trace_context import launch_ids
-from wakeful.run.failure_cause import failure_cause
+from wakeful.run.incidents import failure_cause
 from wakeful.run.prechecks import with_context
 from wakeful.schedule.schedules import LATEST_MS
 from wakeful.service.auth.access import Principal

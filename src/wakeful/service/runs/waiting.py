@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from wakeful.document import policy_from_text
-from wakeful.document.verification import MANUAL
+from wakeful.document.guards import MANUAL
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument

@@ -11,7 +11,7 @@ from tests.support.api_client import ApiClient, served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
-from wakeful.document.heartbeats import DEFAULT_MESSAGE
+from wakeful.document.agents import DEFAULT_MESSAGE
 from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings

@@ -6,16 +6,18 @@ from typing import Any
 
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.remote.kubernetes.states import (
+    Attempt,
     JobEnd,
     JobView,
+    current_attempts,
     failure,
     job_end,
     job_view,
     log_tail,
     newest_pod,
+    outdated,
     stuck,
 )
-from wakeful.remote.kubernetes.unattended import Attempt, current_attempts, outdated
 
 FAILED = JobEnd(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from wakeful.remote.backoff import Backoff
 from wakeful.remote.kubernetes.api import KubernetesError
 from wakeful.remote.kubernetes.templates import ATTEMPT, RUN_ID
 from wakeful.remote.kubernetes.watcher import JobWatcher
+from wakeful.remote.reporter import Backoff
 
 GOOD: dict[str, Any] = {
     "metadata": {"name": "a", "resourceVersion": "7", "labels": {RUN_ID: "r", ATTEMPT: "1"}}

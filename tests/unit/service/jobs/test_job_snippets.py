@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from wakeful.document.editable import DEFINITION
+from wakeful.document.definition import DEFINITION
 from wakeful.service.jobs.job_snippets import snippets
 from wakeful.values.json_value import Json
 

@@ -29,13 +29,10 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.document import heartbeats as beat
-from wakeful.document import sessions as queue
-from wakeful.document.deliveries import MAX_ADDRESSES
-from wakeful.document.evolution import OTHER_NAMES
+from wakeful.document.agents import HEARTBEAT_FIELDS, MAX_ADDRESSES, OTHER_NAMES, QUEUE_FIELDS
+from wakeful.document.agents import SELF_SCHEDULING_FIELDS as BOUNDS
 from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
-from wakeful.document.self_scheduling import FIELDS as BOUNDS
 from wakeful.document.structures import MAX_DESCRIPTION
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.agents.agents import LANE_WEIGHTS
@@ -98,15 +95,15 @@ _QUEUE: Final[Schema] = {
     **request(
         {
             "mode": ref("QueueMode"),
-            "cap": {**schema_of(queue.FIELDS["cap"]), "description": "How many turns may wait in a session."},
+            "cap": {**schema_of(QUEUE_FIELDS["cap"]), "description": "How many turns may wait in a session."},
             "drop": {**ref("QueueDrop"), "description": "Which messages are dropped when there are more."},
             "debounceMs": {
-                **schema_of(queue.FIELDS["debounceMs"]),
+                **schema_of(QUEUE_FIELDS["debounceMs"]),
                 "description": "Messages within this time become one turn.",
             },
             "debounce": {"type": "string", "examples": ["800ms"]},
             "turns": {
-                **schema_of(queue.FIELDS["turns"]),
+                **schema_of(QUEUE_FIELDS["turns"]),
                 "description": "How many turns of one session run at once.",
             },
         }
@@ -120,20 +117,23 @@ _HEARTBEAT: Final[Schema] = {
         request(
             {
                 "everyMs": {
-                    **schema_of(beat.FIELDS["everyMs"]),
+                    **schema_of(HEARTBEAT_FIELDS["everyMs"]),
                     "description": "The interval; 30 minutes by default.",
                 },
                 "every": {"type": "string", "examples": ["30m"]},
                 "activeHours": ACTIVE_HOURS,
                 "tz": {"type": "string", "description": "The zone of the hours; the agent's by default."},
-                "message": {**schema_of(beat.FIELDS["message"]), "description": "The text for the agent."},
+                "message": {
+                    **schema_of(HEARTBEAT_FIELDS["message"]),
+                    "description": "The text for the agent.",
+                },
                 "deliver": {**BOOLEAN, "description": "Whether the output is delivered to a channel."},
                 "channel": {
-                    **schema_of(beat.FIELDS["channel"]),
+                    **schema_of(HEARTBEAT_FIELDS["channel"]),
                     "description": "The channel; the agent's by default.",
                 },
                 "to": {
-                    **schema_of(beat.FIELDS["to"]),
+                    **schema_of(HEARTBEAT_FIELDS["to"]),
                     "description": "The recipient, if the channel takes one.",
                 },
                 "stateless": BOOLEAN,

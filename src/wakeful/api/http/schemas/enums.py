@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
-from wakeful.document.evolution import OFF, SUGGEST
+from wakeful.document.agents import OFF, REQUIRED, SUGGEST, Drop, Mode
 from wakeful.document.fields import DECLARED
-from wakeful.document.self_scheduling import REQUIRED
-from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
 from wakeful.evolution.suggestion import RULES, SUGGESTION_STATUSES
 from wakeful.forecast.preview import DstEffect

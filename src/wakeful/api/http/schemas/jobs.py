@@ -35,9 +35,9 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
+from wakeful.document.guards import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.document.kinds import milliseconds
 from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
-from wakeful.document.verification import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.duration import LONGEST
 from wakeful.schedule.calendars import MAX_ENTRIES
 from wakeful.schedule.schedules import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS

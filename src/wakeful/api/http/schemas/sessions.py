@@ -19,8 +19,8 @@ from wakeful.api.http.schemas.parts import (
     schema_of,
     text,
 )
+from wakeful.document.agents import MAIN, SESSION_NAME
 from wakeful.document.fields import MAX_MESSAGE, WORK
-from wakeful.document.sessions import MAIN, SESSION_NAME
 from wakeful.run.conversations import JOB_SESSION
 
 _OF_WORK: Final = {field.name: schema_of(field.kind) for field in WORK if field.name in ("channel", "to")}

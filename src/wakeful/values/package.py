@@ -1,10 +1,19 @@
-"""Names of a package that are imported on first use (PEP 562), so that importing the package stays fast."""
+"""The version of the installed package, and names of packages that are imported on first use."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
+
+
+@cache
+def package_version() -> str:
+    """Return the version; reading it from the metadata of the package takes some milliseconds."""
+    from importlib.metadata import version  # slow, and most programs do not need it
+
+    return version("wakeful")
 
 
 def lazy_names(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from wakeful.deliver.delivery_text import delivery_text
+from wakeful.deliver.deliverer import delivery_text
 from wakeful.store.deliveries import Delivery
 
 

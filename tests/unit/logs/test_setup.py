@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.logs import get_logger
-from wakeful.logs.formatters import ConsoleFormatter, JsonFormatter
+from wakeful.logs.setup import ConsoleFormatter, JsonFormatter
 
 LOG = get_logger("wakeful.tests.json")
 

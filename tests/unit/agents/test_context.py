@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.agents.memory import MAX_KEYS, MAX_TYPES, Memory
+from wakeful.agents.context import MAX_KEYS, MAX_TYPES, Memory
 
 
 def written(memory: Memory, type: str = "t", now_ms: int = 1_000, keep_ms: int = 10_000) -> dict[str, Any]:

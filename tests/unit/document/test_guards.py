@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.document.verification import evidence, timeout_ms, verify
+from wakeful.document.guards import evidence, timeout_ms, verify
 from wakeful.errors import InvalidArgument
 
 

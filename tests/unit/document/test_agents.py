@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.document import Defaults, read_definition
-from wakeful.document.heartbeats import DEFAULT_EVERY_MS, DEFAULT_MESSAGE, heartbeat, heartbeat_job
+from wakeful.document.agents import DEFAULT_EVERY_MS, DEFAULT_MESSAGE, heartbeat, heartbeat_job
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Definition
 from wakeful.schedule.schedules import Every
