@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from wakeful.store.postgres import builtin_types
+from wakeful.store.postgres import connect
 from wakeful.store.postgres.address import address_of
 from wakeful.store.postgres.connect import Connector
 
@@ -26,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return await ask(self, typeoids, *others)
 
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", record)
-    monkeypatch.setattr(builtin_types, "_known", {})
+    monkeypatch.setattr(connect, "_known", {})
     return seen
 
 

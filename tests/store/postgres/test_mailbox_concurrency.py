@@ -33,7 +33,7 @@ from wakeful.run.instances import InstanceStatus, Send
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
-from wakeful.store.postgres import PostgresStore, cancellation, connection
+from wakeful.store.postgres import PostgresStore, connection, waiting_runs
 from wakeful.store.postgres import leases as postgres_leases
 from wakeful.store.rows import (
     DueJob,
@@ -345,7 +345,7 @@ async def test_a_cancelled_run_that_moved_before_it_was_locked_exposes_the_next(
         return []
 
     first, second = await given_sent(store, "eu", "eu")
-    monkeypatch.setattr(cancellation, "lock_of_runs", before_the_move)
+    monkeypatch.setattr(waiting_runs, "lock_of_runs", before_the_move)
     await store.cancel_run(first, NOW, "no", running=False)
     assert [run.id for run in await taken(store)] == [second]
 

@@ -17,7 +17,7 @@ from tests.support.factories import DAY, NOW, FalseClock, job
 from tests.support.instances import HAS_REPORT, arrival, new_instance
 from tests.support.query_plans import visited
 from wakeful.store.instances import InstanceFilter
-from wakeful.store.postgres import PostgresStore, instances, mailbox_statements, schedules
+from wakeful.store.postgres import PostgresStore, instances, mailbox_statements, signal_outcomes
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.quotas import INSTANCES
@@ -31,7 +31,7 @@ COUNT = 100_000
 BATCH = 500
 #: each instance of a batch is visited a few times
 MOST_VISITED = 12 * BATCH
-MODULES = (mailbox_statements, instances, schedules, shared)
+MODULES = (mailbox_statements, instances, signal_outcomes, shared)
 #: statements of other modules
 IMPORTED = {"ADD_AGENT", "HOLD_EXISTING"}
 #: small tables

@@ -20,21 +20,17 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry, link
 from wakeful.store.postgres import (
     PostgresStore,
-    accounts,
     audit,
     changelog,
     deliveries,
     jobs,
-    live,
-    prefetch,
-    quotas,
+    leases,
     runs,
     stats,
     usage,
 )
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.leases import FIRST_ID
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
@@ -58,14 +54,14 @@ if TYPE_CHECKING:
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "admin": (
         *(shared_accounts, shared_audit, admin, base),
-        *(accounts, audit, quotas),
+        *(audit, jobs),
     ),
     "budgets": (budgets, usage),
     "callbacks": (callbacks,),
     "deliveries": (deliveries,),
-    "live": (figures, live),
+    "live": (figures,),
     "prechecks": (prechecks,),
-    "queries": (queries, changelog, stats, jobs, runs, jobs_and_runs),
+    "queries": (queries, changelog, stats, runs, jobs_and_runs),
 }
 JOBS = 10_000
 RUNS = 100_000
@@ -86,7 +82,7 @@ ALL_LIVE_RUNS = (
     "queries.DUE_BY_LANE",
     "queries.DUE_BY_AGENT",
     "queries.DUE_REQUIREMENTS",
-    "live.LIVE_COUNTS",
+    "queries.LIVE_COUNTS",
 )
 #: small tables
 SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks", "reservations", "verifications")
@@ -205,8 +201,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "ADD_LOSSES", sql.ADD_LOSSES, [pending[:5]]
     yield "CLEAR_LOSSES", sql.CLEAR_LOSSES, [pending[:5]]
     given = pending[10:20], [1] * 10
-    yield "RECORD_STARTS", prefetch.RECORD_STARTS, ["w1", *given, [NOW] * 10]
-    yield "GIVE_BACK", prefetch.GIVE_BACK, ["w1", *given, NOW]
+    yield "RECORD_STARTS", leases.RECORD_STARTS, ["w1", *given, [NOW] * 10]
+    yield "GIVE_BACK", leases.GIVE_BACK, ["w1", *given, NOW]
     yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"], [""], [0]]
     yield "HOLDER", sql.HOLDER, [mine[0], 1]
     yield "NOT_HELD", sql.NOT_HELD, ["w2", mine]
@@ -239,8 +235,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "AHEAD", sql.AHEAD, [jobs, NOW - 1]
     yield "WITHDRAW_AHEAD", sql.WITHDRAW_AHEAD, [theirs, ["because"] * len(theirs), NOW]
     yield "RELEASE", sql.RELEASE, [theirs, NOW]
-    yield "OLDEST", sql.OLDEST, [NOW + 1, FIRST_ID, BATCH]
-    old = [row[0] for row in await db.fetch(sql.OLDEST, NOW + 1, FIRST_ID, BATCH)]
+    yield "OLDEST", sql.OLDEST, [NOW + 1, leases.FIRST_ID, BATCH]
+    old = [row[0] for row in await db.fetch(sql.OLDEST, NOW + 1, leases.FIRST_ID, BATCH)]
     yield "DELETE_CURSORS", sql.DELETE_CURSORS, [jobs]
     yield "DELETE_RUNS", sql.DELETE_RUNS, [old]
     yield "DELETE_JOBS_WITHOUT_RUNS", sql.DELETE_JOBS_WITHOUT_RUNS, [jobs]
@@ -270,7 +266,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         yield str(jobs_only), *lists.list_jobs(jobs_only)  # type: ignore[misc]
         yield f"count {jobs_only}", *lists.count_jobs(jobs_only, 1_001)  # type: ignore[misc]
     for few in (False, True):
-        ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, FIRST_ID))
+        ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, leases.FIRST_ID))
         yield f"{ticks} {few}", *lists.list_jobs(ticks, few)  # type: ignore[misc]
     yield "job_overviews.RUNS", overviews.RUNS["postgresql"], [jobs[:100], 20]
     yield "job_overviews.COSTS", overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
@@ -321,6 +317,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "HOLD_AGENTS": [of, agents, NOW],
         "HOLD_EXISTING": [of, agents],
         "HOLD_AGENT_OF_JOB": ["01900000-0000-7000-8000-000000000007"],
+        "JOBS_BY_IDS": [",".join(f"01900000-0000-7000-8000-{number:012x}" for number in range(BATCH))],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
         "KEY_BY_HASH": [b"hash-77"],
@@ -342,9 +339,9 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "CHARGE": [of, agents, [1] * 500, CREATE_JOB, LIVE_JOBS, 8],
         "LIVE_OF_AGENTS": [of[:10], agents[:10], [100] * 10],
         "LIVE_OF_WORKSPACES": [of[:10], [""] * 10, [100] * 10],
-        "CALLING_RUN": [FIRST_ID],
-        "CHARGE_RUN": [FIRST_ID, 1, 5],
-        "RUN_CHARGED": [FIRST_ID],
+        "CALLING_RUN": [leases.FIRST_ID],
+        "CHARGE_RUN": [leases.FIRST_ID, 1, 5],
+        "RUN_CHARGED": [leases.FIRST_ID],
         "QUOTAS": ["ws-5", LIVE_JOBS, INSTANCES],
         "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
         "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],
@@ -383,12 +380,13 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "LAST_CHANGE": [],
         "PRUNE_CHANGES": [NOW + 1, BATCH, NOW + 2],
         "RUNS_BY_IDS": [runs],
-        "JOBS_BY_IDS": [jobs],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "COUNT_LIVE": ["ws-5", "agent-5"],
         "NEXT_TICK": ["ws-5", None],
         "NEXT_TICK_OF_FEW": ["ws-5", None],
-        "RECENT_RUNS": ["ws-5", FIRST_ID, BATCH, None],
+        "LIVE_COUNTS": ["ws-5", None, LIVE],
+        "LIVE_NEXT_TICK": ["nowhere", None, LIVE],
+        "RECENT_RUNS": ["ws-5", leases.FIRST_ID, BATCH, None],
         "DUE_BY_LANE": [NOW],
         "DUE_BY_AGENT": [NOW, 20],
         "TOTALS": [NOW],
@@ -398,9 +396,9 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "CONNECTION_USE": ["wakeful host:1"],
         "DEAD_LETTERS": ["ws-0", BATCH],
         "ALL_DEAD_LETTERS": [BATCH],
-        "DELIVERIES": [FIRST_ID, BATCH, "ws-1"],
-        "ALL_DELIVERIES": [FIRST_ID, BATCH],
-        "RECENT_DELIVERIES": [FIRST_ID, BATCH, "ws-1", 50],
+        "DELIVERIES": [leases.FIRST_ID, BATCH, "ws-1"],
+        "ALL_DELIVERIES": [leases.FIRST_ID, BATCH],
+        "RECENT_DELIVERIES": [leases.FIRST_ID, BATCH, "ws-1", 50],
         "SCHEMA": [],
         "COUNT_INCIDENTS": ["ws-5", "agent-5"],
         "COUNT_ALL_INCIDENTS": [],
@@ -410,7 +408,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "LIVE": [jobs.partition(",")[0]],
         "NEXT_TURN": [NOW],
         "NEXT_DELIVERY": [NOW],
-        "PRUNE_TURNS": [FIRST_ID],
+        "PRUNE_TURNS": [leases.FIRST_ID],
         "PRUNE_SESSIONS": [NOW],
         "TIMINGS": ["ws-5"],
         "TIMINGS_OF_AGENT": ["ws-5", "agent-5"],
@@ -484,8 +482,6 @@ async def _live_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "OPEN_INCIDENTS": ["ws-0", None, BATCH],
         "WORKERS": [NOW],
         "LIVE_WORKERS": [NOW],
-        "LIVE_COUNTS": ["ws-5", None, LIVE],
-        "NEXT_TICK": ["nowhere", None, LIVE],
     }
     statements = _statements()
     for name, values in given.items():

@@ -16,7 +16,7 @@ from tests.support.instances import HAS_REPORT, LANES, MAILBOX, agent_class, arr
 from wakeful.store.instances import InstanceChange, InstanceFilter
 from wakeful.store.rows import RunFilter
 from wakeful.store.sql import instances as shared
-from wakeful.store.sqlite import SqliteStore, instances, mailbox, schedules, signal_outcomes
+from wakeful.store.sqlite import SqliteStore, instances, mailbox, signal_outcomes
 from wakeful.store.sqlite.session import translate
 
 INSTANCES = 100_000
@@ -59,7 +59,7 @@ def _load(db: sqlite3.Connection) -> None:
 def _all_statements() -> dict[str, str]:
     named = {
         f"{module.__name__}.{name}": translate(text) if module is shared else text
-        for module in (shared, instances, mailbox, schedules, signal_outcomes)
+        for module in (shared, instances, mailbox, signal_outcomes)
         for name, text in vars(module).items()
         if isinstance(text, str) and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
     }

@@ -30,22 +30,18 @@ from wakeful.store.sql import (
 from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sqlite import (
     SqliteStore,
-    accounts,
     audit,
     changelog,
     deliveries,
     jobs,
-    live,
-    prefetch,
-    quotas,
+    leases,
     runs,
     statements,
     stats,
     usage,
 )
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
-from wakeful.store.sqlite.bulk import Bulk
-from wakeful.store.sqlite.session import translate
+from wakeful.store.sqlite.session import Bulk, translate
 from wakeful.values.ids import new_id
 
 JOBS = 25_000
@@ -147,8 +143,8 @@ SHARED = (
     *(budgets, callbacks, jobs_and_runs, figures, prechecks, queries),
 )
 OWN = (
-    *(accounts, audit, changelog, deliveries),
-    *(jobs, live, prefetch, quotas, runs, statements, stats, usage),
+    *(audit, changelog, deliveries),
+    *(jobs, leases, runs, statements, stats, usage),
 )
 
 

@@ -39,7 +39,7 @@ from wakeful.store import sql, sqlite
 from wakeful.store.migrations import load
 from wakeful.store.rows import DueJob, JobFilter, JobPlan
 from wakeful.store.sqlite import SqliteStore
-from wakeful.store.sqlite.bulk import Bulk
+from wakeful.store.sqlite.session import Bulk
 
 
 @pytest.fixture

@@ -23,9 +23,8 @@ from wakeful.store.migrations import load
 from wakeful.store.postgres.address import address_of
 from wakeful.store.postgres.connect import CONNECT_S, Connector, check_version
 from wakeful.store.postgres.schema import prepare_schema
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session import PostgresSession, transaction
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
-from wakeful.store.postgres.transactions import transaction
 from wakeful.store.sql.driver import LockTimeout, Pending, Session, TenantTurns, is_urgent
 from wakeful.values.clock import Clock, SystemClock
 from wakeful.values.stored_text import UNSTORABLE

@@ -10,7 +10,7 @@ from asyncpg import UniqueViolationError
 from wakeful.run.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import add_signals, set_details
-from wakeful.store.postgres.transactions import savepoint
+from wakeful.store.postgres.session import savepoint
 from wakeful.store.postgres.usage import note_missed
 
 if TYPE_CHECKING:

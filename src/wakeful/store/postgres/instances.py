@@ -22,7 +22,6 @@ from wakeful.store.instances import (
 )
 from wakeful.store.mailbox_rules import received, signal_key
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.mailbox import (
     admit_signals,
     expose,
@@ -32,15 +31,16 @@ from wakeful.store.postgres.mailbox import (
     remember,
 )
 from wakeful.store.postgres.runs import runs_by_ids
-from wakeful.store.postgres.schedules import (
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.signal_outcomes import (
     change_schedules,
     check_unchanged,
     hold_agents,
     lock_schedules,
     schedule_ids,
 )
-from wakeful.store.postgres.schedules import schedules as schedules
-from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.signal_outcomes import schedules as schedules
+from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
 from wakeful.store.sql import instances as shared

@@ -1,4 +1,9 @@
-"""Jobs in PostgreSQL. A text that is not a UUID is the id of no job: it is not found, and not an error."""
+"""Jobs in PostgreSQL: with the agents from which they inherit, and charged to quotas when they are created.
+
+Changes of many jobs have a fixed number of statements, and two for every `_PAGE` jobs: more rows in one
+statement would block the event loop for too long. Locks are taken in the order agent, cursors, jobs, runs;
+within a kind by id. A text that is not a UUID is the id of no job: it is not found, and not an error.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +14,32 @@ from typing import TYPE_CHECKING, Final
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists
-from wakeful.run.consequences import JOB_DELETED, Withdrawal
+from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
-from wakeful.store.accounts import Inherited
+from wakeful.run.usage import day_of
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
+from wakeful.store.internal_jobs import IN_SQL
+from wakeful.store.job_changes import precheck_edit
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.accounts import check_agents, hold_agent_of, hold_agents
-from wakeful.store.postgres.cancellation import delete_jobs, withdraw
-from wakeful.store.postgres.inheritance import AT_ONCE, write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.quotas import charge
-from wakeful.store.postgres.session import PostgresSession
-from wakeful.store.postgres.transactions import Breaks, savepoint
-from wakeful.store.quotas import Allowance, owners
+from wakeful.store.postgres.mailbox import lock_for_move
+from wakeful.store.postgres.session import Breaks, PostgresSession, savepoint
+from wakeful.store.postgres.waiting_runs import delete_jobs, move, settle_ahead, withdraw
+from wakeful.store.quotas import (
+    CREATE_JOB,
+    LIVE_JOBS,
+    Allowance,
+    Charged,
+    QuotaOwner,
+    charges,
+    check_created,
+    check_live,
+    live_limits,
+    owners,
+)
 from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sql.new_runs import check_written
@@ -32,10 +49,209 @@ from wakeful.values.ids import is_id
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
+#: the columns of `Inherited`
+_INHERITED: Final = "target, active, secret, old_secret, old_secret_until_at"
+#: the primary key, twice for each. Locks the agents against changes and returns what jobs inherit. Without
+#: agents that another transaction is adding or deleting
+HOLD_AGENTS: Final = f"""
+    WITH wanted AS (SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name)),
+    held AS (
+        SELECT a.* FROM wanted g CROSS JOIN LATERAL (
+            SELECT a.workspace, a.name, {_INHERITED} FROM agents a
+            WHERE a.workspace = g.workspace AND a.name = g.name FOR SHARE) a),
+    added AS (
+        INSERT INTO agents (workspace, name, active, description, version, created_at, updated_at)
+        SELECT workspace, name, true, '', 1, $3, $3 FROM wanted
+        ON CONFLICT DO NOTHING RETURNING workspace, name, {_INHERITED})
+    SELECT * FROM held UNION ALL SELECT * FROM added"""
+#: the primary key, once for each
+HOLD_EXISTING: Final = f"""
+    SELECT a.* FROM (
+        SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name) ORDER BY workspace, name) g
+    CROSS JOIN LATERAL (
+        SELECT a.workspace, a.name, {_INHERITED} FROM agents a
+        WHERE a.workspace = g.workspace AND a.name = g.name FOR SHARE) a"""
+#: the primary keys of jobs and agents
+HOLD_AGENT_OF_JOB: Final = """
+    SELECT a.target, a.active, a.secret, a.old_secret, a.old_secret_until_at
+    FROM jobs j JOIN agents a ON a.workspace = j.workspace AND a.name = j.agent
+    WHERE j.id = $1 FOR SHARE OF a"""
+#: the primary key, twice for each. The clocks of two processes may differ at midnight: the later day
+#: counts. The row stays locked, so other transactions count jobs after the commit
+CHARGE: Final = """
+    INSERT INTO quotas AS q (workspace, agent, bucket, used, day)
+    SELECT workspace, agent, $4, jobs, $6 FROM unnest($1::text[], $2::text[], $3::bigint[])
+        c (workspace, agent, jobs)
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = greatest(q.day, EXCLUDED.day),
+        used = EXCLUDED.used + CASE WHEN q.day >= EXCLUDED.day THEN q.used ELSE 0 END
+    RETURNING q.workspace, q.agent, q.most, q.used, (
+        SELECT l.most FROM quotas l
+        WHERE l.workspace = q.workspace AND l.agent = q.agent AND l.bucket = $5)"""
+#: So many jobs are read or written in one statement.
+_PAGE: Final = 500
+#: After so many decisions the event loop has its turn.
+AT_ONCE: Final = 50
 #: the primary keys, once for each
 JOBS_BY_IDS: Final = sql.jobs_where(
     "c.job_id = ANY(string_to_array($1, ',')::uuid[]) AND j.deleted_at IS NULL"
 )
+
+
+async def hold_agents(
+    db: Db, now_ms: int, owners: Sequence[QuotaOwner], expected: Mapping[QuotaOwner, Inherited] | None = None
+) -> None:
+    """Add those of these agents that do not exist, and lock all of them against changes.
+
+    Raises AgentChanged if one differs from `expected`.
+    """
+    columns = [workspace for workspace, _ in owners], [name for _, name in owners]
+    while len(held := await db.fetch(HOLD_AGENTS, *columns, now_ms)) < len(owners):
+        pass  # another transaction has just added or deleted one: the next statement sees it
+    if expected:
+        for workspace, name, *inherited in held:
+            if expected.get((workspace, name), inherited) != tuple(inherited):
+                raise AgentChanged(name)
+
+
+async def check_agents(db: Db, expected: Mapping[QuotaOwner, Inherited]) -> None:
+    """Lock those of these agents that exist. Raises AgentChanged if one differs from `expected`."""
+    columns = [workspace for workspace, _ in expected], [name for _, name in expected]
+    for workspace, name, *inherited in await db.fetch(HOLD_EXISTING, *columns):
+        if expected[workspace, name] != tuple(inherited):
+            raise AgentChanged(name)
+
+
+async def hold_agent_of(db: Db, job_id: str, expected: Inherited) -> None:
+    """Lock the agent of a job against changes. Raises AgentChanged if it differs from `expected`."""
+    row = await db.fetchrow(HOLD_AGENT_OF_JOB, job_id)
+    if row is not None and tuple(row) != expected:
+        raise AgentChanged("of the job")
+
+
+def _live(of: str) -> str:
+    return f"""
+    SELECT o.workspace, o.agent, c.jobs
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) o (workspace, agent, most) CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs FROM (
+            SELECT FROM jobs j WHERE j.workspace = o.workspace {of} AND j.deleted_at IS NULL
+                AND j.name NOT IN ({IN_SQL}) AND j.instance_id IS NULL
+            LIMIT o.most + 1) counted) c"""
+
+
+#: jobs_name: of a range of it, for each owner, as many as the limit and one more. A stored count
+#: would make transactions that delete jobs wait for those that create some
+LIVE_OF_AGENTS: Final = _live("AND j.agent = o.agent")
+LIVE_OF_WORKSPACES: Final = _live("")
+
+
+async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
+    """Charge these new jobs to their workspaces and agents."""
+    added = charges(jobs)
+    rows = await db.fetch(CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, day_of(now_ms))
+    charged = [Charged(*row) for row in rows]
+    check_created(charged, added, allowance)
+    limits = live_limits(charged, allowance)
+    if limits:
+        check_live(await _count_live(db, limits), limits)
+
+
+async def _count_live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwner, int]:
+    """Count the jobs of each owner, up to one more than its limit."""
+    live: dict[QuotaOwner, int] = {}
+    for statement, whole in ((LIVE_OF_WORKSPACES, True), (LIVE_OF_AGENTS, False)):
+        limited = {owner: limit for owner, limit in limits.items() if (owner[1] == "") is whole}
+        if limited:
+            rows = await db.fetch(statement, *_columns(limited))
+            live.update({(workspace, agent): count for workspace, agent, count in rows})
+    return live
+
+
+def _columns(numbers: Mapping[QuotaOwner, int]) -> tuple[list[str], list[str], list[int]]:
+    return [workspace for workspace, _ in numbers], [agent for _, agent in numbers], list(numbers.values())
+
+
+async def put_agent(
+    db: Db,
+    events: TransactionEvents,
+    clock: Clock,
+    workspace: str,
+    name: str,
+    change: Callable[[AgentRow | None], AgentRow | None],
+    follow: InheritingChange | None,
+) -> tuple[AgentRow | None, bool]:
+    """Write an agent and the changes of its jobs. See `Store.put_agent`."""
+    before, row, written = await accounts.put_agent(PostgresSession(db), workspace, name, change)
+    if follow is None or row is None or before is None:  # an agent that was not there has no jobs
+        return row, written
+    job_ids = [job_id for (job_id,) in await db.fetch(sql.JOB_IDS_OF_AGENT, workspace, name)]
+    if row.inherited == before.inherited:
+        # Nothing new is inherited: look without locks first, so that planners need not wait.
+        job_ids = [old.id for old, _ in await _decided(db, sql.JOBS_BY_ID, job_ids, row, follow)]
+    if job_ids:
+        await db.execute(sql.LOCK_CURSORS, job_ids)
+        changes = await _decided(db, sql.LOCK_JOBS, job_ids, row, follow)
+        await write_changes(db, events, clock.now_ms(), changes)
+    return row, written
+
+
+async def _decided(
+    db: Db, query: str, job_ids: Sequence[str], agent: AgentRow, follow: InheritingChange
+) -> list[tuple[JobRow, JobChange]]:
+    """What becomes of these jobs, as the query finds them."""
+    changes = []
+    breaks = Breaks(AT_ONCE)
+    for start in range(0, len(job_ids), _PAGE):
+        for row in await db.fetch(query, job_ids[start : start + _PAGE]):
+            job = JobRow(*row)
+            change = follow(agent, job)
+            if change is not None:
+                changes.append((job, change))
+            if breaks.is_due():
+                await asyncio.sleep(0)
+    return changes
+
+
+async def write_changes(
+    db: Db, events: TransactionEvents, now_ms: int, changes: Sequence[tuple[JobRow, JobChange]]
+) -> list[JobRow]:
+    """Write these changes of jobs that are locked. Returns the jobs as they are now."""
+    if not changes:
+        return []
+    new = [
+        change.job._replace(
+            id=old.id,
+            workspace=old.workspace,
+            created_ms=old.created_ms,
+            created_by=old.created_by,
+            version=old.version + 1,
+        )
+        for old, change in changes
+    ]
+    for start in range(0, len(new), _PAGE):
+        await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
+    edits = [precheck_edit(old, row) for (old, _), row in zip(changes, new, strict=True)]
+    for edit in ("revise", "reset") if any(edits) else ():
+        job_ids = [row.id for row, each in zip(new, edits, strict=True) if each == edit]
+        await prechecks.revise(PostgresSession(db), job_ids, reset=edit == "reset")
+    moves = {old.id: change.move for old, change in changes if change.move is not None}
+    if moves:
+        await db.execute(sql.LOCK_FOR_MOVE, list(moves))
+    instances = await lock_for_move(db, events, now_ms, moves) if moves else []
+    await settle_ahead(db, events, now_ms, {old.id: change.withdrawn for old, change in changes})
+    withdrawals = [
+        Withdrawal(row.id, row.updated_ms, change.withdraw)
+        for row, (_, change) in zip(new, changes, strict=True)
+        if change.withdraw is not None
+    ]
+    await withdraw(db, events, withdrawals, None)
+    await move(db, events, now_ms, moves, instances)
+    runs = [run for _, change in changes for run in change.runs]
+    check_written(runs, await insert_runs(db, events, now_ms, runs))
+    disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
+    await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)
+    events.changed(row[:4] for row in new)
+    events.publish("jobs")
+    return new
 
 
 async def create_jobs(

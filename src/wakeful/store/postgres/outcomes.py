@@ -25,13 +25,13 @@ from wakeful.run.consequences import (
 from wakeful.run.outcome import Finished, storable
 from wakeful.store.job_changes import MissedReason, ended_jobs, overdue_runs
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.deliveries import add_deliveries, add_emitted
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
 from wakeful.store.postgres.usage import add_usage, owners_of
+from wakeful.store.postgres.waiting_runs import delete_jobs, withdraw
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.new_runs import check_written

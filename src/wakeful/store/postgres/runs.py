@@ -12,11 +12,11 @@ from wakeful.run.run import NewRun, check_cancellable
 from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import lock_of_runs
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sql.new_runs import hold_jobs

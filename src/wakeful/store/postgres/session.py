@@ -1,19 +1,27 @@
-"""Statements that both databases run, in PostgreSQL. See `store/sql/driver.py`."""
+"""Transactions in PostgreSQL, with the statements that both databases run (`store/sql/driver.py`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+import time
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import asyncpg
 from asyncpg import LockNotAvailableError, UniqueViolationError
 
 from wakeful.store.sql.driver import Duplicate, LockTimeout, Row
 
 if TYPE_CHECKING:
-    import asyncpg
     from asyncpg.pool import PoolConnectionProxy
 
     Db: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+
+#: Each statement is planned once for each connection: that takes as long as to execute it with a few rows.
+#: The tests check that the plan is good for any arguments.
+_BEGIN: Final = "BEGIN; SET LOCAL plan_cache_mode = force_generic_plan"
+#: The ticks of one job may take a tenth of a second to compute.
+_LONGEST_S: Final = 0.02
 
 
 class PostgresSession:
@@ -51,3 +59,52 @@ class PostgresSession:
     async def lock_name(self, name: str) -> None:
         """Wait until no other transaction holds the lock of this name; hold it until the end of this one."""
         await self._db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", name)
+
+
+@asynccontextmanager
+async def transaction(db: Db) -> AsyncIterator[None]:
+    """Begin a transaction, and commit it at the end; an exception rolls it back."""
+    try:
+        await db.execute(_BEGIN)
+        yield
+    except BaseException:
+        await _undo(db, "ROLLBACK")  # also if BEGIN was cancelled: the server may have executed it
+        raise
+    if await db.execute("COMMIT") != "COMMIT":  # the server rolls back a transaction that had an error
+        raise asyncpg.InterfaceError("the transaction was rolled back: an error in it was ignored")
+
+
+@asynccontextmanager
+async def savepoint(db: Db) -> AsyncIterator[None]:
+    """Undo what was written inside if there is an exception; the transaction can continue."""
+    await db.execute("SAVEPOINT tried")
+    try:
+        yield
+    except BaseException:
+        await _undo(db, "ROLLBACK TO SAVEPOINT tried")
+        raise
+    await db.execute("RELEASE SAVEPOINT tried")
+
+
+async def _undo(db: Db, statement: str) -> None:
+    """Roll back after an exception. If that fails too, the connection is broken: the pool closes it."""
+    if not db.is_closed():
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            await db.execute(statement)
+
+
+class Breaks:
+    """Says when the event loop must have its turn: after so many decisions, or after 20 ms of them."""
+
+    def __init__(self, decisions: int) -> None:
+        self._decisions = decisions
+        self._number = 0
+        self._due_at = time.monotonic() + _LONGEST_S
+
+    def is_due(self) -> bool:
+        """Return whether to pause. It is called with each decision."""
+        self._number += 1
+        if self._number % self._decisions and time.monotonic() < self._due_at:
+            return False
+        self._due_at = time.monotonic() + _LONGEST_S
+        return True

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.store.accounts import no_agent
-from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.sessions import (
     WAKE_JOB,
     SessionKey,

@@ -146,7 +146,7 @@ class SqlAdmin(SqlBase[D]):
                 before = old
                 return change(old)
 
-            row, is_written = await self._operations.inheritance.put_agent(
+            row, is_written = await self._operations.jobs.put_agent(
                 db, events, self.clock, workspace, name, decide, follow
             )
             made = list(entries) if is_written else []

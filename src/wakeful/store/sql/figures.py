@@ -264,8 +264,8 @@ class SqlLive(SqlBase[D]):
 
     async def live_figures(self, workspace: str, agent: str | None, alive_since_ms: int) -> LiveFigures:
         async def read(db: D) -> LiveFigures:
-            live = await self._operations.live.live_counts(db, workspace, agent, LIVE_LIMIT)
-            next_tick = await self._operations.live.next_tick(db, workspace, agent, LIVE_LIMIT)
+            live = await self._operations.stats.live_counts(db, workspace, agent, LIVE_LIMIT)
+            next_tick = await self._operations.stats.next_tick(db, workspace, agent, LIVE_LIMIT)
             session = self._driver.session(db)
             dead = await session.row(DEAD_LETTERS, workspace, agent, NEWEST_LIMIT) or (0, 0)
             incidents = await session.row(OPEN_INCIDENTS, workspace, agent, NEWEST_LIMIT) or (0, 0, 0)

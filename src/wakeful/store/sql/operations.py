@@ -75,7 +75,7 @@ class Planning(Protocol[C]):
 
 
 class Leases(Protocol[C]):
-    """Runs and the workers that hold them."""
+    """Runs and the workers that hold them, also those that were claimed before a slot was free."""
 
     async def take(
         self,
@@ -152,10 +152,6 @@ class Leases(Protocol[C]):
         self, db: C, events: TransactionEvents, before_ms: int, limit: int, after_id: str
     ) -> tuple[int, str]: ...
 
-
-class Prefetch(Protocol[C]):
-    """Runs that were claimed before a slot was free."""
-
     async def give_back(
         self, db: C, events: TransactionEvents, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]
     ) -> int: ...
@@ -164,7 +160,7 @@ class Prefetch(Protocol[C]):
 
 
 class Executors(Protocol[C]):
-    """Runs that executors claim."""
+    """Runs that executors claim, or that none claimed in time."""
 
     async def claim(
         self,
@@ -217,10 +213,6 @@ class Executors(Protocol[C]):
         self, db: C, workspace: str, wanted: Sequence[tuple[str, int]]
     ) -> list[WorkflowRow]: ...
 
-
-class Pull(Protocol[C]):
-    """Runs that no executor claimed in time."""
-
     async def expire(
         self,
         db: C,
@@ -249,7 +241,7 @@ class Outcomes(Protocol[C]):
 
 
 class Jobs(Protocol[C]):
-    """Jobs."""
+    """Jobs, and agents with the jobs that inherit from them."""
 
     async def create_jobs(
         self,
@@ -301,6 +293,17 @@ class Jobs(Protocol[C]):
         reason: str,
         due_runs: Callable[[JobRow], Sequence[NewRun]],
     ) -> bool: ...
+
+    async def put_agent(
+        self,
+        db: C,
+        events: TransactionEvents,
+        clock: Clock,
+        workspace: str,
+        name: str,
+        change: Callable[[AgentRow | None], AgentRow | None],
+        follow: InheritingChange | None,
+    ) -> tuple[AgentRow | None, bool]: ...
 
 
 class Runs(Protocol[C]):
@@ -392,21 +395,6 @@ class Instances(Protocol[C]):
     async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 
 
-class Inheritance(Protocol[C]):
-    """Agents, with the jobs that inherit from them."""
-
-    async def put_agent(
-        self,
-        db: C,
-        events: TransactionEvents,
-        clock: Clock,
-        workspace: str,
-        name: str,
-        change: Callable[[AgentRow | None], AgentRow | None],
-        follow: InheritingChange | None,
-    ) -> tuple[AgentRow | None, bool]: ...
-
-
 class Audit(Protocol[C]):
     """The end of the audit chain."""
 
@@ -467,7 +455,7 @@ class Usage(Protocol[C]):
 
 
 class Stats(Protocol[C]):
-    """Counts."""
+    """Counts, also those that open dashboards show."""
 
     async def workspace_stats(self, db: C, workspace: str, agent: str | None) -> WorkspaceStats: ...
 
@@ -482,10 +470,6 @@ class Stats(Protocol[C]):
     ) -> tuple[list[TimingCount], tuple[str, str] | None]: ...
 
     async def database_size(self, db: C) -> int: ...
-
-
-class Live(Protocol[C]):
-    """What open dashboards show."""
 
     async def live_counts(self, db: C, workspace: str, agent: str | None, limit: int) -> LiveCounts: ...
 
@@ -508,16 +492,12 @@ class Operations(Generic[D]):
     changelog: Changelog[D]
     deliveries: Deliveries[D]
     executors: Executors[D]
-    inheritance: Inheritance[D]
     insert_runs: InsertRuns[D]
     instances: Instances[D]
     jobs: Jobs[D]
     leases: Leases[D]
-    live: Live[D]
     outcomes: Outcomes[D]
     planning: Planning[D]
-    prefetch: Prefetch[D]
-    pull: Pull[D]
     runs: Runs[D]
     sessions: Sessions[D]
     stats: Stats[D]

@@ -233,11 +233,11 @@ class SqlStore(
 
     @urgent
     async def give_back(self, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]) -> int:
-        return await self._driver.write(self._operations.prefetch.give_back, worker, now_ms, runs)
+        return await self._driver.write(self._operations.leases.give_back, worker, now_ms, runs)
 
     @urgent
     async def record_starts(self, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
-        await self._driver.write_one(self._operations.prefetch.record_starts, worker, starts)
+        await self._driver.write_one(self._operations.leases.record_starts, worker, starts)
 
     async def prune(self, before_ms: int, limit: int) -> int:
         pruned, self._prune_after = await self._driver.write(
@@ -298,7 +298,7 @@ class SqlStore(
         judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
-        expire = self._operations.pull.expire
+        expire = self._operations.executors.expire
         return await self._write(expire, self.clock, now_ms, limit, judge, consequences)
 
     # --- sessions ---------------------------------------------------------------------------------

@@ -1,18 +1,121 @@
-"""Claims and leases of executors in SQLite."""
+"""Runs that executors claim, in SQLite: claims, leases, and runs that nobody claimed in time.
+
+`claim_timeout_ms` is how long such a run waits for an executor each time it is due. `claim_deadline` is the
+end of its current or last wait. Each statement names its index; the rules are those of `statements`.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
+from wakeful.run.consequences import Consequences
+from wakeful.run.outcome import Finished
 from wakeful.store.jobs import WorkflowRow
-from wakeful.store.port import claim_topic
+from wakeful.store.port import TURN_MS, claim_topic
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
-from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
+from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN, OF_DUE_RUN
 from wakeful.store.sqlite.waiting_runs import release_runs
+from wakeful.values.clock import Clock
+
+_WAITING: Final = "r.state IN ('pending', 'retrying')"
+_WAITING_PULL: Final = f"{_WAITING} AND r.is_pull"
+_OF_LANES: Final = "(?3 IS NULL OR r.lane IN (SELECT value FROM json_each(?3)))"
+#: runs_claimable: a range of it, in its order
+CLAIMABLE: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable {OF_DUE_RUN}
+    WHERE r.workspace = ?1 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    ORDER BY r.due_at, r.rowid LIMIT ?4"""
+#: runs_claimable_of_agent: a range of it, in its order
+CLAIMABLE_OF_AGENT: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable_of_agent {OF_DUE_RUN}
+    WHERE r.workspace = ?1 AND r.agent = ?5 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    ORDER BY r.due_at, r.rowid LIMIT ?4"""
+#: the primary key of runs, once for each
+TAKEN_RUNS: Final = f"""
+    SELECT {DUE_RUN} FROM json_each(?1) e CROSS JOIN runs r ON r.id = e.value {OF_DUE_RUN}"""
+#: by rowid
+MARK_CLAIMED: Final = """
+    UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
+        due_at = NULL, claim_id = ?5, waiting = NULL
+    WHERE rowid = ?4"""
+#: the primary keys of runs and jobs, once for each. With the rowid last. One that is being verified is over
+#: for its executor
+CLAIMED: Final = """
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
+        r.failed_attempts, NULL, r.is_pull, r.awaiting_callback, r.rowid
+    FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
+    LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
+        AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
+        AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
+#: by rowid. The work of a run that waits has not started
+RENEW: Final = """
+    UPDATE runs SET beat_at = ?1, waiting = json_extract(h.value, '$[1]'),
+        started_at = iif(json_extract(h.value, '$[1]') IS NULL, started_at, ?1)
+    FROM json_each(?2) h WHERE runs.rowid = json_extract(h.value, '$[0]')"""
+_RETURNABLE: Final = """
+    r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = ?2
+    AND (?3 IS NULL OR r.agent = ?3) AND r.worker = ?4"""
+_RETURNED: Final = "r.id, r.attempt, r.worker, iif(r.fire_at <= ?5, r.started_at, NULL)"
+#: the primary key of runs, once for each. What is released of each run
+RETURNABLE: Final = f"""
+    SELECT {_RETURNED} FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
+    WHERE r.attempt = json_extract(h.value, '$[1]') AND {_RETURNABLE}"""
+#: runs_running, all of it: as `statements.HELD_BY`
+RETURNABLE_OF_CLAIM: Final = f"""
+    SELECT {_RETURNED} FROM runs r INDEXED BY runs_running
+    WHERE r.claim_id = ?1 AND {_RETURNABLE}"""
+#: the primary key of workflows, once for each
+WORKFLOWS: Final = """
+    SELECT w.workspace, w.id, w.version, w.dag, w.created_at FROM json_each(?2) k
+    CROSS JOIN workflows w ON w.workspace = ?1 AND w.id = json_extract(k.value, '$[0]')
+        AND w.version = json_extract(k.value, '$[1]')"""
+#: runs_claimable: the first matching entry after that instant
+NEXT_CLAIMABLE: Final = f"""
+    SELECT r.due_at FROM runs r INDEXED BY runs_claimable
+    WHERE r.workspace = ?1 AND r.due_at > ?2 AND {_WAITING_PULL} AND {_OF_LANES}
+        AND (?4 IS NULL OR r.agent IN (SELECT value FROM json_each(?4)))
+    ORDER BY r.due_at LIMIT 1"""
+
+# runs_running and runs_waiting, once for each. True if another run of its job is running or retrying: then
+# this one waits for its turn, not for an executor.
+_BUSY: Final = """
+    r.serial AND (
+        EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
+            WHERE o.job_id = r.job_id AND o.state = 'running')
+        OR EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'
+            AND o.id <> r.id))"""
+_OUT_OF_TURN: Final = f"""
+    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITING}
+    WHERE r.serial AND r.claim_deadline <= ?1 AND r.due_at <= ?2"""
+#: all of runs_running and runs_retrying, which have only such runs; runs_waiting, once for each
+BLOCKED: Final = f"""
+    SELECT r.rowid FROM runs o INDEXED BY runs_running {_OUT_OF_TURN} AND o.state = 'running'
+    UNION ALL
+    SELECT r.rowid FROM runs o INDEXED BY runs_retrying {_OUT_OF_TURN}
+        AND o.state = 'retrying' AND o.claim_deadline IS NOT NULL AND r.state = 'pending' LIMIT ?3"""
+#: by rowid
+RESTART_WAIT: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
+#: runs_unclaimed: a range of it, in its order
+EXPIRED: Final = f"""
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
+        r.failed_attempts, NULL, r.is_pull, r.awaiting_callback
+    FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.claim_deadline <= ?1 AND {_WAITING} AND NOT ({_BUSY})
+    ORDER BY r.claim_deadline, r.rowid LIMIT ?2"""
+#: the primary key. The fence of `finish` requires a running run; this one has no worker
+MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ?"
+#: the primary key
+CLEAR_START: Final = "UPDATE runs SET started_at = NULL WHERE id = ?"
 
 
 async def claim(
@@ -29,15 +132,13 @@ async def claim(
     """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     parameters = (workspace, now_ms, _lanes(lanes), limit)
     if agents is None:
-        due = db.execute(sql.CLAIMABLE, parameters).fetchall()
+        due = db.execute(CLAIMABLE, parameters).fetchall()
     else:
-        due = [
-            row for agent in set(agents) for row in db.execute(sql.CLAIMABLE_OF_AGENT, (*parameters, agent))
-        ]
+        due = [row for agent in set(agents) for row in db.execute(CLAIMABLE_OF_AGENT, (*parameters, agent))]
         due = sorted(due, key=lambda row: row[-2:])[:limit]
     if not due:
         return []
-    db.executemany(sql.MARK_CLAIMED, [(worker, now_ms, row[8], row[-1], claim_id) for row in due])
+    db.executemany(MARK_CLAIMED, [(worker, now_ms, row[8], row[-1], claim_id) for row in due])
     ids = [row[0] for row in due]
     events.started(ids)
     views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(ids),))}
@@ -48,7 +149,7 @@ async def taken_runs(db: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[T
     """Return runs that are running, with what a launch needs of each."""
     given = (json.dumps(list(ids)),)
     views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, given)}
-    return [(TakenRun(*row[:-2]), views[row[0]]) for row in db.execute(sql.TAKEN_RUNS, given)]
+    return [(TakenRun(*row[:-2]), views[row[0]]) for row in db.execute(TAKEN_RUNS, given)]
 
 
 async def renew(
@@ -61,9 +162,9 @@ async def renew(
     waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
     """Renew the leases of these runs. See `Store.renew`."""
-    claimed = db.execute(sql.CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
+    claimed = db.execute(CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
     if claimed:
-        db.execute(sql.RENEW, (now_ms, json.dumps([(row[-1], waiting.get(row[0])) for row in claimed])))
+        db.execute(RENEW, (now_ms, json.dumps([(row[-1], waiting.get(row[0])) for row in claimed])))
     return [UnfinishedRun(*row[:-1]) for row in claimed]
 
 
@@ -79,9 +180,9 @@ async def release_claims(
 ) -> list[str]:
     """Retry claimed runs immediately. See `Store.release_claims`."""
     whose = workspace, agent, worker, now_ms
-    held = set(db.execute(sql.RETURNABLE, (json.dumps(list(runs)), *whose)))
+    held = set(db.execute(RETURNABLE, (json.dumps(list(runs)), *whose)))
     if claim_id is not None:
-        held |= set(db.execute(sql.RETURNABLE_OF_CLAIM, (claim_id, *whose)))
+        held |= set(db.execute(RETURNABLE_OF_CLAIM, (claim_id, *whose)))
         events.publish(claim_topic(workspace, worker, claim_id))
     release_runs(db, events, now_ms, sorted(held))
     return [row[0] for row in held]
@@ -91,7 +192,7 @@ async def workflows(
     db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]
 ) -> list[WorkflowRow]:
     """Return these workflow versions, without those that do not exist. See `Store.workflows`."""
-    return [WorkflowRow(*row) for row in db.execute(sql.WORKFLOWS, (workspace, json.dumps(list(wanted))))]
+    return [WorkflowRow(*row) for row in db.execute(WORKFLOWS, (workspace, json.dumps(list(wanted))))]
 
 
 async def next_claim_ms(
@@ -103,9 +204,30 @@ async def next_claim_ms(
 ) -> int | None:
     """Return when the next claimable run is due. See `Store.next_claim_ms`."""
     names = None if agents is None else json.dumps(list(agents))
-    row = db.execute(sql.NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), names)).fetchone()
+    row = db.execute(NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), names)).fetchone()
     return None if row is None else int(row[0])
 
 
 def _lanes(lanes: Sequence[str] | None) -> str | None:
     return None if lanes is None else json.dumps(list(lanes))
+
+
+async def expire(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    clock: Clock,
+    now_ms: int,
+    limit: int,
+    judge: Callable[[UnfinishedRun], Finished],
+    consequences: Consequences,
+) -> list[str]:
+    """End runs that no executor claimed in time. See `Store.expire`."""
+    blocked = db.execute(BLOCKED, (now_ms + TURN_MS, now_ms, limit)).fetchall()
+    db.executemany(RESTART_WAIT, [(now_ms, rowid) for (rowid,) in blocked])
+    expired = [UnfinishedRun(*row) for row in db.execute(EXPIRED, (now_ms, limit))]
+    if not expired:
+        return []
+    db.executemany(MARK_EXPIRED, [(run.id,) for run in expired])
+    ended = await settle(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
+    db.executemany(CLEAR_START, [(run_id,) for run_id in ended])
+    return [run.id for run in expired if run.id in ended]

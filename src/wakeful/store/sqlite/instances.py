@@ -24,12 +24,12 @@ from wakeful.store.mailbox_rules import received, signal_key
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import instances as shared
-from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
 from wakeful.store.sqlite.runs import runs_by_ids
-from wakeful.store.sqlite.schedules import change_schedules, schedules_of
 from wakeful.store.sqlite.session import SqliteSession, translate
+from wakeful.store.sqlite.signal_outcomes import change_schedules, schedules_of
+from wakeful.store.sqlite.waiting_runs import cancel
 from wakeful.values.clock import Clock
 
 #: runs_mailbox and runs_exposed, once for each

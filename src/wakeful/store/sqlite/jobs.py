@@ -1,40 +1,119 @@
-"""Jobs in SQLite."""
+"""Jobs in SQLite: with the agents from which they inherit, and charged to quotas when they are created."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
-from wakeful.store.accounts import Inherited
+from wakeful.run.usage import day_of
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
+from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
-from wakeful.store.quotas import Allowance, owners
+from wakeful.store.quotas import (
+    CREATE_JOB,
+    LIVE_JOBS,
+    Allowance,
+    Charged,
+    QuotaOwner,
+    charges,
+    check_created,
+    check_live,
+    live_limits,
+    owners,
+)
 from wakeful.store.rows import JobChange, JobFilter, JobRow
-from wakeful.store.sql import prechecks
+from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.accounts import add_agents, check_agent
-from wakeful.store.sqlite.ahead import settle_ahead
-from wakeful.store.sqlite.cancellation import delete_job as mark_deleted
-from wakeful.store.sqlite.cancellation import delete_without_runs, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.quotas import charge
 from wakeful.store.sqlite.session import SqliteSession
-from wakeful.store.sqlite.waiting_runs import move
+from wakeful.store.sqlite.waiting_runs import delete_job as mark_deleted
+from wakeful.store.sqlite.waiting_runs import delete_without_runs, move, settle_ahead, withdraw
 from wakeful.values.clock import Clock
 
+#: the primary key; writes nothing if the agent exists
+ADD_AGENT: Final = """
+    INSERT INTO agents (workspace, name, active, description, version, created_at, updated_at)
+    VALUES (?1, ?2, 1, '', 1, ?3, ?3)
+    ON CONFLICT DO NOTHING"""
+#: the primary key; the columns of `Inherited`
+INHERITED: Final = """
+    SELECT target, active, secret, old_secret, old_secret_until_at FROM agents
+    WHERE workspace = ? AND name = ?"""
+#: the primary key. The clock may go back over midnight: the later day counts
+CHARGE: Final = """
+    INSERT INTO quotas (workspace, agent, bucket, used, day) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = max(quotas.day, excluded.day),
+        used = excluded.used + CASE WHEN quotas.day >= excluded.day THEN quotas.used ELSE 0 END"""
+#: the primary key, twice for each owner
+CHARGED: Final = """
+    SELECT c.workspace, c.agent, c.most, c.used, l.most
+    FROM json_each(?1) o CROSS JOIN quotas c ON c.workspace = json_extract(o.value, '$[0]')
+        AND c.agent = json_extract(o.value, '$[1]') AND c.bucket = ?2
+    LEFT JOIN quotas l ON l.workspace = c.workspace AND l.agent = c.agent AND l.bucket = ?3"""
+#: jobs_name: of a range of it, as many as the limit and one more. A stored count would make transactions that
+#: delete jobs wait for those that create some
+LIVE_OF_AGENT: Final = f"""
+    SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
+        WHERE workspace = ? AND agent = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL})
+        AND instance_id IS NULL LIMIT ? + 1)"""
+LIVE_OF_WORKSPACE: Final = f"""
+    SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
+        WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL})
+        AND instance_id IS NULL LIMIT ? + 1)"""
 #: the primary key, once for each
 JOBS_BY_IDS: Final = f"""
     SELECT {sql.JOB_COLUMNS} FROM jobs WHERE id IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"""
 _ENABLED: Final = JobRow._fields.index("enabled")
+
+
+def add_agents(
+    db: sqlite3.Connection,
+    now_ms: int,
+    owners: Iterable[QuotaOwner],
+    expected: Mapping[QuotaOwner, Inherited] | None = None,
+) -> None:
+    """Add those of these agents that do not exist. Raise AgentChanged if one differs from `expected`."""
+    db.executemany(ADD_AGENT, [(*owner, now_ms) for owner in owners])
+    for owner, inherited in (expected or {}).items():
+        check_agent(db, *owner, inherited)
+
+
+def check_agent(db: sqlite3.Connection, workspace: str, name: str, expected: Inherited) -> None:
+    """Raise AgentChanged if the agent exists and differs from `expected`."""
+    row = db.execute(INHERITED, (workspace, name)).fetchone()
+    if row is not None and row != expected:  # 1 == True
+        raise AgentChanged(name)
+
+
+def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
+    """Charge these new jobs to their workspaces and agents."""
+    added = charges(jobs)
+    day = day_of(now_ms)
+    db.executemany(CHARGE, [(*owner, CREATE_JOB, count, day) for owner, count in added.items()])
+    rows = db.execute(CHARGED, (json.dumps(list(added)), CREATE_JOB, LIVE_JOBS))
+    charged = [Charged(*row) for row in rows]
+    check_created(charged, added, allowance)
+    limits = live_limits(charged, allowance)
+    check_live({owner: _live(db, *owner, limit) for owner, limit in limits.items()}, limits)
+
+
+def _live(db: sqlite3.Connection, workspace: str, agent: str, limit: int) -> int:
+    """Count the jobs of an owner, up to one more than the limit."""
+    if agent:
+        count: int = db.execute(LIVE_OF_AGENT, (workspace, agent, limit)).fetchone()[0]
+    else:
+        count = db.execute(LIVE_OF_WORKSPACE, (workspace, limit)).fetchone()[0]
+    return count
 
 
 async def create_jobs(
@@ -209,3 +288,23 @@ def _taken(row: JobRow) -> AlreadyExists:
 def job_row(row: Sequence[object]) -> JobRow:
     """Return a job from its columns."""
     return JobRow._make((*row[:_ENABLED], bool(row[_ENABLED]), *row[_ENABLED + 1 :]))
+
+
+async def put_agent(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    clock: Clock,
+    workspace: str,
+    name: str,
+    change: Callable[[AgentRow | None], AgentRow | None],
+    follow: InheritingChange | None,
+) -> tuple[AgentRow | None, bool]:
+    """Write an agent and the changes of its jobs. See `Store.put_agent`."""
+    _, row, written = await accounts.put_agent(SqliteSession(db), workspace, name, change)
+    if follow is not None and row is not None:
+        for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():
+            job = job_row(each)
+            changed = follow(row, job)
+            if changed is not None:
+                await write_change(db, events, clock.now_ms(), job, changed)
+    return row, written

@@ -1,4 +1,4 @@
-"""Runs and the workers that hold them, in SQLite: take, beat, rescue, release, prune."""
+"""Runs and the workers that hold them, in SQLite: take, prefetch, beat, rescue, release, prune."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.port import NO_SLOTS, TakeNext
 from wakeful.store.rows import ClaimedSlot, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.cancellation import delete_without_runs
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
-from wakeful.store.sqlite.waiting_runs import release_runs
+from wakeful.store.sqlite.waiting_runs import delete_without_runs, release_runs
 from wakeful.values.clock import Clock
 
 _ATTEMPT: Final = TakenRun._fields.index("attempt")
@@ -43,6 +42,15 @@ _POLICY: Final = TakenRun._fields.index("policy")
 _REASON: Final = TakenRun._fields.index("reason")
 _INSTANCE: Final = TakenRun._fields.index("instance_id")
 _STATE_VERSION: Final = TakenRun._fields.index("state_version")
+#: the primary key
+GIVE_BACK: Final = """
+    UPDATE runs SET state = 'retrying', worker = NULL, due_at = fire_at, error = 'released',
+        is_pull = claim_timeout_ms IS NOT NULL, claim_deadline = claim_timeout_ms + max(fire_at, ?4)
+    WHERE id = ?1 AND attempt = ?2 AND worker = ?3 AND state = 'running' AND started_at IS NULL"""
+#: the primary key
+RECORD_START: Final = """
+    UPDATE runs SET started_at = ?
+    WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running' AND started_at IS NULL"""
 
 
 async def take(
@@ -321,3 +329,25 @@ async def prune(
     jobs = {job_id for _, _, job_id in old if job_id is not None}
     delete_without_runs(db, jobs)
     return len(old), after_id
+
+
+async def give_back(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    worker: str,
+    now_ms: int,
+    runs: Sequence[tuple[str, int]],
+) -> int:
+    """Release prefetched runs that have not started. See `Store.give_back`."""
+    released = [each for each in runs if db.execute(GIVE_BACK, (*each, worker, now_ms)).rowcount]
+    if released:
+        rows = [(*each, worker, None, now_ms, "released", None, None) for each in released]
+        db.executemany(sql.ADD_ATTEMPT, rows)
+        events.retried([run_id for run_id, _ in released])
+        events.publish("runs")
+    return len(released)
+
+
+async def record_starts(db: sqlite3.Connection, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
+    """Write when prefetched runs started. See `Store.record_starts`."""
+    db.executemany(RECORD_START, [(at_ms, run_id, attempt, worker) for run_id, attempt, at_ms in starts])

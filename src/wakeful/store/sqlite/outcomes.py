@@ -28,7 +28,6 @@ from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.deliveries import add_deliveries, add_emitted
 from wakeful.store.sqlite.insert_runs import write_runs
@@ -37,6 +36,7 @@ from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
 from wakeful.store.sqlite.usage import add_usage, owners_of
+from wakeful.store.sqlite.waiting_runs import delete_job, withdraw
 from wakeful.values.clock import Clock
 
 

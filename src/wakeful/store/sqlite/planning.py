@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
@@ -13,10 +14,28 @@ from wakeful.store.port import DECISIONS_AT_ONCE, Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.cancellation import cancel
-from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
+from wakeful.store.sqlite.waiting_runs import cancel
+
+#: the jobs' primary key
+SET_STATE: Final = "UPDATE jobs SET missed = ?, spread_from = ?, spread_until = ? WHERE id = ?"
+#: the runs' primary key
+SET_MISSED: Final = "UPDATE runs SET missed = ? WHERE id = ?"
+#: the jobs' primary key
+END_PAUSE: Final = """
+    UPDATE jobs SET pause_note = NULL, pause_until = NULL, failures = 0, version = version + 1, updated_at = ?
+    WHERE id = ?"""
+
+
+def write_catchup(
+    db: sqlite3.Connection, jobs: Sequence[tuple[str, CatchupState]], runs: Sequence[tuple[str, int]]
+) -> None:
+    """Write the catch-up states of jobs, and the number of missed ticks before each of these runs."""
+    if jobs:
+        db.executemany(SET_STATE, [(*state, job_id) for job_id, state in jobs])
+    if runs:
+        db.executemany(SET_MISSED, [(missed, run_id) for run_id, missed in runs])
 
 
 async def plan(

@@ -17,11 +17,11 @@ from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule,
 from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.store.sqlite.waiting_runs import cancel
 from wakeful.values.clock import Clock
 
 #: the primary key, once for each

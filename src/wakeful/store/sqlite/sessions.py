@@ -17,10 +17,10 @@ from wakeful.store.sessions import (
     Turn,
 )
 from wakeful.store.sql import history
-from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.session import SqliteSession
+from wakeful.store.sqlite.waiting_runs import cancel
 
 _KEY: Final = "workspace = ?1 AND agent = ?2 AND session = ?3"
 #: turns_live: a range of it; the primary key of runs, once for each

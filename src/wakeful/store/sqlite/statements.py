@@ -13,7 +13,7 @@ from wakeful.job.job import AGENT_INACTIVE
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
-from wakeful.store.sqlite.bulk import Bulk
+from wakeful.store.sqlite.session import Bulk
 
 
 def marks(count: int) -> str:
