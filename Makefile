@@ -12,7 +12,7 @@ SCRATCH = $$([ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 400
 BYTECODE = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help product tools run check test test-all test-full chaos lint format generate bench docs docs-serve package clean
+.PHONY: help product tools run check test test-all test-full test-tools chaos lint format generate bench docs docs-serve package clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,7 @@ check: tools  ## while editing: style, types and unit tests of what was changed;
 	@$(BIN)/python -m scripts.check $(ARGS)
 
 test: tools  ## run the tests; a part: make test ARGS='tests/unit -k dst'
+	@$(BIN)/python -m tests.support.tools
 	@echo "== pytest"
 	@$(BYTECODE) $(BIN)/python -m scripts.precompile_tests
 	@$(BYTECODE) TMPDIR=$(SCRATCH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
@@ -33,6 +34,10 @@ test-all: tools  ## run all tests: on both databases, the examples of the docume
 
 test-full: tools  ## run all tests with all random cases and PostgreSQL versions; takes a few minutes more
 	@WAKEFUL_TEST_ALL=1 WAKEFUL_TEST_FULL=1 WAKEFUL_TEST_ALL_VERSIONS=1 $(MAKE) --no-print-directory test
+
+test-tools: tools  ## install optional programs for the tests; as root on Debian
+	@echo "== test-tools"
+	@scripts/test-tools
 
 chaos: tools  ## kill replicas and databases for ten minutes each; for one: CHAOS_SECONDS=60
 	@echo "== chaos"

@@ -6,8 +6,6 @@ test fails if the page logs an error, raises one, or sends a request to another 
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +17,11 @@ import pytest_asyncio
 from tests.support.api_client import ApiClient, served
 from tests.support.receiver import Receiver, serving
 from tests.support.sqlite_files import fresh_file
+from tests.support.tools import tool
 from wakeful import EngineConfig, Permanent, Wakeful
 
 playwright_api = pytest.importorskip("playwright.async_api", reason="the package playwright is not installed")
 
-CHROMIUM = (
-    os.environ.get("WAKEFUL_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-)
 QUICK = EngineConfig(tick_ms=100, heartbeat_ms=200)
 #: How long the browser waits for an element, in ms. A busy machine needs more than the default.
 PATIENCE_MS = 60_000
@@ -39,18 +35,17 @@ _WIDER = "document.documentElement.scrollWidth - document.documentElement.client
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all tests of this folder in one event loop."""
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/browser/"):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator[Any]:
     """Run the browser."""
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    program = tool("chromium")
     async with playwright_api.async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+            executable_path=program, args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         )
         yield browser
         await browser.close()

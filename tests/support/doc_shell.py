@@ -30,6 +30,7 @@ from tests.support import prefork
 from tests.support.doc_pages import POSTGRES_PORT, RECEIVER_PORT, SERVER_PORT, Block
 from tests.support.paths import ROOT
 from tests.support.postgres_cluster import Cluster
+from tests.support.tools import tool
 
 _TIMEOUT_S = 120.0
 _SERVER = "wakeful serve --dev"
@@ -165,8 +166,7 @@ class PageShell:
         if block.language == "bash":
             script.write_text(block.text)
         elif block.language == "javascript":
-            if shutil.which("node") is None:
-                pytest.skip("node is not installed")
+            tool("node")
             (self.directory / f"example_{self._count}.mjs").write_text(block.text)
             script.write_text(f"node example_{self._count}.mjs\n")
         else:

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import pytest
 
 from tests.support.postgres_server import _remove_when_gone
+from tests.support.tools import tool
 from tests.support.waiting import PATIENCE
 
 #: fsync is off: a killed process loses nothing, only a power failure would
@@ -203,9 +203,7 @@ class PgBouncer:
     """A PgBouncer ahead of a server."""
 
     def __init__(self, server: Cluster, mode: str, *, size: int = 20) -> None:
-        self.program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-        if self.program is None:
-            pytest.skip("PgBouncer is not installed")
+        self.program = tool("pgbouncer")
         self._server, self._size = server, size
         self._folder = private_folder("wakeful-bouncer-")
         self.port = free_port()

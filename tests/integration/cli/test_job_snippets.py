@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.support.command_line import Machine, serving
+from tests.support.tools import tool
 from wakeful.document.definition import DEFINITION
 from wakeful.service.jobs.job_snippets import Snippets, snippets
 
@@ -117,8 +117,7 @@ def create_with(name: str, texts: Snippets, machine: Machine, key: str) -> None:
         done = machine.wakeful("apply", str(machine.home / "jobs.yaml"))
         assert done.code == 0, done.err
     elif name == "curl":
-        if shutil.which("curl") is None:
-            pytest.skip("curl is not installed")
+        tool("curl")
         in_bash(machine, key, texts.curl)
     elif name == "cli":
         # bash interprets the text, and this process runs the command.

@@ -14,7 +14,7 @@ from tests.integration.conftest import NewApp, on_one_store
 from tests.support.deploy_files import unknown_settings
 from tests.support.doc_pages import code, rows
 from tests.support.paths import ROOT
-from tests.support.tools import run, tool
+from tests.support.tools import run, tool, tool_module
 from wakeful.errors import InvalidArgument
 from wakeful.server.http_app import create_app
 from wakeful.settings import read_settings
@@ -68,9 +68,7 @@ def test_the_components_can_be_rendered(tmp_path: Path):
 
 
 def test_the_manifests_match_the_schemas_of_kubernetes():
-    validator = pytest.importorskip(
-        "kubernetes_validate", reason="scripts/ci-tools installs kubernetes-validate"
-    )
+    validator = tool_module("kubernetes_validate")
     version = validator.latest_version()
     for path in KUBERNETES.rglob("*.yaml"):
         for resource in yaml.safe_load_all(path.read_text()):

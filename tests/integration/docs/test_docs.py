@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.support.doc_documents import check_block
 from tests.support.doc_pages import DOCS, PROGRAMS, Block, anchors, blocks, links, pages
 from tests.support.doc_shell import PageShell, Terminal, exclusive_ports
 from tests.support.paths import ROOT
+from tests.support.tools import tool
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -85,11 +85,9 @@ def test_a_block_without_a_check_is_refused(content: str, error: str, tmp_path: 
 
 @pytest.mark.parametrize("receiver", ["standard.py", "receiver.mjs"])
 def test_the_documented_receivers_verify_signatures(receiver: str, tmp_path: Path):
-    if receiver.endswith("mjs") and shutil.which("node") is None:
-        pytest.skip("node is not here")
     (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.value == receiver)
     (tmp_path / receiver).write_text(text)
-    program, port = ("node" if receiver.endswith("mjs") else sys.executable), free_port()
+    program, port = (tool("node") if receiver.endswith("mjs") else sys.executable), free_port()
     with serving(tmp_path) as machine:
         job = machine.wakeful(
             *("add", "hook", "--schedule", "0 0 29 2 *", "--url", f"http://127.0.0.1:{port}"),

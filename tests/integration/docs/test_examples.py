@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,10 +11,9 @@ import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-import pytest
-
 from tests.support.command_line import Machine, serving
 from tests.support.paths import ROOT
+from tests.support.tools import tool
 from tests.support.waiting import PATIENCE
 
 EXAMPLES = ROOT / "examples"
@@ -114,8 +112,8 @@ def test_the_executor_claims_and_completes_a_run(tmp_path: Path) -> None:
     assert over.json["worker"] == f"{socket.gethostname()}-{program.pid}"
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_worker_in_javascript_completes_runs_and_finishes_them_before_it_stops(tmp_path: Path) -> None:
+    node = tool("node")
     with serving(tmp_path) as machine:
         for name, payload in (("greet", '{"to": "me"}'), ("fail", '{"permanent": true}')):
             machine.wakeful(
@@ -124,7 +122,7 @@ def test_the_worker_in_javascript_completes_runs_and_finishes_them_before_it_sto
             )
         environment = {**machine.environment, **machine.wakeful("keys", "env", "--json").json}
         program = subprocess.Popen(
-            ["node", str(EXAMPLES / "worker.mjs")],
+            [node, str(EXAMPLES / "worker.mjs")],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -143,11 +141,11 @@ def test_the_worker_in_javascript_completes_runs_and_finishes_them_before_it_sto
     assert printed.splitlines()[0].startswith("greet succeeded")
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_worker_in_javascript_stops_if_its_key_is_refused(tmp_path: Path) -> None:
+    node = tool("node")
     with serving(tmp_path) as machine:
         done = subprocess.run(
-            ["node", str(EXAMPLES / "worker.mjs")],
+            [node, str(EXAMPLES / "worker.mjs")],
             env={**machine.environment, "WAKEFUL_KEY": "wk_wrong"},
             capture_output=True,
             text=True,

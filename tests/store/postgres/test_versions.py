@@ -15,11 +15,13 @@ from tests.support.doc_pages import DOCS
 from tests.support.paths import ROOT
 from tests.support.postgres_cluster import cluster, installations
 from tests.support.postgres_server import server
+from tests.support.tools import skip_without
 from wakeful.errors import FailedPrecondition
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.connect import OLDEST_SERVER
 
 _ALL = "WAKEFUL_TEST_ALL_VERSIONS" in os.environ
+_VERSIONS = [number for number in installations() if number >= OLDEST_SERVER]
 #: Planning, taking, finishing, retries, notifications, migrations; with all versions also locks and upgrades.
 SUITE = [
     "test_announcements.py",
@@ -41,8 +43,10 @@ async def _own_version() -> int:
 
 
 @pytest.mark.skipif("WAKEFUL_TEST_POSTGRES" in os.environ, reason="the tests run on a given server")
-@pytest.mark.parametrize("version", [number for number in installations() if number >= OLDEST_SERVER])
+@pytest.mark.parametrize("version", _VERSIONS or [OLDEST_SERVER])
 async def test_the_store_works_on_each_installed_version(version: int) -> None:
+    if version not in _VERSIONS:
+        skip_without("postgresql")
     if version == await _own_version():
         pytest.skip("the other tests run on this version")
     if version != OLDEST_SERVER and not _ALL:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from datetime import UTC, datetime
 
 import pytest
 
+from tests.support.tools import tool
 from wakeful.cli.importers.entries import Entry, Reading
 from wakeful.cli.importers.systemd_calendar import CalendarSchedule, read_calendar, read_span
 from wakeful.cli.importers.systemd_timers import read_timers
@@ -62,11 +62,10 @@ def test_a_calendar_expression_becomes_a_cron_expression(text: str, expression: 
     assert read_calendar(text).schedule == expression
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("text", CALENDARS)
 def test_the_ticks_are_those_of_systemd(text: str):
     said = subprocess.run(
-        ["systemd-analyze", "calendar", text, "--iterations=8", "--base-time=2027-01-01 00:00:00 UTC"],
+        [tool("systemd-analyze"), "calendar", text, "--iterations=8", "--base-time=2027-01-01 00:00:00 UTC"],
         env={"TZ": "UTC", "LC_ALL": "C", "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,

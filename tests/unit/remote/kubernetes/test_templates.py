@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.kubernetes_rules import decoded, new_job
 from tests.support.kubernetes_status import ApiError
+from tests.support.tools import tool_module
 from wakeful.errors import InvalidArgument, Permanent
 from wakeful.model import Run
 from wakeful.model.enums import DeliveryState, RunState, Trigger
@@ -122,9 +123,7 @@ def test_the_api_server_accepts_the_job_of_a_template_that_it_accepts(
 
 
 def test_jobs_match_the_schemas_of_kubernetes():
-    validator = pytest.importorskip(
-        "kubernetes_validate", reason="scripts/ci-tools installs kubernetes-validate"
-    )
+    validator = tool_module("kubernetes_validate")
     indexed: Any = {"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 1}
     indexed |= {"successPolicy": {"rules": [{"succeededCount": 1}]}, "suspend": True}
     whole = replace(RUN, timeout=timedelta(seconds=90), context={"output": "x"}, traceparent="00-1-2-01")
