@@ -6,6 +6,7 @@ A page is a GET route of `page_router()` that takes a `PageDep`. It reads servic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -23,7 +24,6 @@ from wakeful.api.http.problems import status_of
 from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.api.http.session_cookie import masked, session_token
 from wakeful.dashboard import formats
-from wakeful.dashboard.local_paths import requested_path
 from wakeful.dashboard.regions import RegionCache, region_key, region_names, wanted_position
 from wakeful.dashboard.render import render_page
 from wakeful.errors import Unauthenticated, WakefulError
@@ -39,6 +39,10 @@ ZONE: Final = "wakeful_tz"
 REGION: Final = "x-wakeful-region"
 #: The header with the number of the last event that the page has received, or `now` after its own change.
 AFTER: Final = "x-wakeful-after"
+HOME: Final = "/"
+#: Browsers read `//host` and `/\\host` as another host, and drop tabs and line breaks.
+_LOCAL: Final = re.compile(r"/(?![/\\])[!-\[\]-~]*")
+_LONGEST_PATH: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,3 +223,21 @@ _TITLES: Final = {
     429: "Too many requests",
     503: "Unavailable",
 }
+
+
+def local_path(text: str | None) -> str:
+    """Return the text if it is a path of this server, else the home page.
+
+    >>> local_path("/workspaces/default/jobs?state=paused"), local_path("//evil.example"), local_path("x")
+    ('/workspaces/default/jobs?state=paused', '/', '/')
+    """
+    if text is None or len(text) > _LONGEST_PATH or not _LOCAL.fullmatch(text):
+        return HOME
+    return text
+
+
+def requested_path(request: Request) -> str:
+    """Return the path and query of a request, as the browser sent them."""
+    raw = request.scope.get("raw_path") or request.url.path.encode()
+    query = request.scope.get("query_string", b"")
+    return local_path((raw + (b"?" + query if query else b"")).decode("latin-1"))

@@ -1,4 +1,4 @@
-"""Agents: the list, one agent, and the forms to create and change one."""
+"""Agents: the list, one agent, the forms to create and change one, and the instances of an agent class."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ _SESSIONS: Final = 200
 _CONTROLS: Final = (
     "target", "tz", "channel", "to", "description", "active", "approval", "evolution", "heartbeat", "budget",
 )  # fmt: skip
+_MAILBOX: Final = 50
+_INSTANCE_RUNS: Final = 20
 
 
 def _shown(page: Page, summary: AgentSummary) -> dict[str, Any]:
@@ -111,4 +113,47 @@ def _form(page: Page, name: str | None, document: dict[str, Any], version: int |
         document=document,
         version=version,
         rest=rest,
+    )
+
+
+@router.get("/agents/{agent}/instances")
+async def instances(page: PageDep, agent: str) -> Response:
+    """List the instances of an agent."""
+    after = page.query.get("cursor")
+    status = page.query.get("status")
+    found = await page.services.instances.list(
+        page.principal,
+        page.workspace,
+        agent,
+        status=status,
+        after=(agent, after) if after else None,
+        limit=_MAILBOX + 1,
+    )
+    shown = found[:_MAILBOX]
+    return page.render(
+        "instances.html",
+        title=f"Instances of {agent}",
+        active="agents",
+        agent=agent,
+        chosen=status or "",
+        instances=shown,
+        cursor=shown[-1].row.name if len(found) > _MAILBOX else None,
+    )
+
+
+@router.get("/agents/{agent}/instances/{instance}")
+async def instance(page: PageDep, agent: str, instance: str) -> Response:
+    """Show one instance."""
+    services, principal, workspace = page.services, page.principal, page.workspace
+    found = await services.instances.get(principal, workspace, agent, instance)
+    details = services.instances.for_page(found)
+    return page.render(
+        "instance.html",
+        title=f"{agent}/{instance}",
+        active="agents",
+        agent=agent,
+        details=details,
+        row=details.view.row,
+        mailbox=await services.instances.mailbox(principal, workspace, agent, instance, _MAILBOX),
+        runs=await services.runs.list(principal, workspace, agent, instance=instance, limit=_INSTANCE_RUNS),
     )

@@ -1,4 +1,4 @@
-"""Incidents: the list and one incident."""
+"""What failed: incidents, and dead letters by cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.errors import NotFound
+from wakeful.run.dead_letter_groups import DeadLetterSelection, cause_of
 from wakeful.run.incidents import INCIDENT_STATES
+from wakeful.service.runs.dead_letters import GROUPED
 from wakeful.values.ids import is_id
 
 router = page_router()
@@ -16,11 +18,12 @@ router = page_router()
 _PAGE: Final = 50
 _RUNS: Final = 15
 #: The filters of the list; `current` is what still fails.
-STATES: Final[dict[str, tuple[str, ...]]] = {
+INCIDENT_FILTERS: Final[dict[str, tuple[str, ...]]] = {
     "current": ("open", "acknowledged"),
     **{state: (state,) for state in INCIDENT_STATES},
     "all": (),
 }
+_GROUPS: Final = 100
 
 
 @router.get("/incidents")
@@ -33,7 +36,7 @@ async def incidents(page: PageDep) -> Response:
         page.workspace,
         agent=page.query.get("agent"),
         job=page.query.get("job"),
-        states=STATES.get(chosen, STATES["current"]),
+        states=INCIDENT_FILTERS.get(chosen, INCIDENT_FILTERS["current"]),
         before=cursor if is_id(cursor) else None,
         limit=_PAGE + 1,
     )
@@ -43,8 +46,8 @@ async def incidents(page: PageDep) -> Response:
         title="Incidents",
         active="incidents",
         incidents=shown,
-        chosen=chosen if chosen in STATES else "current",
-        states=list(STATES),
+        chosen=chosen if chosen in INCIDENT_FILTERS else "current",
+        states=list(INCIDENT_FILTERS),
         cursor=shown[-1].id if len(found) > _PAGE else None,
     )
 
@@ -68,4 +71,44 @@ async def incident(page: PageDep, incident_id: str) -> Response:
         incident=found,
         job=job,
         runs=[run for run in runs if run.id >= found.first_run_id],
+    )
+
+
+@router.get("/dead-letters")
+async def dead_letters(page: PageDep) -> Response:
+    """Show the groups of dead letters, or with a cause the runs of one group."""
+    query = page.query
+    agent, job, cause = query.get("agent"), query.get("job"), query.get("cause")
+    if page.request.query_params.get("job") == "" and cause is not None:
+        job = ""  # runs without a job
+    services, principal, workspace = page.services, page.principal, page.workspace
+    if cause is not None or query.get("view") == "runs":
+        cursor = query.get("cursor")
+        runs, before = await services.dead_letters.list(
+            principal,
+            workspace,
+            DeadLetterSelection(agent, job, cause),
+            before=cursor if is_id(cursor) else None,
+            limit=_PAGE,
+        )
+        return page.render(
+            "dead_letter_runs.html",
+            title="Dead letters",
+            active="dead-letters",
+            agent=agent,
+            job=job,
+            cause=cause,
+            runs=[(run, cause_of(run)) for run in runs],
+            cursor=before,
+        )
+    found = await services.dead_letters.groups(principal, workspace, agent, job)
+    return page.render(
+        "dead_letters.html",
+        title="Dead letters",
+        active="dead-letters",
+        agent=agent,
+        job=job,
+        found=found,
+        groups=found.groups[:_GROUPS],
+        grouped=GROUPED,
     )

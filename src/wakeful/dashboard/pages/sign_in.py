@@ -22,8 +22,7 @@ from wakeful.api.http.session_cookie import (
     session_token,
     set_session,
 )
-from wakeful.dashboard.context import PageRoute, theme_of
-from wakeful.dashboard.local_paths import local_path
+from wakeful.dashboard.context import PageRoute, local_path, theme_of
 from wakeful.dashboard.render import render_page
 from wakeful.errors import Unauthenticated, WakefulError
 from wakeful.service.auth.access import Principal

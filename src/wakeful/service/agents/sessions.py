@@ -13,7 +13,8 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
-from wakeful.store.sessions import HistoryEntry, SessionKey, SessionMessage, SessionView
+from wakeful.store.sessions import HistoryEntry as HistoryEntry
+from wakeful.store.sessions import SessionKey, SessionMessage, SessionView
 
 #: How many turns and waiting messages of a conversation are read.
 _TURNS: Final = 50

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.factories import NOW, jobless
-from wakeful.dashboard.conversation import bubbles, said
+from wakeful.dashboard.pages.sessions import bubbles, message_text
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
 from wakeful.store.sessions import HistoryEntry
@@ -62,4 +62,4 @@ def test_keys_are_different() -> None:
 
 @pytest.mark.parametrize("payload", ["{", "5", "null", '"text"', '{"message":5}', '{"data":{"message":"x"}}'])
 def test_what_was_said_is_always_a_text(payload: str) -> None:
-    assert isinstance(said(payload), str)
+    assert isinstance(message_text(payload), str)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from wakeful.dashboard import charts
-from wakeful.dashboard.job_charts import (
+from wakeful.dashboard.pages.job import (
     DAY_MS,
     SLOTS,
     costs,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.dashboard.test_job_charts import NOW, run
-from wakeful.dashboard.run_timeline import Step, timeline
+from tests.unit.dashboard.test_job import NOW, run
+from wakeful.dashboard.run_items import Step, timeline
 from wakeful.service.runs.run_details import AttemptDetails, AttemptView, RunDetails, RunView
 
 

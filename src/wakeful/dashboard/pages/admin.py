@@ -1,0 +1,193 @@
+"""The pages of administration: the workspace, keys, quotas, channels, workers and settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple, cast
+
+from starlette.responses import Response
+
+from wakeful.dashboard.context import PageDep, page_router
+from wakeful.dashboard.formats import pretty
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.service.admin.limits import BUCKETS, CREATE_JOB, INSTANCES, LIVE_JOBS
+from wakeful.service.auth.keys import KeyRow
+from wakeful.service.serializers import serialize_workspace
+
+router = page_router()
+
+#: How many workspaces, keys and quotas a page shows.
+_WORKSPACES: Final = 50
+_KEYS: Final = 200
+_QUOTAS: Final = 500
+#: The words for the buckets.
+_BUCKET_WORDS: Final = {
+    CREATE_JOB: "Jobs created today",
+    LIVE_JOBS: "Jobs that exist",
+    INSTANCES: "Instances that exist",
+}
+#: The states of deliveries in the order of the columns.
+_DELIVERY_STATES: Final = ("delivered", "pending", "failed", "unknown", "suppressed")
+
+
+@router.get("/workspace")
+async def workspace(page: PageDep) -> Response:
+    """Show the workspace, and let operators edit it."""
+    row = await page.services.workspaces.get(page.principal, page.workspace)
+    shown = serialize_workspace(page.principal, row)
+    search = page.query.get("search", "")
+    names: list[str] = []
+    if page.may("operate"):
+        found = await page.services.workspaces.search(page.principal, search, _WORKSPACES + 1)
+        names = [each.name for each in found]
+    return page.render(
+        "workspace.html",
+        title="Workspace",
+        active="workspace",
+        row=row,
+        budget=json.loads(row.budget) if row.budget else None,
+        alerts=shown["alerts"],
+        alerts_text=pretty(shown["alerts"]) if shown["alerts"] else "",
+        spent=await page.services.budgets.spent(page.workspace, page.principal.agent or ""),
+        names=names[:_WORKSPACES],
+        more=len(names) > _WORKSPACES,
+        search=search,
+        may_edit=page.may("operate"),
+    )
+
+
+@router.get("/keys")
+async def keys(page: PageDep) -> Response:
+    """List keys: valid ones first."""
+    show = page.query.get("show", "valid")
+    if show not in ("valid", "all"):
+        raise InvalidArgument("show: choose valid or all")
+    found = await page.services.keys.list(page.principal, page.workspace)
+    rows = sorted(found, key=lambda row: -row.created_ms)
+    valid = [row for row in rows if key_state(row, page.now_ms) == "valid"]
+    shown = valid if show == "valid" else rows
+    return page.render(
+        "keys.html",
+        title="Keys",
+        active="keys",
+        rows=[(row, key_state(row, page.now_ms)) for row in shown[:_KEYS]],
+        more=max(0, len(shown) - _KEYS),
+        hidden=len(rows) - len(valid),
+        show=show,
+        own=page.principal.actor.removeprefix("key:"),
+    )
+
+
+@router.get("/keys/{key_id}")
+async def key(page: PageDep, key_id: str) -> Response:
+    """Show a key with its sign-in sessions."""
+    found = await page.services.keys.list(page.principal, page.workspace)
+    row = next((row for row in found if row.id == key_id), None)
+    if row is None:
+        raise NotFound("no such key; open the list of keys")
+    return page.render(
+        "key.html",
+        title=row.name,
+        active="keys",
+        key=row,
+        state=key_state(row, page.now_ms),
+        sessions=await page.services.web_sessions.list(page.principal, page.workspace, key_id),
+        own=page.principal.actor.removeprefix("key:"),
+    )
+
+
+def key_state(row: KeyRow, now_ms: int) -> str:
+    """Return whether a key is `valid`, `expired` or `revoked`."""
+    if row.revoked_ms is not None:
+        return "revoked"
+    return "expired" if row.expires_ms is not None and row.expires_ms <= now_ms else "valid"
+
+
+class QuotaItem(NamedTuple):
+    """A bucket as the page shows it."""
+
+    agent: str | None
+    bucket: str
+    label: str
+    used: int
+    #: the limit that applies; None: no limit
+    limit: int | None
+    #: whether it is set for this owner, or the installation's default
+    is_set: bool
+
+
+@router.get("/quotas")
+async def quotas(page: PageDep) -> Response:
+    """List limits and use."""
+    found = await page.services.quotas.list(page.principal, page.workspace)
+    defaults = page.services.quotas.defaults
+    items = [
+        QuotaItem(
+            row.agent or None,
+            row.bucket,
+            _BUCKET_WORDS[row.bucket],
+            row.used,
+            defaults.get((row.bucket, bool(row.agent))) if row.limit is None else row.limit,
+            row.limit is not None,
+        )
+        for row in found
+    ]
+    items.sort(key=lambda each: (each.agent is not None, -_share(each), each.agent or "", each.bucket))
+    return page.render(
+        "quotas.html",
+        title="Quotas",
+        active="quotas",
+        items=items[:_QUOTAS],
+        more=max(0, len(items) - _QUOTAS),
+        buckets=[[bucket, _BUCKET_WORDS[bucket]] for bucket in BUCKETS],
+        may_set=page.may("operate"),
+    )
+
+
+def _share(item: QuotaItem) -> float:
+    return item.used / item.limit if item.limit else 0.0
+
+
+@router.get("/channels")
+async def channels(page: PageDep) -> Response:
+    """List channels with their recent deliveries."""
+    found = await page.services.channels.list(page.principal, page.workspace)
+    return page.render(
+        "channels.html",
+        title="Channels",
+        active="channels",
+        channels=found,
+        deliveries=await page.services.channels.deliveries(page.principal, page.workspace),
+        installed=page.services.channels.installed,
+        states=_DELIVERY_STATES,
+    )
+
+
+@router.get("/workers")
+async def workers(page: PageDep) -> Response:
+    """List the processes that take runs, and the executors that hold runs."""
+    found = await page.services.workers.list(page.principal, page.workspace)
+    return page.render(
+        "workers.html",
+        title="Workers",
+        active="workers",
+        workers=found.workers,
+        executors=found.executors,
+        all_workspaces=page.may("operate"),
+    )
+
+
+@router.get("/settings")
+async def settings(page: PageDep) -> Response:
+    """Show the settings with their source, and the checks of `wakeful doctor`."""
+    found = await page.services.settings.list(page.principal, page.workspace)
+    doctor = await page.services.doctor.examine(page.principal, page.workspace)
+    return page.render(
+        "settings.html",
+        title="Settings",
+        active="settings",
+        changed=[each for each in found if each.source != "default"],
+        defaults=[each for each in found if each.source == "default"],
+        state=doctor["state"],
+        checks=cast(list[dict[str, Any]], doctor["checks"]),
+    )
