@@ -1,4 +1,4 @@
-"""Rewrite the parts of files that follow from the declarations of job fields, and from the commands.
+"""Rewrite the parts of files that follow from the job fields, the public model and the commands.
 
     python -m scripts.generate
 
@@ -8,13 +8,19 @@ compares the files with the output, so that a stale file fails the build.
 
 from __future__ import annotations
 
+import collections.abc
+import inspect
 import json
 import re
 import textwrap
+import types
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, get_args, get_origin
 
+from wakeful import model
 from wakeful.cli.commands import MODULES, load
 from wakeful.cli.help import panel, summary
 from wakeful.cli.job_options import option_help
@@ -22,6 +28,8 @@ from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
 from wakeful.duration import LONGEST, format_duration, spell_duration
 from wakeful.job.policy import Section
+from wakeful.model.codec import FieldPlan, field_plans, items_of, resolve
+from wakeful.model.job import Tick
 
 ROOT: Final = Path(__file__).parent.parent
 WIDTH: Final = 110
@@ -30,8 +38,41 @@ FIELDS: Final = (OTHER[0], *DECLARED, *OTHER[1:])
 _WHEN_AND_WHERE: Final = ("schedule", "tz", "target", "webhookUrl", *(field.name for field in WORKFLOW))
 #: Fields that are no option: the name is an argument, and the agent is that of the client.
 _ARGUMENTS: Final = ("name", "agentId")
-#: Choices that are enumerations in the public model.
-_ENUMS: Final = {"overlapPolicy": "OverlapPolicy", "catchupPolicy": "CatchupPolicy"}
+#: The types of fields in the public model, where they are not those of their kind.
+_MODEL_TYPES: Final = {
+    "overlapPolicy": "OverlapPolicy",
+    "catchupPolicy": "CatchupPolicy",
+    "schedule": "NormalSchedule",
+    "startAt": "EpochMs",
+    "endAt": "EpochMs",
+}
+#: What only workflow jobs and schedules of instances have.
+_OF_SOME_JOBS: Final = ("workflow_id", "version", "user_id", "schedule_origin", "schedule_id")
+#: The classes of the public model whose JSON has a name in client/types.py.
+_SHAPES: Final[dict[type, str]] = {
+    Tick: "TickShape",
+    model.Attempt: "AttemptShape",
+    model.Run: "RunShape",
+    model.ReleaseResult: "ReleasedShape",
+    model.HeartbeatResult: "HeartbeatsShape",
+    model.Job: "JobShape",
+    model.JobRef: "JobRefShape",
+    model.JobFailure: "JobFailureShape",
+    model.BulkResult: "BulkShape",
+    model.FieldChange: "FieldChangeShape",
+    model.Revision: "RevisionShape",
+    model.Hook: "HookShape",
+    model.AgentInfo: "AgentShape",
+    model.MessageReceipt: "ReceiptShape",
+    model.HistoryEntry: "HistoryShape",
+    model.SessionInfo: "SessionShape",
+    model.InstanceInfo: "InstanceShape",
+    model.Incident: "IncidentShape",
+    model.Suggestion: "SuggestionShape",
+    model.Event: "EventShape",
+    model.ApiKey: "KeyShape",
+    model.AuditEntry: "AuditShape",
+}
 _PART: Final = re.compile(
     r"(?P<first>^(?P<indent> *)(?:#|<!--) generated: (?P<name>[\w-]+)[^\n]*\n)(?P<body>.*?)"
     r"(?P<last>^ *(?:#|<!--) generated: end)",
@@ -57,7 +98,7 @@ def model_job() -> Iterable[str]:
     """Return the attributes of `Job` in model/job.py."""
     for field in DECLARED:
         yield from _comment(field.summary)
-        type_ = _ENUMS.get(field.name, field.kind.model)
+        type_ = _MODEL_TYPES.get(field.name, field.kind.model)
         # An empty list of excluded days stands for a job without a schedule as well.
         nullable = field.nullable and field.name != "exclude"
         yield f"{field.option}: {type_}{' | None' if nullable else ''}"
@@ -90,6 +131,49 @@ def commands() -> Iterable[str]:
             yield from _call("Entry", [json.dumps(text, ensure_ascii=False) for text in texts])
 
 
+def shapes() -> Iterable[str]:
+    """Return the classes of client/types.py that follow from the public model."""
+    for kind, name in _SHAPES.items():
+        yield from ("", "", f"class {name}(TypedDict):")
+        summary, *_ = (inspect.getdoc(kind) or "").splitlines()
+        yield f'    """{summary}"""'
+        yield ""
+        for each in field_plans(kind):
+            # An object that only some calls return is left out by the others, and never null.
+            nullable = each.nullable and not (each.extra and each.type in _SHAPES)
+            type_ = _json_type(each.form.json or each.type)
+            type_ += " | None" if nullable or each.form.nullable else ""
+            yield f"    {each.key}: {f'NotRequired[{type_}]' if _is_optional(kind, each) else type_}"
+            if each.form.also_ms:
+                yield f"    {each.key}Ms: int{' | None' if each.nullable else ''}"
+    yield from ("", "")
+
+
+def _is_optional(kind: type, field: FieldPlan) -> bool:
+    return field.extra or (kind is model.Job and field.name in _OF_SOME_JOBS)
+
+
+def _json_type(type_: Any) -> str:
+    """Return the type of a value in JSON, as source code."""
+    if type_ in _SHAPES:
+        return _SHAPES[type_]
+    if (item := items_of(type_)) is not None:
+        inner, _, nullable = resolve(item)
+        return f"list[{_json_type(inner)}{' | None' if nullable else ''}]"
+    if type_ in (bool, int, float):
+        return str(type_.__name__)
+    if type_ is timedelta:
+        return "int"
+    if type_ in (str, datetime) or get_origin(type_) is Literal:
+        return "str"
+    if isinstance(type_, type) and issubclass(type_, Enum):
+        return "str"
+    if get_origin(type_) is collections.abc.Mapping:
+        return f"dict[str, {'str' if get_args(type_)[1] is str else 'Json'}]"
+    is_json = get_origin(type_) is types.UnionType and types.NoneType in get_args(type_)
+    return "Json" if is_json else "dict[str, Json]"
+
+
 def bounds(field: Field) -> str:
     """Return a sentence with the bounds of a field; empty if there are none worth naming."""
     schema = field.kind.schema or {}
@@ -114,12 +198,14 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "model-job": model_job,
     "cli-options": cli_options,
     "commands": commands,
+    "shapes": shapes,
     "schedule": lambda: reference("schedule"),
     "target": lambda: reference("target"),
     "policy": lambda: reference("policy"),
     "delivery": lambda: reference("delivery"),
 }
 FILES: Final = (
+    "src/wakeful/client/types.py",  # the commands need it
     "src/wakeful/model/job_fields.py",
     "src/wakeful/model/job.py",
     "src/wakeful/cli/commands/index.py",

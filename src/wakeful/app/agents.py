@@ -11,35 +11,25 @@ from wakeful.client.instances_api import EventLike, SignalLike, check_signals, c
 from wakeful.client.scheduler import AgentsApi
 from wakeful.errors import FailedPrecondition
 from wakeful.model import AgentInfo, InstanceInfo, InstanceStatus, MessageReceipt, Page, Run, SessionInfo
-from wakeful.model.from_json import (
-    agent_from_json,
-    instance_from_json,
-    receipt_from_json,
-    run_from_json,
-    session_from_json,
-)
+from wakeful.model.codec import JsonObject, from_json
 from wakeful.run.instances import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.service.agents.instances import read_cursor
 from wakeful.service.agents.sessions import read_history_cursor
 from wakeful.service.auth.access import LOCAL, Principal
-from wakeful.service.instance_serializers import (
-    serialize_instance,
-    serialize_instance_details,
-    serialize_received,
-)
+from wakeful.service.model_mapping import job_from_record
 from wakeful.service.serializers import (
-    JsonObject,
+    HISTORY,
+    INSTANCES,
+    RECEIPTS,
+    RUNS,
+    SESSIONS,
     serialize_agent,
-    serialize_history_entry,
-    serialize_receipt,
     serialize_saved_agent,
-    serialize_session,
 )
 from wakeful.service.services import Services
 from wakeful.signal.signals import Signal
 from wakeful.store.instances import InstanceView
-from wakeful.values.json_value import Json
 
 _PAGE: Final = 200
 
@@ -60,7 +50,7 @@ class Agents(AgentsApi):
         if name is not None:
             return await self._all_instances(name)
         rows = await self._services.agents.list(LOCAL, self._workspace)
-        return [agent_from_json(serialize_agent(LOCAL, row)) for row in rows]
+        return [from_json(AgentInfo, serialize_agent(LOCAL, row)) for row in rows]
 
     async def get(self, name: str) -> AgentInfo:
         row = await self._services.agents.get(LOCAL, self._workspace, name)
@@ -97,11 +87,11 @@ class Agents(AgentsApi):
         given = {"message": message, "session": session, "channel": channel, "to": to}
         document = {field: value for field, value in given.items() if value is not None}
         receipt = await self._services.messages.send(LOCAL, self._workspace, name, document)
-        return receipt_from_json(serialize_receipt(receipt))
+        return RECEIPTS.to_model(receipt)
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
         found = await self._services.sessions.list(LOCAL, self._workspace, name, cursor, limit + 1)
-        shown = [session_from_json(serialize_session(session)) for session in found[:limit]]
+        shown = [SESSIONS.to_model(session) for session in found[:limit]]
         return Page(shown, shown[-1].name if len(found) > limit else None)
 
     async def session(
@@ -111,8 +101,8 @@ class Agents(AgentsApi):
         found = await self._services.sessions.get(LOCAL, self._workspace, name, session, before, limit + 1)
         shown = found.entries[:limit]
         following = str(shown[-1].sequence) if len(found.entries) > limit else None
-        history: builtins.list[Json] = [serialize_history_entry(entry) for entry in shown]
-        return session_from_json({**serialize_session(found.view), "history": history, "cursor": following})
+        history = tuple(HISTORY.to_model(entry) for entry in shown)
+        return SESSIONS.to_model(found.view, history=history, cursor=following)
 
     async def delete_session(self, name: str, session: str = "main") -> None:
         await self._services.sessions.delete(LOCAL, self._workspace, name, session)
@@ -151,7 +141,7 @@ class Agents(AgentsApi):
 
     async def _send(self, name: str, id: str, signals: builtins.list[Signal]) -> builtins.list[Run]:
         received = await self._services.signals.send(*self._at(name, id), signals)
-        return [run_from_json(serialize_received(each)) for each in received]
+        return [RUNS.to_model(each.run, duplicate=each.duplicate) for each in received]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
         details = await self._services.instances.get(*self._at(name, id))
@@ -164,7 +154,15 @@ class Agents(AgentsApi):
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
         details = await self._services.instances.get(*self._at(name, id))
-        return instance_from_json(serialize_instance_details(LOCAL, details))
+        view, schedules = details.view, tuple(job_from_record(job, ticks=False) for job in details.schedules)
+        return INSTANCES.to_model(
+            view.row,
+            waiting=view.waiting,
+            run_id=view.active_run,
+            schedules=schedules,
+            state=details.state if details.has_state else None,
+            state_error=details.state_error if details.has_state else None,
+        )
 
     async def instances(
         self,
@@ -177,7 +175,7 @@ class Agents(AgentsApi):
         found = await self._services.instances.list(
             LOCAL, self._workspace, name, status=status, after=read_cursor(cursor), limit=limit + 1
         )
-        shown = [instance_from_json(serialize_instance(view)) for view in found[:limit]]
+        shown = [_instance(view) for view in found[:limit]]
         last = shown[-1] if len(found) > limit else None
         return Page(shown, f"{last.agent}/{last.id}" if last else None)
 
@@ -194,7 +192,7 @@ class Agents(AgentsApi):
 
     async def _with_usage(self, name: str, content: JsonObject) -> AgentInfo:
         spent = await self._services.budgets.spent(self._workspace, name)
-        return agent_from_json(content, spent=spent)
+        return from_json(AgentInfo, content, spent=spent)
 
 
 def read_signal(value: SignalLike) -> Signal:
@@ -205,4 +203,4 @@ def read_signal(value: SignalLike) -> Signal:
 
 
 def _instance(view: InstanceView) -> InstanceInfo:
-    return instance_from_json(serialize_instance(view))
+    return INSTANCES.to_model(view.row, waiting=view.waiting, run_id=view.active_run)

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from wakeful.client.scheduler import IncidentsApi
 from wakeful.model import Incident, Page
-from wakeful.model.from_json import incident_from_json
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.serializers import serialize_incident
+from wakeful.service.serializers import INCIDENTS
 from wakeful.service.services import Services
 
 
@@ -31,13 +30,13 @@ class Incidents(IncidentsApi):
         found = await self._services.incidents.list(
             LOCAL, self._workspace, agent=agent, job=job, states=list(states), before=cursor, limit=limit + 1
         )
-        shown = [incident_from_json(serialize_incident(each)) for each in found[:limit]]
+        shown = [INCIDENTS.to_model(each) for each in found[:limit]]
         return Page(shown, shown[-1].id if len(found) > limit else None)
 
     async def get(self, incident_id: str) -> Incident:
         found = await self._services.incidents.get(LOCAL, self._workspace, incident_id)
-        return incident_from_json(serialize_incident(found))
+        return INCIDENTS.to_model(found)
 
     async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
         found = await self._services.incidents.acknowledge(LOCAL, self._workspace, incident_id, note)
-        return incident_from_json(serialize_incident(found))
+        return INCIDENTS.to_model(found)

@@ -12,7 +12,7 @@ from wakeful.document.values import camel
 from wakeful.job.policy import Overlap
 from wakeful.job.targets import Target
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
-from wakeful.model.from_json import bulk_result_from_json, hook_from_json, revision_from_json
+from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
 from wakeful.service.auth.access import LOCAL
@@ -21,12 +21,7 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery, read_label_filter
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
-from wakeful.service.serializers import (
-    serialize_bulk_result,
-    serialize_hook,
-    serialize_revision,
-    serialize_week,
-)
+from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook, serialize_week
 from wakeful.service.services import Services
 from wakeful.values.json_value import Json
 
@@ -129,7 +124,7 @@ class Jobs(JobsApi):
         result = await self._service.pause_many(
             LOCAL, self._where[0], select, note=note, until=end, dry_run=dry_run
         )
-        return bulk_result_from_json(serialize_bulk_result(result))
+        return from_json(BulkResult, serialize_bulk_result(result))
 
     async def resume_many(
         self,
@@ -141,7 +136,7 @@ class Jobs(JobsApi):
     ) -> BulkResult:
         select = self._selection(names, labels, all_agents)
         result = await self._service.resume_many(LOCAL, self._where[0], select, dry_run=dry_run)
-        return bulk_result_from_json(serialize_bulk_result(result))
+        return from_json(BulkResult, serialize_bulk_result(result))
 
     def _selection(
         self,
@@ -180,7 +175,7 @@ class Jobs(JobsApi):
 
     async def revisions(self, name: str) -> builtins.list[Revision]:
         found = await self._service.revisions.list(LOCAL, *self._where, name)
-        return [revision_from_json(serialize_revision(each)) for each in found]
+        return [REVISIONS.to_model(each) for each in found]
 
     async def restore(self, name: str, revision: int) -> Job:
         saved = await self._service.revisions.restore(LOCAL, *self._where, name, revision)
@@ -188,10 +183,10 @@ class Jobs(JobsApi):
 
     async def create_hook(self, name: str) -> Hook:
         hook = await self._service.hooks.create(LOCAL, *self._where, name)
-        return hook_from_json(serialize_hook(hook, self._services.public_url))
+        return from_json(Hook, serialize_hook(hook, self._services.public_url))
 
     async def get_hook(self, name: str) -> Hook:
-        return hook_from_json(serialize_hook(await self._service.hooks.get(LOCAL, *self._where, name)))
+        return from_json(Hook, serialize_hook(await self._service.hooks.get(LOCAL, *self._where, name)))
 
     async def delete_hook(self, name: str) -> None:
         await self._service.hooks.delete(LOCAL, *self._where, name)

@@ -9,7 +9,7 @@ from typing import Literal
 from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_until
 from wakeful.document.values import compact, json_value
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
-from wakeful.model.from_json import run_from_json
+from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JsonLike
 from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.run.run import TriggerName
@@ -189,7 +189,7 @@ class Runs(RunsApi):
             wait_ms=wait_ms,
             claim_id=claim_id,
         )
-        return [run_from_json(run) for run in claimed]
+        return [from_json(Run, run) for run in claimed]
 
     async def wake(self, payload: JsonLike = None) -> Run:
         return run_from_view(await self._services.wakes.wake(LOCAL, self._workspace, self._agent, payload))

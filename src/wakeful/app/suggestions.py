@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from wakeful.client.suggestions_api import SuggestionsApi
 from wakeful.model import Page, Suggestion
-from wakeful.model.from_json import suggestion_from_json
 from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import SUGGESTIONS
 from wakeful.service.services import Services
-from wakeful.service.suggestion_serializers import serialize_suggestion
 
 
 class Suggestions(SuggestionsApi):
@@ -37,21 +36,21 @@ class Suggestions(SuggestionsApi):
             before=cursor,
             limit=limit + 1,
         )
-        shown = [suggestion_from_json(serialize_suggestion(each)) for each in found[:limit]]
+        shown = [SUGGESTIONS.to_model(each) for each in found[:limit]]
         return Page(shown, shown[-1].id if len(found) > limit else None)
 
     async def get(self, suggestion_id: str) -> Suggestion:
         found = await self._services.suggestions.get(LOCAL, self._workspace, suggestion_id)
-        return suggestion_from_json(serialize_suggestion(found))
+        return SUGGESTIONS.to_model(found)
 
     async def apply(self, suggestion_id: str) -> Suggestion:
         found = await self._services.suggestions.apply(LOCAL, self._workspace, suggestion_id)
-        return suggestion_from_json(serialize_suggestion(found))
+        return SUGGESTIONS.to_model(found)
 
     async def dismiss(self, suggestion_id: str) -> Suggestion:
         found = await self._services.suggestions.dismiss(LOCAL, self._workspace, suggestion_id)
-        return suggestion_from_json(serialize_suggestion(found))
+        return SUGGESTIONS.to_model(found)
 
     async def rollback(self, suggestion_id: str) -> Suggestion:
         found = await self._services.suggestions.rollback(LOCAL, self._workspace, suggestion_id)
-        return suggestion_from_json(serialize_suggestion(found))
+        return SUGGESTIONS.to_model(found)

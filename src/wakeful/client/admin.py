@@ -23,15 +23,7 @@ from wakeful.model import (
     SessionInfo,
     WorkflowVersion,
 )
-from wakeful.model.from_json import (
-    agent_from_json,
-    audit_entry_from_json,
-    key_from_json,
-    quota_from_json,
-    receipt_from_json,
-    session_from_json,
-    workflow_from_json,
-)
+from wakeful.model.codec import from_json, page_from_json
 from wakeful.values.json_value import Json
 
 
@@ -49,21 +41,21 @@ class Agents(Instances, AgentsApi):
     async def list(self, name: str | None = None) -> builtins.list[AgentInfo] | builtins.list[InstanceInfo]:
         if name is not None:
             return await self._all_instances(name)
-        return [agent_from_json(agent) for agent in await self._rest.list()]
+        return [from_json(AgentInfo, agent) for agent in await self._rest.list()]
 
     async def get(self, name: str) -> AgentInfo:
-        return agent_from_json(await self._rest.get(name))
+        return from_json(AgentInfo, await self._rest.get(name))
 
     async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
-        return agent_from_json(await self._rest.put(name, document(fields)))
+        return from_json(AgentInfo, await self._rest.put(name, document(fields)))
 
     async def update(
         self, name: str, fields: Mapping[str, object], *, if_version: int | None = None
     ) -> AgentInfo:
-        return agent_from_json(await self._rest.update(name, document(fields), if_version=if_version))
+        return from_json(AgentInfo, await self._rest.update(name, document(fields), if_version=if_version))
 
     async def rotate_secret(self, name: str) -> AgentInfo:
-        return agent_from_json(await self._rest.rotate_secret(name))
+        return from_json(AgentInfo, await self._rest.rotate_secret(name))
 
     async def delete(self, name: str) -> None:
         await self._rest.delete(name)
@@ -77,16 +69,18 @@ class Agents(Instances, AgentsApi):
         channel: str | None = None,
         to: str | None = None,
     ) -> MessageReceipt:
-        return receipt_from_json(await self._rest.say(name, message, session=session, channel=channel, to=to))
+        return from_json(
+            MessageReceipt, await self._rest.say(name, message, session=session, channel=channel, to=to)
+        )
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
         page = await self._rest.sessions(name, limit=limit, cursor=cursor)
-        return Page(map(session_from_json, page), page.cursor)
+        return page_from_json(SessionInfo, page)
 
     async def session(
         self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
     ) -> SessionInfo:
-        return session_from_json(await self._rest.session(name, session, limit=limit, cursor=cursor))
+        return from_json(SessionInfo, await self._rest.session(name, session, limit=limit, cursor=cursor))
 
     async def delete_session(self, name: str, session: str = "main") -> None:
         await self._rest.delete_session(name, session)
@@ -100,7 +94,7 @@ class Keys:
 
     async def list(self) -> builtins.list[ApiKey]:
         """Return all keys, oldest first; never the keys themselves."""
-        return [key_from_json(key) for key in await self._rest.list()]
+        return [from_json(ApiKey, key) for key in await self._rest.list()]
 
     async def create(
         self,
@@ -113,7 +107,7 @@ class Keys:
         """Create a key. The `key` in the result is shown once."""
         given = {"name": name, "role": role, "agent": agent, "expiresAt": expires_at}
         body = document({field: value for field, value in given.items() if value is not None})
-        return key_from_json(await self._rest.create(body))
+        return from_json(ApiKey, await self._rest.create(body))
 
     async def revoke(self, key_id: str) -> None:
         """Revoke a key, at once."""
@@ -140,7 +134,7 @@ class Audit:
         `action` may be a kind, such as `job`. With a filter, a page may be short and have a next one.
         """
         page = await self._rest.list(actor=actor, action=action, subject=subject, limit=limit, cursor=cursor)
-        return Page(map(audit_entry_from_json, page), page.cursor)
+        return page_from_json(AuditEntry, page)
 
     async def verify(self) -> dict[str, Json]:
         """Check the whole chain of hashes: return the number of entries, and the first flaw or None."""
@@ -155,7 +149,7 @@ class Quotas:
 
     async def list(self) -> builtins.list[Quota]:
         """Return all quotas that are set or used."""
-        return [quota_from_json(quota) for quota in await self._rest.list()]
+        return [from_json(Quota, quota) for quota in await self._rest.list()]
 
 
 class Workflows:
@@ -166,8 +160,8 @@ class Workflows:
 
     async def put(self, workflow_id: str, version: int, dag: Mapping[str, object]) -> WorkflowVersion:
         """Store a version; AlreadyExists if it exists with another content."""
-        return workflow_from_json(await self._rest.put(workflow_id, version, document(dag)))
+        return from_json(WorkflowVersion, await self._rest.put(workflow_id, version, document(dag)))
 
     async def get(self, workflow_id: str, version: int) -> WorkflowVersion:
         """Return a version, or raise NotFound."""
-        return workflow_from_json(await self._rest.get(workflow_id, version))
+        return from_json(WorkflowVersion, await self._rest.get(workflow_id, version))

@@ -16,7 +16,7 @@ from wakeful.client.suggestions import Suggestions
 from wakeful.client.types import CostShape
 from wakeful.errors import Unavailable
 from wakeful.model import Event
-from wakeful.model.from_json import event_from_json
+from wakeful.model.codec import from_json
 from wakeful.values.json_value import Json
 
 #: The types of events.
@@ -167,7 +167,7 @@ class AsyncClient:
         found = self._rest.events(agent=agent, job=job, types=types, after=after, patience=patience)
         try:
             async for event in found:
-                yield event_from_json(event)
+                yield from_json(Event, event)
         finally:
             await found.aclose()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from wakeful.client.rest.admin import RestIncidents
 from wakeful.client.scheduler import IncidentsApi
 from wakeful.model import Incident, Page
-from wakeful.model.from_json import incident_from_json
+from wakeful.model.codec import from_json, page_from_json
 
 
 class Incidents(IncidentsApi):
@@ -26,10 +26,10 @@ class Incidents(IncidentsApi):
         cursor: str | None = None,
     ) -> Page[Incident]:
         page = await self._rest.list(states=states, agent=agent, job=job, limit=limit, cursor=cursor)
-        return Page(map(incident_from_json, page), page.cursor)
+        return page_from_json(Incident, page)
 
     async def get(self, incident_id: str) -> Incident:
-        return incident_from_json(await self._rest.get(incident_id))
+        return from_json(Incident, await self._rest.get(incident_id))
 
     async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
-        return incident_from_json(await self._rest.ack(incident_id, note=note))
+        return from_json(Incident, await self._rest.ack(incident_id, note=note))

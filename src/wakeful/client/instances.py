@@ -13,7 +13,7 @@ from wakeful.client.rest.instances import RestInstances
 from wakeful.errors import FailedPrecondition, PermissionDenied
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
-from wakeful.model.from_json import instance_from_json, run_from_json
+from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.signal.signals import Signal
 from wakeful.values.json_value import Json
@@ -34,19 +34,19 @@ class Instances(InstancesApi):
     ) -> InstanceInfo:
         check_state(state)
         given = None if state is None else document(state)
-        return instance_from_json(await self._instances.start(name, id, state=given))
+        return from_json(InstanceInfo, await self._instances.start(name, id, state=given))
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return instance_from_json(await self._instances.stop(name, id))
+        return from_json(InstanceInfo, await self._instances.stop(name, id))
 
     async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
-        return instance_from_json(await self._instances.pause(name, id, note=note))
+        return from_json(InstanceInfo, await self._instances.pause(name, id, note=note))
 
     async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return instance_from_json(await self._instances.resume(name, id))
+        return from_json(InstanceInfo, await self._instances.resume(name, id))
 
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return instance_from_json(await self._instances.hibernate(name, id))
+        return from_json(InstanceInfo, await self._instances.hibernate(name, id))
 
     @overload
     async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
@@ -62,7 +62,7 @@ class Instances(InstancesApi):
 
     async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
         sent = await self._instances.send(name, id, [event_of(signal) for signal in signals])
-        return [run_from_json(run) for run in sent]
+        return [from_json(Run, run) for run in sent]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
         found = await self._instances.get(name, id)
@@ -77,7 +77,7 @@ class Instances(InstancesApi):
         return state
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return instance_from_json(await self._instances.get(name, id))
+        return from_json(InstanceInfo, await self._instances.get(name, id))
 
     async def instances(
         self,
@@ -88,7 +88,7 @@ class Instances(InstancesApi):
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:
         page = await self._instances.list(name, status=status, limit=limit, cursor=cursor)
-        return Page(map(instance_from_json, page), page.cursor)
+        return page_from_json(InstanceInfo, page)
 
     async def _all_instances(self, name: str) -> builtins.list[InstanceInfo]:
         """Return all instances of an agent."""

@@ -12,13 +12,7 @@ from wakeful.client.rest.jobs import RestJobs
 from wakeful.client.scheduler import JobsApi
 from wakeful.job.policy import Overlap
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
-from wakeful.model.from_json import (
-    bulk_result_from_json,
-    hook_from_json,
-    job_from_json,
-    revision_from_json,
-    run_from_json,
-)
+from wakeful.model.codec import from_json, page_from_json
 from wakeful.model.job_warnings import log_warnings
 from wakeful.values.json_value import Json
 
@@ -36,28 +30,28 @@ class Jobs(JobsApi):
         return Jobs(self._rest.of(agent, workspace))
 
     async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
-        return log_warnings(job_from_json(await self._rest.create(_document(name, fields)), created=True))
+        return log_warnings(from_json(Job, await self._rest.create(_document(name, fields)), created=True))
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
         created = await self._rest.create_many([document(each) for each in documents])
-        jobs = [job_from_json(job, created=True) for job in created]
+        jobs = [from_json(Job, job, created=True) for job in created]
         if jobs:
             log_warnings(jobs[0])
         return jobs
 
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
         job, created = await self._rest.create_or_change(_document(name, fields))
-        return log_warnings(job_from_json(job, created=created))
+        return log_warnings(from_json(Job, job, created=created))
 
     async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
         await self._rest.dry_run(_document(name, fields))
 
     async def update(self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]) -> Job:
         job = await self._rest.update(name, document(fields), if_version=if_version)
-        return log_warnings(job_from_json(job))
+        return log_warnings(from_json(Job, job))
 
     async def get(self, name: str) -> Job:
-        return job_from_json(await self._rest.get(name))
+        return from_json(Job, await self._rest.get(name))
 
     async def list(
         self,
@@ -67,14 +61,14 @@ class Jobs(JobsApi):
         labels: Mapping[str, str] | Sequence[str] = (),
     ) -> builtins.list[Job]:
         found = await self._rest.list(include_disabled=include_disabled, all_agents=all_agents, labels=labels)
-        return [job_from_json(job) for job in found]
+        return [from_json(Job, job) for job in found]
 
     async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
         end = until.isoformat() if isinstance(until, datetime) else until
-        return job_from_json(await self._rest.pause(name, note=note, until=end))
+        return from_json(Job, await self._rest.pause(name, note=note, until=end))
 
     async def resume(self, name: str) -> Job:
-        return job_from_json(await self._rest.resume(name))
+        return from_json(Job, await self._rest.resume(name))
 
     async def pause_many(
         self,
@@ -88,8 +82,8 @@ class Jobs(JobsApi):
     ) -> BulkResult:
         end = until.isoformat() if isinstance(until, datetime) else until
         select = self._rest.selection(names, labels, all_agents)
-        return bulk_result_from_json(
-            await self._rest.pause_many(select, note=note, until=end, dry_run=dry_run)
+        return from_json(
+            BulkResult, await self._rest.pause_many(select, note=note, until=end, dry_run=dry_run)
         )
 
     async def resume_many(
@@ -101,7 +95,7 @@ class Jobs(JobsApi):
         dry_run: bool = False,
     ) -> BulkResult:
         select = self._rest.selection(names, labels, all_agents)
-        return bulk_result_from_json(await self._rest.resume_many(select, dry_run=dry_run))
+        return from_json(BulkResult, await self._rest.resume_many(select, dry_run=dry_run))
 
     async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
         return cast(dict[str, Json], await self._rest.peaks(all_agents=all_agents))
@@ -113,25 +107,25 @@ class Jobs(JobsApi):
         return await self._rest.test_target({**_camel_fields(fields), "job": name})
 
     async def skip_next(self, name: str) -> Job:
-        return job_from_json(await self._rest.skip_next(name))
+        return from_json(Job, await self._rest.skip_next(name))
 
     async def delete(self, name: str) -> None:
         await self._rest.delete(name)
 
     async def rotate_secret(self, name: str) -> Job:
-        return job_from_json(await self._rest.rotate_secret(name))
+        return from_json(Job, await self._rest.rotate_secret(name))
 
     async def revisions(self, name: str) -> builtins.list[Revision]:
-        return [revision_from_json(each) for each in await self._rest.revisions(name)]
+        return [from_json(Revision, each) for each in await self._rest.revisions(name)]
 
     async def restore(self, name: str, revision: int) -> Job:
-        return log_warnings(job_from_json(await self._rest.restore(name, revision)))
+        return log_warnings(from_json(Job, await self._rest.restore(name, revision)))
 
     async def create_hook(self, name: str) -> Hook:
-        return hook_from_json(await self._rest.create_hook(name))
+        return from_json(Hook, await self._rest.create_hook(name))
 
     async def get_hook(self, name: str) -> Hook:
-        return hook_from_json(await self._rest.get_hook(name))
+        return from_json(Hook, await self._rest.get_hook(name))
 
     async def delete_hook(self, name: str) -> None:
         await self._rest.delete_hook(name)
@@ -164,11 +158,11 @@ class Jobs(JobsApi):
     ) -> Run | None:
         plain = document({"payload": payload})["payload"]
         run = await self._rest.run(name, mode=mode, payload=plain, overlap_policy=overlap_policy)
-        return None if run is None else run_from_json(run)
+        return None if run is None else from_json(Run, run)
 
     async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[Run]:
         page = await self._rest.runs(name, limit=limit, cursor=cursor)
-        return Page(map(run_from_json, page), page.cursor)
+        return page_from_json(Run, page)
 
     async def backfill(
         self,

@@ -10,7 +10,7 @@ from wakeful.client.fields import document
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_each
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
-from wakeful.model.from_json import heartbeats_from_json, release_from_json, run_from_json
+from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.run import TriggerName
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Runs(RunsApi):
         return Runs(self._rest.of(agent, workspace))
 
     async def get(self, run_id: str) -> Run:
-        return run_from_json(await self._rest.get(run_id))
+        return from_json(Run, await self._rest.get(run_id))
 
     async def attempts(self, run_id: str) -> builtins.list[Attempt]:
         return [*(await self.get(run_id)).attempts]
@@ -61,13 +61,13 @@ class Runs(RunsApi):
             cursor=cursor,
             all_agents=all_agents,
         )
-        return Page(map(run_from_json, page), page.cursor)
+        return page_from_json(Run, page)
 
     async def dead_letters(
         self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
     ) -> Page[Run]:
         page = await self._rest.dead_letters(limit=limit, cursor=cursor, all_agents=all_agents)
-        return Page(map(run_from_json, page), page.cursor)
+        return page_from_json(Run, page)
 
     async def wait(
         self, run_id: str, *, poll: float = 0.1, on_poll: Callable[[Run], None] | None = None
@@ -78,13 +78,13 @@ class Runs(RunsApi):
         return run
 
     async def cancel(self, run_id: str) -> Run:
-        return run_from_json(await self._rest.cancel(run_id))
+        return from_json(Run, await self._rest.cancel(run_id))
 
     async def stop(self, run_id: str) -> Run:
-        return run_from_json(await self._rest.stop(run_id))
+        return from_json(Run, await self._rest.stop(run_id))
 
     async def replay(self, run_id: str) -> Run:
-        return run_from_json(await self._rest.replay(run_id))
+        return from_json(Run, await self._rest.replay(run_id))
 
     async def discard(self, run_id: str) -> None:
         await self._rest.discard(run_id)
@@ -116,26 +116,26 @@ class Runs(RunsApi):
             "status": status, "attempt": attempt, "output": output, "error": error, "usage": usage,
             "evidence": evidence, "permanent": permanent or None,
         }  # fmt: skip
-        return run_from_json(await self._rest.complete(run_id, document(report)))
+        return from_json(Run, await self._rest.complete(run_id, document(report)))
 
     async def verify(
         self, run: str | Run, verified: bool = True, *, reason: str | None = None, attempt: int | None = None
     ) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)
-        return run_from_json(await self._rest.verify(run_id, verified, reason=reason, attempt=attempt))
+        return from_json(Run, await self._rest.verify(run_id, verified, reason=reason, attempt=attempt))
 
     async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
-        return run_from_json(await self._rest.heartbeat(*id_and_attempt(run, attempt)))
+        return from_json(Run, await self._rest.heartbeat(*id_and_attempt(run, attempt)))
 
     async def heartbeat_many(self, runs: Iterable[Run], *, worker: str | None = None) -> HeartbeatResult:
         held = [(run.id, run.attempt) for run in runs]
-        return heartbeats_from_json(await self._rest.heartbeat_many(held, worker=worker))
+        return from_json(HeartbeatResult, await self._rest.heartbeat_many(held, worker=worker))
 
     async def release(
         self, worker: str, runs: Iterable[Run] = (), *, claim_id: str | None = None
     ) -> ReleaseResult:
         held = [(run.id, run.attempt) for run in runs]
-        return release_from_json(await self._rest.release(worker, held, claim_id=claim_id))
+        return from_json(ReleaseResult, await self._rest.release(worker, held, claim_id=claim_id))
 
     async def claim(
         self,
@@ -150,10 +150,10 @@ class Runs(RunsApi):
         request = document(
             {"worker": worker, "agents": [*agents], "lanes": [*lanes], "limit": limit, "claimId": claim_id}
         )
-        return [run_from_json(run) for run in await self._rest.claim(request, wait_ms=wait_ms)]
+        return [from_json(Run, run) for run in await self._rest.claim(request, wait_ms=wait_ms)]
 
     async def wake(self, payload: JsonLike = None) -> Run:
-        return run_from_json(await self._rest.wake(document({"payload": payload})["payload"]))
+        return from_json(Run, await self._rest.wake(document({"payload": payload})["payload"]))
 
 
 def poll_run(runs: Runs, run_id: str, poll: float) -> AsyncGenerator[Run, None]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from wakeful.client.rest.admin import RestSuggestions
 from wakeful.client.suggestions_api import SuggestionsApi
 from wakeful.model import Page, Suggestion
-from wakeful.model.from_json import suggestion_from_json
+from wakeful.model.codec import from_json, page_from_json
 
 
 class Suggestions(SuggestionsApi):
@@ -26,16 +26,16 @@ class Suggestions(SuggestionsApi):
         cursor: str | None = None,
     ) -> Page[Suggestion]:
         page = await self._rest.list(statuses=statuses, agent=agent, job=job, limit=limit, cursor=cursor)
-        return Page(map(suggestion_from_json, page), page.cursor)
+        return page_from_json(Suggestion, page)
 
     async def get(self, suggestion_id: str) -> Suggestion:
-        return suggestion_from_json(await self._rest.get(suggestion_id))
+        return from_json(Suggestion, await self._rest.get(suggestion_id))
 
     async def apply(self, suggestion_id: str) -> Suggestion:
-        return suggestion_from_json(await self._rest.decide(suggestion_id, "apply"))
+        return from_json(Suggestion, await self._rest.decide(suggestion_id, "apply"))
 
     async def dismiss(self, suggestion_id: str) -> Suggestion:
-        return suggestion_from_json(await self._rest.decide(suggestion_id, "dismiss"))
+        return from_json(Suggestion, await self._rest.decide(suggestion_id, "dismiss"))
 
     async def rollback(self, suggestion_id: str) -> Suggestion:
-        return suggestion_from_json(await self._rest.decide(suggestion_id, "rollback"))
+        return from_json(Suggestion, await self._rest.decide(suggestion_id, "rollback"))

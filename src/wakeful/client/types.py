@@ -1,4 +1,7 @@
-"""The JSON of the HTTP API, as the REST client returns it. The public types are in `wakeful.model`."""
+"""The JSON of the HTTP API, as the REST client returns it.
+
+The shapes of the public model follow from its classes: change those, and run `make generate`.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,98 @@ from typing import NotRequired, TypedDict
 
 from wakeful.values.json_value import Json
 
+# generated: shapes
+
 
 class TickShape(TypedDict):
-    """A future tick."""
+    """A tick in JSON, in the zone of the job."""
 
     at: str
     atMs: int
 
 
-class ChainShape(TypedDict):
-    """The job that a job comes after, and after which of its ends."""
+class AttemptShape(TypedDict):
+    """One launch of a run."""
 
-    job: str
-    on: str
+    attempt: int
+    worker: str | None
+    startedAt: str | None
+    finishedAt: str | None
+    responseCode: int | None
+    error: str | None
+    output: str | None
+
+
+class RunShape(TypedDict):
+    """The record of one tick or manual trigger: the public value of the Python API and clients."""
+
+    id: str
+    jobId: str | None
+    workspace: str
+    agentId: str
+    job: str | None
+    scheduledAt: str
+    scheduledAtMs: int
+    fireAt: str
+    trigger: str
+    triggeredBy: str | None
+    state: str
+    reason: str | None
+    covers: int
+    missed: int
+    untilAt: str | None
+    attempt: int
+    failedAttempts: int
+    worker: str | None
+    lane: str
+    dueAt: str | None
+    startedAt: str | None
+    finishedAt: str | None
+    idempotencyKey: str
+    replayOf: str | None
+    payload: Json
+    responseCode: int | None
+    output: str | None
+    error: str | None
+    usage: Json
+    dead: bool
+    delivery: str
+    deliveryError: str | None
+    createdAt: str
+    session: str | None
+    depth: int
+    context: Json
+    instance: str | None
+    signal: str | None
+    emitted: list[dict[str, Json]] | None
+    requires: str | None
+    requiresVersion: int
+    verifying: bool
+    evidence: dict[str, Json] | None
+    attempts: NotRequired[list[AttemptShape]]
+    waitingFor: NotRequired[str | None]
+    duplicate: NotRequired[bool]
+    target: NotRequired[dict[str, Json] | None]
+    timeoutMs: NotRequired[int | None]
+    traceparent: NotRequired[str | None]
+
+
+class ReleasedShape(TypedDict):
+    """The result of returning claimed runs, by their ids."""
+
+    released: list[str]
+    lost: list[str]
+
+
+class HeartbeatsShape(TypedDict):
+    """The result of a heartbeat, by the ids of the runs."""
+
+    renewed: list[str]
+    lost: list[str]
 
 
 class JobShape(TypedDict):
-    """A job: its document, its owner and its state."""
+    """A job: its definition and its state."""
 
     id: str
     workspace: str
@@ -30,68 +108,113 @@ class JobShape(TypedDict):
     name: str
     enabled: bool
     disabledReason: str | None
-    #: why it is paused, and when it resumes by itself
     pauseNote: str | None
     pausedUntil: str | None
-    schedule: dict[str, Json] | None
-    after: ChainShape | None
     tz: str | None
-    target: dict[str, Json] | None
+    explain: str
     payload: Json
+    schedule: dict[str, Json] | None
+    startAt: int | None
+    endAt: int | None
+    exclude: list[str]
+    dstGap: str | None
+    dstOverlap: str | None
+    target: dict[str, Json] | None
     message: str | None
+    stateless: bool
+    continuity: str | None
+    deliver: bool
+    channel: str | None
+    to: str | None
+    wakeHeartbeat: bool
+    lane: str
+    activeHours: str | None
+    precheck: dict[str, Json] | None
+    verify: dict[str, Json] | None
+    evidence: list[str]
+    budget: dict[str, Json] | None
+    triggerUrl: bool
+    overlapPolicy: str
+    maxQueued: int
+    catchupPolicy: str
+    catchupWindowMs: int
+    misfireGraceMs: int
+    jitterMs: int
+    maxAttempts: int
+    backoff: dict[str, Json]
+    timeoutMs: int | None
+    maxRuns: int | None
+    onLost: str
+    lostLimit: int
+    disableAfter: int | None
+    deleteAfterRun: bool
+    claimTimeoutMs: int
+    after: dict[str, Json] | None
     description: str
     labels: dict[str, str]
     nextAt: str | None
     nextAtMs: int | None
-    explain: str
     runCount: int
     failures: int
     revision: int
     createdAt: str
-    #: role and name of the creator, such as `admin:key:1f`; None: not recorded
     createdBy: str | None
-    #: the conversation in which it was made: session, channel, to
-    origin: dict[str, str | None] | None
-    #: how many jobs in a row an agent made for itself; 0: a person made it
+    origin: dict[str, Json] | None
     depth: int
     updatedAt: str
-    #: of a schedule of an instance: `declared` or `dynamic`, and its `job_id`
-    scheduleOrigin: NotRequired[str]
-    scheduleId: NotRequired[str]
+    workflowId: NotRequired[str | None]
+    version: NotRequired[int | None]
+    userId: NotRequired[str | None]
+    scheduleOrigin: NotRequired[str | None]
+    scheduleId: NotRequired[str | None]
     nextTicks: NotRequired[list[TickShape]]
-    #: its last runs, newest first; only where one job is read
     lastRuns: NotRequired[list[RunShape]]
-    #: whether it has a trigger URL; only where one job is read
-    hook: NotRequired[bool]
-    #: the state that its last precheck left; only where one job is read
+    spent: NotRequired[dict[str, Json] | None]
+    skipped: NotRequired[RunShape]
+    hook: NotRequired[bool | None]
     precheckState: NotRequired[Json]
-    #: only when it is created
     secret: NotRequired[str | None]
-    #: only when it is saved
+    warnings: NotRequired[list[str]]
+    created: NotRequired[bool]
+
+
+class JobRefShape(TypedDict):
+    """A job that was paused or resumed with others."""
+
+    id: str
+    agentId: str
+    name: str
+    nextAt: str | None
+    pausedUntil: str | None
+
+
+class JobFailureShape(TypedDict):
+    """A job that could not be paused or resumed, and why."""
+
+    id: str
+    agentId: str
+    name: str
+    code: str
+    message: str
+
+
+class BulkShape(TypedDict):
+    """The jobs that were paused or resumed together; with `dry_run`, that would be."""
+
+    dryRun: bool
+    count: int
+    jobs: list[JobRefShape]
+    unchanged: int
+    errors: list[JobFailureShape]
     warnings: NotRequired[list[str]]
 
 
-class HookShape(TypedDict):
-    """The trigger URL of a job."""
-
-    id: str
-    createdAt: str
-    createdBy: str
-    #: the URL before it, and until when that one works
-    previousId: str | None
-    previousUntil: str | None
-    #: only when it is created
-    url: NotRequired[str]
-    token: NotRequired[str]
-
-
 class FieldChangeShape(TypedDict):
-    """A changed field of a job."""
+    """A changed field of a job, in the spelling of the API, with its values before and after."""
 
     field: str
     before: Json
     after: Json
-    #: only credentials changed, which are not kept
     hidden: bool
 
 
@@ -102,6 +225,212 @@ class RevisionShape(TypedDict):
     at: str
     by: str | None
     changes: list[FieldChangeShape]
+
+
+class HookShape(TypedDict):
+    """The trigger URL of a job."""
+
+    id: str
+    createdAt: str
+    createdBy: str
+    previousId: str | None
+    previousUntil: str | None
+    url: NotRequired[str | None]
+    token: NotRequired[str | None]
+
+
+class AgentShape(TypedDict):
+    """An agent: the defaults of its jobs and its state."""
+
+    name: str
+    workspace: str
+    target: dict[str, Json] | None
+    tz: str | None
+    active: bool
+    channel: str | None
+    to: str | None
+    description: str
+    budget: dict[str, Json] | None
+    alerts: Json
+    queue: dict[str, Json] | None
+    heartbeat: dict[str, Json] | None
+    deliverTo: list[Json]
+    approval: str | None
+    selfScheduling: dict[str, Json] | None
+    evolution: str
+    version: int
+    createdAt: str
+    updatedAt: str
+    spent: NotRequired[dict[str, Json] | None]
+    secret: NotRequired[str | None]
+    warnings: NotRequired[list[str]]
+
+
+class ReceiptShape(TypedDict):
+    """The result of sending a message to an agent."""
+
+    id: str | None
+    session: str
+    state: str
+    runId: str | None
+    dueAt: str | None
+    waiting: int
+    stopped: list[str]
+    dropped: int
+
+
+class HistoryShape(TypedDict):
+    """What was said to an agent in a session, or what it answered."""
+
+    sequence: int
+    role: str
+    content: str
+    tokens: int
+    runId: str
+    job: str | None
+    at: str
+
+
+class SessionShape(TypedDict):
+    """A session of an agent."""
+
+    name: str
+    messages: int
+    turns: list[str]
+    context: float | None
+    dueAt: str | None
+    channel: str | None
+    to: str | None
+    createdAt: str
+    updatedAt: str
+    history: NotRequired[list[HistoryShape]]
+    cursor: NotRequired[str | None]
+
+
+class InstanceShape(TypedDict):
+    """An instance of an agent: it has its own state, mailbox and schedules."""
+
+    id: str
+    agentId: str
+    workspace: str
+    status: str
+    note: str | None
+    version: int
+    revision: int
+    waiting: int
+    runId: str | None
+    handledAt: str | None
+    hibernatedAt: str | None
+    createdAt: str
+    updatedAt: str
+    state: NotRequired[dict[str, Json] | None]
+    stateError: NotRequired[str | None]
+    schedules: NotRequired[list[JobShape]]
+
+
+class IncidentShape(TypedDict):
+    """Failures of one job with one cause."""
+
+    id: str
+    workspace: str
+    agentId: str
+    jobId: str
+    job: str
+    cause: str
+    state: str
+    error: str | None
+    openedAt: str
+    lastFailedAt: str
+    failedRuns: int
+    firstRunId: str
+    lastRunId: str
+    reopened: int
+    acknowledgedAt: str | None
+    acknowledgedBy: str | None
+    note: str | None
+    alertedAt: str | None
+    remindedAt: str | None
+    recoveredAt: str | None
+    recoveredByRunId: str | None
+    closedAt: str | None
+    closedReason: str | None
+
+
+class SuggestionShape(TypedDict):
+    """Better settings for a job, with the figures that speak for them."""
+
+    id: str
+    workspace: str
+    agentId: str
+    jobId: str
+    job: str
+    rule: str
+    status: str
+    summary: str
+    figures: dict[str, Json]
+    change: dict[str, Json]
+    before: dict[str, Json]
+    jobVersion: int
+    createdAt: str
+    updatedAt: str
+    decidedAt: str | None
+    decidedBy: str | None
+    evaluatedAt: str | None
+    evaluation: dict[str, Json] | None
+
+
+class EventShape(TypedDict):
+    """A change of a run, a job, an incident or a suggestion, or the signals of a run, as it is published."""
+
+    seq: int
+    type: str
+    at: str
+    workspace: str
+    agentId: str | None
+    jobId: str | None
+    job: str | None
+    run: RunShape | None
+    deleted: bool
+    incident: IncidentShape | None
+    suggestion: SuggestionShape | None
+
+
+class KeyShape(TypedDict):
+    """An API key."""
+
+    id: str
+    workspace: str | None
+    name: str
+    role: str
+    agent: str | None
+    createdAt: str
+    createdBy: str
+    expiresAt: str | None
+    lastUsedAt: str | None
+    revokedAt: str | None
+    key: NotRequired[str | None]
+
+
+class AuditShape(TypedDict):
+    """An entry of the audit log."""
+
+    seq: int
+    at: str
+    atMs: int
+    actor: str
+    action: str
+    subject: str
+    details: Json
+    address: str | None
+    before: str
+    hash: str
+
+
+# generated: end
+#: A job after its next tick was skipped.
+SkippedShape = JobShape
+#: A session with a page of its history.
+SessionHistoryShape = SessionShape
 
 
 class BusyScheduleShape(TypedDict):
@@ -217,34 +546,6 @@ class JobIdShape(TypedDict):
     name: str
 
 
-class JobRefShape(JobIdShape):
-    """A job that was changed with others."""
-
-    nextAt: str | None
-    pausedUntil: str | None
-
-
-class JobFailureShape(TypedDict):
-    """A job that could not be changed or run."""
-
-    id: str
-    agentId: str
-    name: str
-    code: str
-    message: str
-
-
-class BulkShape(TypedDict):
-    """The result of changing or deleting several jobs."""
-
-    dryRun: bool
-    count: int
-    jobs: list[JobRefShape]
-    unchanged: int
-    errors: list[JobFailureShape]
-    warnings: NotRequired[list[str]]
-
-
 class BulkRunsShape(TypedDict):
     """The result of running several jobs."""
 
@@ -256,131 +557,6 @@ class BulkRunsShape(TypedDict):
     errors: list[JobFailureShape]
 
 
-class SkippedShape(JobShape):
-    """A job after its next tick was skipped."""
-
-    #: the run that records the tick
-    skipped: RunShape
-
-
-class AttemptShape(TypedDict):
-    """An attempt of a run."""
-
-    attempt: int
-    worker: str | None
-    startedAt: str | None
-    finishedAt: str | None
-    responseCode: int | None
-    error: str | None
-    #: the beginning of what its target answered, if it failed
-    output: NotRequired[str | None]
-
-
-class RunShape(TypedDict):
-    """A run."""
-
-    id: str
-    jobId: str | None
-    workspace: str
-    agentId: str
-    job: str | None
-    scheduledAt: str
-    scheduledAtMs: int
-    fireAt: str
-    trigger: str
-    triggeredBy: str | None
-    state: str
-    reason: str | None
-    verifying: bool
-    covers: int
-    #: ticks missed since the previous run of the job
-    missed: int
-    untilAt: str | None
-    attempt: int
-    #: attempts that failed and count towards `maxAttempts`
-    failedAttempts: int
-    worker: str | None
-    lane: str
-    dueAt: str | None
-    startedAt: str | None
-    finishedAt: str | None
-    idempotencyKey: str
-    replayOf: str | None
-    payload: Json
-    #: of a turn: its session
-    session: str | None
-    #: how many jobs in a row an agent made for itself, up to the job of this run
-    depth: int
-    #: of a signal: the instance of the agent that handles it, and its type
-    instance: str | None
-    signal: str | None
-    #: what its precheck found, and with `after.output` the run before it
-    context: Json
-    #: the signals that its handler sent out, as CloudEvents
-    emitted: list[dict[str, Json]] | None
-    #: what a process must have to take it, and the lowest version; None: every process can take it
-    requires: str | None
-    requiresVersion: int
-    #: the HTTP status of a webhook
-    responseCode: int | None
-    output: str | None
-    error: str | None
-    usage: Json
-    evidence: dict[str, Json] | None
-    dead: bool
-    delivery: str
-    deliveryError: str | None
-    createdAt: str
-    attempts: NotRequired[list[AttemptShape]]
-    #: what it waits for, in words; None: it is over; only where one run is read
-    waitingFor: NotRequired[str | None]
-    #: whether the instance had received the signal before; only when it is sent
-    duplicate: NotRequired[bool]
-
-
-class InstanceShape(TypedDict):
-    """An instance of an agent."""
-
-    #: its name, unique for the agent
-    id: str
-    agentId: str
-    workspace: str
-    #: `active`, `paused`, `blocked`, `stopped`
-    status: str
-    #: why it is paused or blocked
-    note: str | None
-    version: int
-    revision: int
-    #: how many of its signals wait, and its run that is running or retrying
-    waiting: int
-    runId: str | None
-    handledAt: str | None
-    hibernatedAt: str | None
-    createdAt: str
-    updatedAt: str
-    #: only for an admin, where one instance is read
-    state: NotRequired[dict[str, Json] | None]
-    stateError: NotRequired[str | None]
-    #: only where one instance is read
-    schedules: NotRequired[list[JobShape]]
-
-
-class HeartbeatsShape(TypedDict):
-    """The result of a heartbeat of several runs, by their ids."""
-
-    renewed: list[str]
-    #: no longer claimed by the caller: stop working on them
-    lost: list[str]
-
-
-class ReleasedShape(TypedDict):
-    """The result of returning claimed runs, by their ids."""
-
-    released: list[str]
-    #: not claimed by the caller in that attempt
-    lost: list[str]
-
-
 class ReportShape(TypedDict):
     """The result of the report of one run among several."""
 
@@ -389,180 +565,3 @@ class ReportShape(TypedDict):
     state: str | None
     code: str | None
     message: str | None
-
-
-class EventShape(TypedDict):
-    """An event."""
-
-    seq: int
-    #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
-    #: `incident.recovered`, `incident.closed`, `suggestion.changed`, `signal.emitted`; `reset`: older events
-    #: are no longer stored
-    type: str
-    at: str
-    workspace: str
-    agentId: str | None
-    jobId: str | None
-    job: str | None
-    run: RunShape | None
-    #: in `job.changed`: whether the job was deleted
-    deleted: bool
-    incident: IncidentShape | None
-    suggestion: SuggestionShape | None
-
-
-class AgentShape(TypedDict):
-    """An agent."""
-
-    workspace: str
-    name: str
-    target: dict[str, Json] | None
-    tz: str | None
-    active: bool
-    channel: str | None
-    to: str | None
-    description: str
-    heartbeat: dict[str, Json] | None
-    deliverTo: list[dict[str, Json]]
-    approval: str | None
-    selfScheduling: dict[str, Json] | None
-    #: `off` or `suggest`
-    evolution: str
-    version: int
-    createdAt: str
-    updatedAt: str
-    #: only when it is created
-    secret: NotRequired[str]
-    #: only when it is saved
-    warnings: NotRequired[list[str]]
-
-
-class ReceiptShape(TypedDict):
-    """The result of sending a message to an agent."""
-
-    #: the id of the message; None for a command such as `/stop`
-    id: str | None
-    session: str
-    #: `waiting`, `started`, `dropped`; `stopped` for a command
-    state: str
-    runId: str | None
-    dueAt: str | None
-    waiting: int
-    stopped: list[str]
-    dropped: int
-
-
-class SessionShape(TypedDict):
-    """A session of an agent."""
-
-    name: str
-    messages: int
-    turns: list[str]
-    context: float | None
-    dueAt: str | None
-    channel: str | None
-    to: str | None
-    createdAt: str
-    updatedAt: str
-
-
-class HistoryShape(TypedDict):
-    """What was said to an agent in a session, or what it answered."""
-
-    sequence: int
-    role: str
-    content: str
-    tokens: int
-    runId: str
-    job: str | None
-    at: str
-
-
-class SessionHistoryShape(SessionShape):
-    """A session with a page of its history, newest first."""
-
-    history: list[HistoryShape]
-    cursor: str | None
-
-
-class SuggestionShape(TypedDict):
-    """Better settings for a job, with the figures that speak for them."""
-
-    id: str
-    workspace: str
-    agentId: str
-    jobId: str
-    job: str
-    rule: str
-    status: str
-    summary: str
-    figures: dict[str, Json]
-    change: dict[str, Json]
-    before: dict[str, Json]
-    jobVersion: int
-    createdAt: str
-    updatedAt: str
-    decidedAt: str | None
-    decidedBy: str | None
-    evaluatedAt: str | None
-    evaluation: dict[str, Json] | None
-
-
-class IncidentShape(TypedDict):
-    """Failures of one job with one cause."""
-
-    id: str
-    workspace: str
-    agentId: str
-    jobId: str
-    job: str
-    cause: str
-    #: `open`, `acknowledged`, `recovered`, `closed`
-    state: str
-    error: str | None
-    openedAt: str
-    lastFailedAt: str
-    failedRuns: int
-    firstRunId: str
-    lastRunId: str
-    reopened: int
-    acknowledgedAt: str | None
-    acknowledgedBy: str | None
-    note: str | None
-    alertedAt: str | None
-    remindedAt: str | None
-    recoveredAt: str | None
-    recoveredByRunId: str | None
-    closedAt: str | None
-    closedReason: str | None
-
-
-class KeyShape(TypedDict):
-    """An API key; the key itself only when it is created."""
-
-    id: str
-    workspace: str | None
-    name: str
-    role: str
-    agent: str | None
-    createdAt: str
-    createdBy: str
-    expiresAt: str | None
-    lastUsedAt: str | None
-    revokedAt: str | None
-    key: NotRequired[str]
-
-
-class AuditShape(TypedDict):
-    """An entry of the audit log."""
-
-    seq: int
-    at: str
-    atMs: int
-    actor: str
-    action: str
-    subject: str
-    details: Json
-    address: str | None
-    before: str
-    hash: str

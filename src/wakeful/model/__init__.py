@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
-    from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
-    from wakeful.model.agent import AgentInfo, HistoryEntry, MessageReceipt, SessionInfo
+    from wakeful.model.admin import (
+        ApiKey,
+        AuditEntry,
+        Event,
+        Incident,
+        Quota,
+        Suggestion,
+        WorkflowVersion,
+    )
+    from wakeful.model.agent import AgentInfo, HistoryEntry, InstanceInfo, MessageReceipt, SessionInfo
     from wakeful.model.enums import (
         CatchupPolicy,
         DeliveryState,
@@ -22,14 +30,9 @@ if TYPE_CHECKING:
         SuggestionStatus,
         Trigger,
     )
-    from wakeful.model.hook import Hook
-    from wakeful.model.incident import Incident
-    from wakeful.model.instance import InstanceInfo
-    from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
+    from wakeful.model.job import BulkResult, FieldChange, Hook, Job, JobFailure, JobRef, Revision
     from wakeful.model.page import Page
-    from wakeful.model.revision import FieldChange, Revision
     from wakeful.model.run import Attempt, HeartbeatResult, ReleaseResult, Run
-    from wakeful.model.suggestion import Suggestion
 
 __all__ = [
     "AgentInfo",
@@ -70,8 +73,22 @@ if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "wakeful.model.admin": ["ApiKey", "AuditEntry", "Event", "Quota", "WorkflowVersion"],
-            "wakeful.model.agent": ["AgentInfo", "HistoryEntry", "MessageReceipt", "SessionInfo"],
+            "wakeful.model.admin": [
+                "ApiKey",
+                "AuditEntry",
+                "Event",
+                "Incident",
+                "Quota",
+                "Suggestion",
+                "WorkflowVersion",
+            ],
+            "wakeful.model.agent": [
+                "AgentInfo",
+                "HistoryEntry",
+                "InstanceInfo",
+                "MessageReceipt",
+                "SessionInfo",
+            ],
             "wakeful.model.enums": [
                 "CatchupPolicy",
                 "DeliveryState",
@@ -82,13 +99,16 @@ if not TYPE_CHECKING:
                 "SuggestionStatus",
                 "Trigger",
             ],
-            "wakeful.model.hook": ["Hook"],
-            "wakeful.model.incident": ["Incident"],
-            "wakeful.model.instance": ["InstanceInfo"],
-            "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
+            "wakeful.model.job": [
+                "BulkResult",
+                "FieldChange",
+                "Hook",
+                "Job",
+                "JobFailure",
+                "JobRef",
+                "Revision",
+            ],
             "wakeful.model.page": ["Page"],
-            "wakeful.model.revision": ["FieldChange", "Revision"],
             "wakeful.model.run": ["Attempt", "HeartbeatResult", "ReleaseResult", "Run"],
-            "wakeful.model.suggestion": ["Suggestion"],
         },
     )

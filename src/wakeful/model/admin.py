@@ -1,15 +1,86 @@
-"""Events, API keys, audit entries, quotas and workflow versions."""
+"""Incidents, suggestions, events, API keys, audit entries, quotas and workflow versions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Annotated
 
-from wakeful.model.incident import Incident
+from wakeful.model.codec import AgentName, Form, Id, Slug, TwiceWritten
+from wakeful.model.enums import IncidentState, SuggestionStatus
 from wakeful.model.run import Run
-from wakeful.model.suggestion import Suggestion
 from wakeful.values.json_value import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """Failures of one job with one cause."""
+
+    id: Id
+    workspace: Slug
+    agent: AgentName
+    job_id: Id
+    #: the name of the job when the incident opened
+    job: str
+    #: what failed, without ids, numbers and addresses: `http 503`, `timeout`, `ValueError`
+    cause: str
+    state: IncidentState
+    #: the error of the last failed run
+    error: str | None
+    opened_at: datetime
+    last_failed_at: datetime
+    failed_runs: int
+    first_run_id: Id
+    last_run_id: Id
+    #: how often it was opened again soon after a recovery
+    reopened: int
+    acknowledged_at: datetime | None
+    #: the user or key
+    acknowledged_by: str | None
+    note: str | None
+    #: when the alert and the reminder were sent, if they were
+    alerted_at: datetime | None
+    reminded_at: datetime | None
+    #: when the job recovered, and the run that succeeded
+    recovered_at: datetime | None
+    recovered_by_run_id: Id | None
+    #: when and why it was closed without a recovery: `job_deleted`, `job_disabled`
+    closed_at: datetime | None
+    closed_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """Better settings for a job, with the figures that speak for them."""
+
+    id: Id
+    workspace: Slug
+    agent: AgentName
+    job_id: Id
+    #: the name of the job when it was analyzed
+    job: str
+    #: `stagger_peak`, `widen_interval`, `raise_timeout`, `pause_failing`
+    rule: Annotated[str, Form("SuggestionRule")]
+    status: SuggestionStatus
+    #: the suggestion in a sentence
+    summary: str
+    #: what the rule measured
+    figures: Mapping[str, Json]
+    #: the fields of the job to change, and their values before
+    change: Mapping[str, Json]
+    before: Mapping[str, Json]
+    #: the version of the job when it was analyzed, or after it was changed
+    job_version: int
+    created_at: datetime
+    #: when the figures were measured
+    updated_at: datetime
+    decided_at: datetime | None
+    #: the user or key; `wakeful` for an automatic rollback
+    decided_by: str | None
+    evaluated_at: datetime | None
+    #: of an applied one: the `verdict`, and the figure `before` and `after`
+    evaluation: Mapping[str, Json] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +93,9 @@ class Event:
     #: are no longer stored
     type: str
     at: datetime
-    workspace: str
-    agent: str | None
-    job_id: str | None
+    workspace: Slug
+    agent: AgentName | None
+    job_id: Id | None
     #: the name of the job
     job: str | None
     #: the run, in `run.started`, `run.finished` and `signal.emitted`
@@ -41,21 +112,21 @@ class Event:
 class ApiKey:
     """An API key."""
 
-    id: str
+    id: Id
     #: None: it is valid in all workspaces
-    workspace: str | None
+    workspace: Slug | None
     name: str
     #: `admin`, `member` or `agent`
-    role: str
+    role: Annotated[str, Form("Role")]
     #: the agent of an agent's key
-    agent: str | None
+    agent: Slug | None
     created_at: datetime
     created_by: str
     expires_at: datetime | None
     last_used_at: datetime | None
     revoked_at: datetime | None
     #: the key itself, shown once; only in `create`
-    key: str | None = field(default=None, repr=False)
+    key: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +135,7 @@ class AuditEntry:
 
     #: its number in the workspace, without gaps
     seq: int
-    at: datetime
+    at: TwiceWritten
     #: the user or key
     actor: str
     action: str
@@ -82,7 +153,7 @@ class Quota:
     """A limit of a workspace or an agent, and how much of it is used."""
 
     #: None: it is the limit of the whole workspace
-    agent: str | None
+    agent: Slug | None
     bucket: str
     #: None: unlimited
     limit: int | None

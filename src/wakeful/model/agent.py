@@ -1,11 +1,15 @@
-"""Agents, their sessions, and the messages to them."""
+"""Agents, their sessions and instances, and the messages to them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Annotated
 
+from wakeful.model.codec import AgentName, Form, Id, Slug
+from wakeful.model.enums import InstanceStatus
+from wakeful.model.job import Job
 from wakeful.values.json_value import Json
 
 
@@ -13,8 +17,8 @@ from wakeful.values.json_value import Json
 class AgentInfo:
     """An agent: the defaults of its jobs and its state."""
 
-    name: str
-    workspace: str
+    name: Slug
+    workspace: Slug
     #: the target of its jobs that have none; None: they wait for an executor (`pull`)
     target: Mapping[str, Json] | None
     #: the zone of its schedules that name none
@@ -38,7 +42,7 @@ class AgentInfo:
     #: the bounds of the jobs that it makes in runs that no person started
     self_scheduling: Mapping[str, Json] | None
     #: whether its jobs are analyzed: `off`, `suggest`
-    evolution: str
+    evolution: Annotated[str, Form("EvolutionMode")]
     #: increases with each edit
     version: int
     created_at: datetime
@@ -56,18 +60,18 @@ class MessageReceipt:
     """The result of sending a message to an agent."""
 
     #: the id of the message; None for a command such as `/stop`
-    id: str | None
+    id: Id | None
     session: str
     #: `waiting`, `started`, `dropped`; `stopped` for a command
-    state: str
+    state: Annotated[str, Form("MessageState")]
     #: the run of its turn, once started
-    run_id: str | None
+    run_id: Id | None
     #: when its turn starts
     due_at: datetime | None
     #: how many messages wait in the session
     waiting: int
     #: the runs that a command stopped
-    stopped: tuple[str, ...]
+    stopped: tuple[Id, ...]
     #: how many messages were dropped
     dropped: int
 
@@ -79,12 +83,12 @@ class HistoryEntry:
     #: its number in the session, from 1 on
     sequence: int
     #: `user` or `assistant`
-    role: str
+    role: Annotated[str, Form("HistoryRole")]
     content: str
     #: an estimate of its length
     tokens: int
     #: the run that added it
-    run_id: str
+    run_id: Id
     #: the job that added the answer to the conversation that it comes from
     job: str | None
     at: datetime
@@ -98,7 +102,7 @@ class SessionInfo:
     #: how many messages wait
     messages: int
     #: the runs of its live turns
-    turns: tuple[str, ...]
+    turns: tuple[Id, ...]
     #: how full the context window is, from 0 to 1
     context: float | None
     #: when its next turn starts
@@ -112,3 +116,39 @@ class SessionInfo:
     history: tuple[HistoryEntry, ...] = field(default=(), compare=False)
     #: of the entries before these; None: there are none
     cursor: str | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceInfo:
+    """An instance of an agent: it has its own state, mailbox and schedules.
+
+    The fields from `state` on are set only where one instance is read.
+    """
+
+    #: its name, unique for the agent
+    id: Slug
+    agent: AgentName
+    workspace: Slug
+    status: InstanceStatus
+    #: why it is paused or blocked
+    note: str | None
+    #: the version of the class that wrote its state; 0: it has its initial state
+    version: int
+    #: one higher with each change of its state
+    revision: int
+    #: how many of its signals wait
+    waiting: int
+    #: its run that is running or retrying
+    run_id: Id | None
+    #: when it handled a signal last
+    handled_at: datetime | None
+    #: when it was removed from memory last
+    hibernated_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    #: None: the caller may not read it, or it is the initial state of a class that the server does not have
+    state: Mapping[str, Json] | None = field(default=None, compare=False)
+    #: why the state cannot be shown
+    state_error: str | None = field(default=None, compare=False)
+    #: the jobs of its schedules
+    schedules: tuple[Job, ...] = field(default=(), compare=False)

@@ -1,18 +1,40 @@
-"""Jobs."""
+"""Jobs, their revisions and their trigger URLs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Annotated, Any, Final, Literal
 
 from wakeful.job.job import Chain, Origin
 from wakeful.job.policy import Backoff
+from wakeful.model.codec import AgentName, EpochMs, Form, Id, Slug, TwiceWritten, from_ms
 from wakeful.model.enums import CatchupPolicy, OverlapPolicy
 from wakeful.model.run import Run
-from wakeful.schedule.schedules import Schedule
+from wakeful.schedule.schedules import Schedule, schedule_from_json
 from wakeful.values.json_value import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A tick in JSON, in the zone of the job."""
+
+    at: datetime
+    at_ms: int
+
+
+def _read_origin(json: Mapping[str, Any] | None) -> Origin | None:
+    return None if json is None else Origin(json["session"], json["channel"], json["to"])
+
+
+def _read_ticks(ticks: Iterable[Mapping[str, Any]]) -> tuple[datetime, ...]:
+    return tuple(from_ms(tick["atMs"]) for tick in ticks)
+
+
+_TICKS: Final = Form(json=tuple[Tick, ...], read=_read_ticks)
+#: A schedule in its normal form.
+NormalSchedule = Annotated[Schedule, Form(read=schedule_from_json)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +44,10 @@ class Job:
     The fields from `next_ticks` on depend on the call that returns the job. Comparisons ignore them.
     """
 
-    id: str
-    workspace: str
-    agent: str
-    name: str
+    id: Id
+    workspace: Slug
+    agent: AgentName
+    name: Slug
     #: False: it is paused, or it ended; see `disabled_reason`
     enabled: bool
     #: why it is not enabled: `paused`, `max_runs`, `failed`, `gone` …
@@ -43,11 +65,11 @@ class Job:
 
     # generated: model-job
     #: When the job fires: any of these forms.
-    schedule: Schedule | None
+    schedule: NormalSchedule | None
     #: No tick before this time: ISO 8601, or milliseconds since 1970.
-    start_at: datetime | None
+    start_at: EpochMs | None
     #: No tick after this time.
-    end_at: datetime | None
+    end_at: EpochMs | None
     #: Days and hours without ticks, such as `2027-12-24`, `2027-12-24/2028-01-01` or `holidays:DE-BY`.
     exclude: tuple[str, ...]
     #: What happens to a fixed time in the hour that DST skips in spring.
@@ -130,7 +152,7 @@ class Job:
     # generated: end
 
     #: its next tick; None: there is none, or it is paused
-    next_at: datetime | None
+    next_at: TwiceWritten | None
     #: how many ticks became runs
     run_count: int
     #: how many runs in a row failed
@@ -141,7 +163,7 @@ class Job:
     #: role and name of its creator, such as `admin:key:1f`; None: not recorded
     created_by: str | None
     #: the conversation in which it was made: its session, channel and recipient; None: outside of one
-    origin: Origin | None
+    origin: Annotated[Origin | None, Form(read=_read_origin)]
     #: how many jobs in a row an agent made for itself, each in a run of the one before; 0: a person made it
     depth: int
     updated_at: datetime
@@ -155,7 +177,9 @@ class Job:
     schedule_id: str | None = None
 
     #: its next 5 ticks; not in lists
-    next_ticks: tuple[datetime, ...] = field(default=(), compare=False)
+    next_ticks: Annotated[tuple[datetime, ...], Form(json=tuple[Tick, ...], read=_read_ticks)] = field(
+        default=(), compare=False
+    )
     #: its last 5 runs, newest first; only in `get`
     last_runs: tuple[Run, ...] = field(default=(), compare=False)
     #: what its runs used today, such as tokens and cost; only in `get`
@@ -179,9 +203,9 @@ class Job:
 class JobRef:
     """A job that was paused or resumed with others."""
 
-    id: str
-    agent: str
-    name: str
+    id: Id
+    agent: AgentName
+    name: Slug
     next_at: datetime | None
     #: when it resumes by itself
     paused_until: datetime | None
@@ -191,9 +215,9 @@ class JobRef:
 class JobFailure:
     """A job that could not be paused or resumed, and why."""
 
-    id: str
-    agent: str
-    name: str
+    id: Id
+    agent: AgentName
+    name: Slug
     #: the code of the error, such as `failed-precondition`
     code: str
     message: str
@@ -209,3 +233,47 @@ class BulkResult:
     #: how many selected jobs need no change
     unchanged: int
     errors: tuple[JobFailure, ...]
+    #: what the change means for other jobs
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
+    """A changed field of a job, in the spelling of the API, with its values before and after."""
+
+    field: str
+    before: Json
+    after: Json
+    #: only credentials changed, which are not kept
+    hidden: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """A change of the definition of a job, or its creation."""
+
+    #: the `revision` of the job after the change
+    revision: int
+    at: datetime
+    #: role and name of who made it, such as `admin:key:1f`; None: not recorded
+    by: str | None
+    #: empty for the creation
+    changes: tuple[FieldChange, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """The trigger URL of a job."""
+
+    #: names the URL in runs (`triggered_by` is `hook:ID`) and logs
+    id: str
+    created_at: datetime
+    #: role and name of its creator, such as `admin:key:1f`
+    created_by: str
+    #: the URL before it, and until when that one works
+    previous_id: str | None
+    previous_until: datetime | None
+    #: the URL; only in `create_hook`, and None in an embedded app without `WAKEFUL_PUBLIC_URL`
+    url: str | None = field(default=None, repr=False, compare=False)
+    #: the last part of the URL; only in `create_hook`
+    token: str | None = field(default=None, repr=False, compare=False)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Annotated
 
+from wakeful.model.codec import AgentName, Form, Id, Slug, TwiceWritten
 from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.values.json_value import Json
 
@@ -36,15 +38,15 @@ class Run:
     The fields from `attempts` on depend on the call that returns the run. Comparisons ignore them.
     """
 
-    id: str
+    id: Id
     #: None for a signal that was sent
-    job_id: str | None
-    workspace: str
-    agent: str
+    job_id: Id | None
+    workspace: Slug
+    agent: AgentName
     #: the name of its job
-    job: str | None
+    job: Slug | None
     #: the tick; for a run that is no tick, the time of the request
-    scheduled_at: datetime
+    scheduled_at: TwiceWritten
     #: when it may start: the tick with its jitter, or its time in a catch-up
     fire_at: datetime
     trigger: Trigger
@@ -73,7 +75,7 @@ class Run:
     #: the same through every retry and replay
     idempotency_key: str
     #: the id of the dead letter that it replays
-    replay_of: str | None
+    replay_of: Id | None
     payload: Json
     #: the HTTP status of a webhook
     response_code: int | None
@@ -96,10 +98,10 @@ class Run:
     #: what its precheck found, and with `after.output` the run before it
     context: Json = None
     #: of a signal: the instance of the agent that handles it, and its type
-    instance: str | None = None
+    instance: Slug | None = None
     signal: str | None = None
     #: the signals that its handler sent out, as CloudEvents
-    emitted: tuple[Mapping[str, Json], ...] = ()
+    emitted: Annotated[tuple[Mapping[str, Json], ...], Form(nullable=True)] = ()
     #: what a process must have to take it, such as `function:digest` or `agent:default/report`, and the
     #: lowest version of it; None: every process can take it
     requires: str | None = None
@@ -127,7 +129,7 @@ class ReleaseResult:
     """The result of returning claimed runs, by their ids."""
 
     #: others can claim them
-    released: tuple[str, ...]
+    released: tuple[Id, ...]
     #: not claimed by the caller in that attempt, and not changed
     lost: tuple[str, ...]
 
@@ -136,6 +138,6 @@ class ReleaseResult:
 class HeartbeatResult:
     """The result of a heartbeat, by the ids of the runs."""
 
-    renewed: tuple[str, ...]
+    renewed: tuple[Id, ...]
     #: no longer claimed by the caller: stop working on them
     lost: tuple[str, ...]

@@ -36,7 +36,7 @@ from wakeful.launch.function import Function, error_text
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.model import Run
-from wakeful.model.from_json import run_from_json
+from wakeful.model.codec import from_json
 from wakeful.remote.handlers import Handlers
 from wakeful.remote.reporter import Backoff, Reporter
 from wakeful.remote.results import Result, report_of, unreportable
@@ -324,7 +324,7 @@ class Worker:
         """Begin a claimed run. One that this version cannot read fails."""
         assert self._reporter is not None
         try:
-            run = run_from_json(claimed)
+            run = from_json(Run, claimed)
         except WakefulError as error:
             given: Mapping[str, object] = {**claimed}
             run_id, attempt = given.get("id"), given.get("attempt")

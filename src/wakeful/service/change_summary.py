@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.engine.rescuer import LEASE_MS
+from wakeful.model.codec import JsonObject
 from wakeful.run.run import RunState
-from wakeful.service.serializers import JsonObject, instant
+from wakeful.service.row_codec import instant
 from wakeful.store.changelog import SUGGESTION, ChangeRow
 from wakeful.store.figures import LiveFigures
 from wakeful.store.port import Store

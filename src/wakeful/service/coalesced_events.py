@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.logs import get_logger
+from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.change_summary import (
@@ -36,7 +37,6 @@ from wakeful.service.change_summary import (
     summarize,
 )
 from wakeful.service.event_stream import RESET, Event, serialize_event
-from wakeful.service.serializers import JsonObject
 from wakeful.store.changelog import ChangeRow
 from wakeful.store.figures import LiveFigures
 from wakeful.store.port import Store

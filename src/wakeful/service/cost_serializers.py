@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterator, Sequence
 from datetime import date
 
+from wakeful.model.codec import JsonObject
 from wakeful.run.usage import Spent
 from wakeful.service.admin.cost import BudgetState, CostReport, Usage
-from wakeful.service.serializers import JsonObject
 from wakeful.values.json_value import Json
 
 

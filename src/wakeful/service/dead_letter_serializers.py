@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from wakeful.job.job import Json
+from wakeful.model.codec import JsonObject
+from wakeful.service.row_codec import instant
 from wakeful.service.runs.dead_letters import DeadLetterGroups
-from wakeful.service.serializers import JsonObject, instant
 
 
 def serialize_groups(found: DeadLetterGroups) -> JsonObject:

@@ -20,11 +20,12 @@ from weakref import WeakSet
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.evolution.suggestion import Suggestion
 from wakeful.logs import get_logger
+from wakeful.model.codec import JsonObject
 from wakeful.run.incidents import Incident
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.serializers import JsonObject, instant, serialize_incident, serialize_run
-from wakeful.service.suggestion_serializers import serialize_suggestion
+from wakeful.service.row_codec import instant
+from wakeful.service.serializers import INCIDENTS, SUGGESTIONS, serialize_run
 from wakeful.store.changelog import SUGGESTION, ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
@@ -97,8 +98,8 @@ def serialize_event(event: Event) -> JsonObject:
         "job": event.job,
         "run": serialize_run(event.run) if event.run else None,
         "deleted": event.deleted,
-        "incident": serialize_incident(event.incident) if event.incident else None,
-        "suggestion": serialize_suggestion(event.suggestion) if event.suggestion else None,
+        "incident": INCIDENTS.to_json(event.incident) if event.incident else None,
+        "suggestion": SUGGESTIONS.to_json(event.suggestion) if event.suggestion else None,
     }
 
 

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from wakeful.model.codec import JsonObject
 from wakeful.service.agents.instances import InstanceDetails
 from wakeful.service.auth.access import Principal
-from wakeful.service.serializers import JsonObject, instant, serialize_job, serialize_run
+from wakeful.service.serializers import INSTANCES, RUNS, serialize_job
 from wakeful.store.instances import InstanceView, Received
 
 
 def serialize_instance(view: InstanceView) -> JsonObject:
     """Return an instance as it is listed."""
-    row = view.row
-    return {
-        "id": row.name,
-        "agentId": row.agent,
-        "workspace": row.workspace,
-        "status": row.status,
-        "note": row.note,
-        "version": row.version,
-        "revision": row.revision,
-        "waiting": view.waiting,
-        "runId": view.active_run,
-        "handledAt": instant(row.handled_ms),
-        "hibernatedAt": instant(row.hibernated_ms),
-        "createdAt": instant(row.created_ms),
-        "updatedAt": instant(row.updated_ms),
-    }
+    return INSTANCES.to_json(view.row, waiting=view.waiting, run_id=view.active_run)
 
 
 def serialize_instance_details(principal: Principal, details: InstanceDetails) -> JsonObject:
@@ -42,7 +28,7 @@ def serialize_instance_details(principal: Principal, details: InstanceDetails) -
 
 def serialize_received(received: Received) -> JsonObject:
     """Return the run of a signal that was sent; of a duplicate, the run of the first one."""
-    return {**serialize_run(received.run), "duplicate": received.duplicate}
+    return RUNS.to_json(received.run, duplicate=received.duplicate)
 
 
 def serialize_sent(received: Sequence[Received], *, batch: bool) -> JsonObject:

@@ -1,7 +1,7 @@
 """The one converter from stored jobs and runs to the public model.
 
-It uses the parser of the clients: it serializes a definition or a run and parses the JSON. It caches what
-jobs with the same definition share, because a program may create many of them.
+It reads the definition of a job as the clients do, from its JSON, and caches what jobs with the same
+definition share, because a program may create many of them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job.job import Definition, JobRecord, Timing
 from wakeful.model import Job, Page, Run
-from wakeful.model.from_json import from_ms, job_from_json, run_from_json
+from wakeful.model.codec import from_ms, read_fields
 from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.serializers import explain_job, serialize_run
+from wakeful.service.serializers import ATTEMPTS, RUNS, explain_job
 from wakeful.store.row_mapping import job_of, ticks_from_text
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.values.bounded_cache import MB, BoundedCache
@@ -136,7 +136,11 @@ def run_from_view(
     run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
 ) -> Run:
     """Return the public run of a stored one."""
-    return run_from_json(serialize_run(run, attempts, waiting_for))
+    if attempts is None:
+        return RUNS.to_model(run)
+    return RUNS.to_model(
+        run, attempts=tuple(ATTEMPTS.to_model(each) for each in attempts), waiting_for=waiting_for
+    )
 
 
 def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:
@@ -146,7 +150,7 @@ def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:
 
 
 def _definition_fields(definition: Definition) -> dict[str, Any]:
-    fields = job_from_json.arguments(write_definition(definition))
+    fields = read_fields(Job, write_definition(definition))
     del fields["name"], fields["payload"]
     work = definition.work
     return {**fields, "explain": explain_job(definition), "origin": work.origin, "depth": work.depth}

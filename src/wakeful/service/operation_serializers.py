@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from wakeful.model.codec import JsonObject
 from wakeful.service.admin.channels import ChannelState, TestResult
 from wakeful.service.admin.settings import SettingState
 from wakeful.service.admin.status import ExecutorState, WorkerState
-from wakeful.service.serializers import JsonObject, instant
+from wakeful.service.row_codec import instant
 from wakeful.store.deliveries import DeliveryView
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
-from functools import lru_cache
-from zoneinfo import ZoneInfo
+from typing import Final
 
-from wakeful.document import json_from_text, payload_from_text, write_definition
+from wakeful import model
+from wakeful.document import payload_from_text, write_definition
+from wakeful.evolution.suggestion import Suggestion, describe
 from wakeful.forecast.peaks import MINUTE_MS, WEEK_MINUTES
 from wakeful.job.job import Definition, JobRecord, Json
+from wakeful.model.codec import JsonObject
 from wakeful.run.incidents import Incident
 from wakeful.schedule.schedules import Schedule, explain_schedule
 from wakeful.service.admin.peaks import ComputedWeek
@@ -22,38 +24,57 @@ from wakeful.service.jobs.bulk_actions import BulkResult, BulkRuns, JobError
 from wakeful.service.jobs.hooks import Hook
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
-from wakeful.service.jobs.revision_rules import Revision
+from wakeful.service.jobs.revision_rules import FieldChange, Revision
+from wakeful.service.row_codec import RowCodec, instant
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
+from wakeful.store.instances import InstanceRow
 from wakeful.store.jobs import WorkflowRow
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.store.sessions import HistoryEntry, SessionView
 from wakeful.values.bounded_cache import MB, bounded_cache
 
-JsonObject = dict[str, Json]
+
+def _summary(suggestion: Suggestion) -> str:
+    return describe(suggestion.rule, json.loads(suggestion.figures), json.loads(suggestion.change))
 
 
-def instant(ms: int | None, tz: str | None = None) -> str | None:
-    """Return an instant as text, in UTC or with the offset of a zone.
-
-    >>> instant(1_800_000_000_123)
-    '2027-01-15T08:00:00.123Z'
-    >>> instant(1_800_000_000_123, "Europe/Berlin")
-    '2027-01-15T09:00:00.123+01:00'
-    """
-    if ms is None:
-        return None
-    if tz is None:
-        return _in_utc(ms)
-    at = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
-    return at.astimezone(ZoneInfo(tz)).isoformat(timespec="milliseconds")
-
-
-@lru_cache(maxsize=1_024)  # a run has up to seven instants, and most of them are equal
-def _in_utc(ms: int) -> str:
-    at = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000, tzinfo=None)
-    return at.isoformat(timespec="milliseconds") + "Z"
+RUNS: Final = RowCodec(
+    model.Run,
+    RunView,
+    job="job_name",
+    worker="shown_worker",
+    until_at=lambda run: run.claim_deadline_ms if run.until_ms is None else run.until_ms,
+    requires=lambda run: run.requires or None,
+)
+ATTEMPTS: Final = RowCodec(model.Attempt, AttemptView)
+INCIDENTS: Final = RowCodec(
+    model.Incident,
+    Incident,
+    job="job_name",
+    last_failed_at="failed_ms",
+    recovered_at=lambda incident: incident.closed_ms if incident.state == "recovered" else None,
+    recovered_by_run_id="closed_by_run",
+    closed_at=lambda incident: None if incident.state == "recovered" else incident.closed_ms,
+    closed_reason=lambda incident: None if incident.state == "recovered" else incident.closed_reason,
+)
+SUGGESTIONS: Final = RowCodec(model.Suggestion, Suggestion, job="job_name", summary=_summary)
+INSTANCES: Final = RowCodec(model.InstanceInfo, InstanceRow, id="name", waiting=None, run_id=None)
+REVISIONS: Final = RowCodec(
+    model.Revision,
+    Revision,
+    revision="version",
+    by=lambda revision: revision.by or None,
+    changes=RowCodec(model.FieldChange, FieldChange),
+)
+RECEIPTS: Final = RowCodec(model.MessageReceipt, Receipt)
+SESSIONS: Final = RowCodec(model.SessionInfo, SessionView)
+HISTORY: Final = RowCodec(model.HistoryEntry, HistoryEntry, job="job_name")
+KEYS: Final = RowCodec(model.ApiKey, KeyRow)
+AUDIT: Final = RowCodec(model.AuditEntry, AuditRow)
+QUOTAS: Final = RowCodec(model.Quota, QuotaRow, agent=lambda row: row.agent or None)
+WORKFLOWS: Final = RowCodec(model.WorkflowVersion, WorkflowRow)
 
 
 def serialize_job(
@@ -121,20 +142,6 @@ def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) ->
     """Return a saved job, with its secret if it is new, and with warnings if there are any."""
     content = serialize_job(principal, saved.job, now_ms, ticks=5)
     return _with_news(content, saved.secret, saved.warnings)
-
-
-def serialize_revision(revision: Revision) -> JsonObject:
-    """Return a revision of a job: what it changed, when, and who made it."""
-    changes: list[Json] = [
-        {"field": each.field, "before": each.before, "after": each.after, "hidden": each.hidden}
-        for each in revision.changes
-    ]
-    return {
-        "revision": revision.version,
-        "at": instant(revision.at_ms),
-        "by": revision.by or None,
-        "changes": changes,
-    }
 
 
 def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:
@@ -246,66 +253,9 @@ def serialize_run(
     run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
 ) -> JsonObject:
     """Return a run; with its attempts and what it waits for, if the attempts are given."""
-    content: JsonObject = {
-        "id": run.id,
-        "jobId": run.job_id,
-        "workspace": run.workspace,
-        "agentId": run.agent,
-        "job": run.job_name,
-        "scheduledAt": instant(run.scheduled_ms),
-        "scheduledAtMs": run.scheduled_ms,
-        "fireAt": instant(run.fire_ms),
-        "trigger": run.trigger,
-        "triggeredBy": run.triggered_by,
-        "state": run.state,
-        "reason": run.reason,
-        "verifying": run.verifying,
-        "covers": run.covers,
-        "missed": run.missed,
-        "untilAt": instant(run.claim_deadline_ms if run.until_ms is None else run.until_ms),
-        "attempt": run.attempt,
-        "failedAttempts": run.failed_attempts,
-        "worker": run.shown_worker,
-        "lane": run.lane,
-        "dueAt": instant(run.due_ms),
-        "startedAt": instant(run.started_ms),
-        "finishedAt": instant(run.finished_ms),
-        "idempotencyKey": run.idempotency_key,
-        "replayOf": run.replay_of,
-        "payload": json_from_text(run.payload),
-        "session": run.session,
-        "depth": run.depth,
-        "context": json_from_text(run.context),
-        "instance": run.instance,
-        "signal": run.signal,
-        "emitted": json_from_text(run.emitted),
-        "requires": run.requires or None,
-        "requiresVersion": run.requires_version,
-        "responseCode": run.response_code,
-        "output": run.output,
-        "error": run.error,
-        "usage": json_from_text(run.usage),
-        "evidence": json_from_text(run.evidence),
-        "dead": run.dead,
-        "delivery": run.delivery,
-        "deliveryError": run.delivery_error,
-        "createdAt": instant(run.created_ms),
-    }
-    if attempts is not None:
-        content["waitingFor"] = waiting_for
-        content["attempts"] = [
-            {
-                "attempt": each.attempt,
-                "worker": each.worker,
-                "startedAt": instant(each.started_ms),
-                "finishedAt": instant(each.finished_ms),
-                "responseCode": each.response_code,
-                "error": each.error,
-                "output": each.output,
-            }
-            for each in attempts
-        ]
-    return content
+    if attempts is None:
+        return RUNS.to_json(run)
+    return RUNS.to_json(run, waiting_for=waiting_for, attempts=[ATTEMPTS.to_json(each) for each in attempts])
 
 
 async def serialize_runs(runs: Iterable[RunView]) -> list[JsonObject]:
@@ -315,36 +265,6 @@ async def serialize_runs(runs: Iterable[RunView]) -> list[JsonObject]:
         serialized.append(serialize_run(run))
         await asyncio.sleep(0)
     return serialized
-
-
-def serialize_incident(incident: Incident) -> JsonObject:
-    """Return an incident."""
-    recovered = incident.state == "recovered"
-    return {
-        "id": incident.id,
-        "workspace": incident.workspace,
-        "agentId": incident.agent,
-        "jobId": incident.job_id,
-        "job": incident.job_name,
-        "cause": incident.cause,
-        "state": incident.state,
-        "error": incident.error,
-        "openedAt": instant(incident.opened_ms),
-        "lastFailedAt": instant(incident.failed_ms),
-        "failedRuns": incident.failed_runs,
-        "firstRunId": incident.first_run_id,
-        "lastRunId": incident.last_run_id,
-        "reopened": incident.reopened,
-        "acknowledgedAt": instant(incident.acknowledged_ms),
-        "acknowledgedBy": incident.acknowledged_by,
-        "note": incident.note,
-        "alertedAt": instant(incident.alerted_ms),
-        "remindedAt": instant(incident.reminded_ms),
-        "recoveredAt": instant(incident.closed_ms) if recovered else None,
-        "recoveredByRunId": incident.closed_by_run,
-        "closedAt": None if recovered else instant(incident.closed_ms),
-        "closedReason": None if recovered else incident.closed_reason,
-    }
 
 
 def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
@@ -388,92 +308,3 @@ def _with_news(content: JsonObject, secret: str | None, warnings: Sequence[str])
     if warnings:
         content["warnings"] = [*warnings]
     return content
-
-
-def serialize_receipt(receipt: Receipt) -> JsonObject:
-    """Return the result of a message to an agent."""
-    return {
-        "id": receipt.id,
-        "session": receipt.session,
-        "state": receipt.state,
-        "runId": receipt.run_id,
-        "dueAt": instant(receipt.due_ms),
-        "waiting": receipt.waiting,
-        "stopped": list(receipt.stopped),
-        "dropped": receipt.dropped,
-    }
-
-
-def serialize_session(session: SessionView) -> JsonObject:
-    """Return a session."""
-    return {
-        "name": session.name,
-        "messages": session.messages,
-        "turns": list(session.turns),
-        "context": session.context,
-        "dueAt": instant(session.due_ms),
-        "channel": session.channel,
-        "to": session.to,
-        "createdAt": instant(session.created_ms),
-        "updatedAt": instant(session.updated_ms),
-    }
-
-
-def serialize_history_entry(entry: HistoryEntry) -> JsonObject:
-    """Return an entry of the history of a session."""
-    return {
-        "sequence": entry.sequence,
-        "role": entry.role,
-        "content": entry.content,
-        "tokens": entry.tokens,
-        "runId": entry.run_id,
-        "job": entry.job_name,
-        "at": instant(entry.at_ms),
-    }
-
-
-def serialize_key(row: KeyRow) -> JsonObject:
-    """Return a key, without its text."""
-    return {
-        "id": row.id,
-        "workspace": row.workspace,
-        "name": row.name,
-        "role": row.role,
-        "agent": row.agent,
-        "createdAt": instant(row.created_ms),
-        "createdBy": row.created_by,
-        "expiresAt": instant(row.expires_ms),
-        "lastUsedAt": instant(row.last_used_ms),
-        "revokedAt": instant(row.revoked_ms),
-    }
-
-
-def serialize_audit_entry(row: AuditRow) -> JsonObject:
-    """Return an audit entry."""
-    return {
-        "seq": row.seq,
-        "at": instant(row.at_ms),
-        "atMs": row.at_ms,
-        "actor": row.actor,
-        "action": row.action,
-        "subject": row.subject,
-        "details": payload_from_text(row.details),
-        "address": row.address,
-        "before": row.before,
-        "hash": row.hash,
-    }
-
-
-def serialize_quota(row: QuotaRow) -> JsonObject:
-    """Return a quota."""
-    return {"agent": row.agent or None, "bucket": row.bucket, "limit": row.limit, "used": row.used}
-
-
-def serialize_workflow(row: WorkflowRow) -> JsonObject:
-    """Return a version of a workflow."""
-    return {
-        "id": row.id,
-        "version": row.version,
-        "dag": payload_from_text(row.dag),
-        "createdAt": instant(row.created_ms),
-    }

@@ -20,7 +20,7 @@ from tests.support.kubernetes_api import KubernetesApi as ApiServer
 from tests.support.waiting import PATIENCE, eventually, in_state, over
 from wakeful.errors import Unavailable
 from wakeful.model import Run
-from wakeful.model.from_json import run_from_json
+from wakeful.model.codec import from_json
 from wakeful.remote import Worker, WorkerConfig
 from wakeful.remote.kubernetes.api import KubernetesApi
 from wakeful.remote.kubernetes.executor import ExecutorConfig, KubernetesExecutor
@@ -208,12 +208,12 @@ async def test_a_run_that_cannot_be_read_keeps_no_other_from_its_successor(
         task.cancel()
         await asyncio.wait({task})
 
-    def read(run: Any) -> Run:
+    def read(kind: type[Run], run: Any) -> Run:
         if run["id"] == odd:
             raise Unavailable("of a newer version")
-        return run_from_json(run)
+        return from_json(kind, run)
 
-    monkeypatch.setattr("wakeful.remote.kubernetes.executor.run_from_json", read)
+    monkeypatch.setattr("wakeful.remote.kubernetes.executor.from_json", read)
     second = await new_executor(ask, cluster)
     async with serving(second):
         await eventually(lambda: second.running == 1)

@@ -32,13 +32,7 @@ from wakeful.service.operation_serializers import (
     serialize_test,
     serialize_worker,
 )
-from wakeful.service.serializers import (
-    serialize_audit_entry,
-    serialize_key,
-    serialize_quota,
-    serialize_week,
-    serialize_workflow,
-)
+from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, WORKFLOWS, serialize_week
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
 operations_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["operations"], dependencies=SECURED)
@@ -63,7 +57,7 @@ To = Annotated[str | None, Query(description="The last day (UTC); today by defau
 async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The text of a key is not stored and not returned."""
     return JsonResponse(
-        {"keys": [serialize_key(row) for row in await services.keys.list(principal, workspace)]}
+        {"keys": [KEYS.to_json(row) for row in await services.keys.list(principal, workspace)]}
     )
 
 
@@ -90,7 +84,7 @@ async def create_key(
     def response(created: tuple[KeyRow, str]) -> Response:
         row, key = created
         headers = {"Location": location_of(workspace, "keys", row.id), "Cache-Control": "no-store"}
-        return JsonResponse({**serialize_key(row), "key": key}, 201, headers)
+        return JsonResponse({**KEYS.to_json(row), "key": key}, 201, headers)
 
     create = partial(services.keys.create, principal, workspace, document)
     return await respond_once(request, principal, workspace, create, response)
@@ -118,7 +112,7 @@ async def revoke_key(
 async def list_quotas(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The limits and the usage of the workspace (`agent` null) and its agents."""
     return JsonResponse(
-        {"quotas": [serialize_quota(row) for row in await services.quotas.list(principal, workspace)]}
+        {"quotas": [QUOTAS.to_json(row) for row in await services.quotas.list(principal, workspace)]}
     )
 
 
@@ -184,9 +178,7 @@ async def list_audit(
         limit=limit,
     )
     next_cursor = None if found.before is None else write_cursor((found.before,), scope)
-    return JsonResponse(
-        {"entries": [serialize_audit_entry(row) for row in found.rows], "cursor": next_cursor}
-    )
+    return JsonResponse({"entries": [AUDIT.to_json(row) for row in found.rows], "cursor": next_cursor})
 
 
 @router.get(
@@ -234,7 +226,7 @@ async def get_workflow(
 ) -> Response:
     """The DAG as it was stored."""
     return JsonResponse(
-        serialize_workflow(await services.workflows.get(principal, workspace, workflow_id, version))
+        WORKFLOWS.to_json(await services.workflows.get(principal, workspace, workflow_id, version))
     )
 
 
@@ -257,7 +249,7 @@ async def put_workflow(
 ) -> Response:
     """The body is the DAG. A version never changes: the same DAG again is accepted, another is refused."""
     created = await services.workflows.put(principal, workspace, workflow_id, version, dag)
-    content = serialize_workflow(await services.workflows.get(principal, workspace, workflow_id, version))
+    content = WORKFLOWS.to_json(await services.workflows.get(principal, workspace, workflow_id, version))
     headers = (
         {"Location": location_of(workspace, "workflows", workflow_id, str(version))} if created else None
     )

@@ -24,15 +24,15 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import NotFound
+from wakeful.model.codec import JsonObject
 from wakeful.service.agents.agents import StaleAgent, stale_agent
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.serializers import (
-    JsonObject,
+    HISTORY,
+    RECEIPTS,
+    SESSIONS,
     serialize_agent,
-    serialize_history_entry,
-    serialize_receipt,
     serialize_saved_agent,
-    serialize_session,
     serialize_workspace,
 )
 from wakeful.service.services import Services
@@ -296,7 +296,7 @@ async def send_message(
     """
     send = partial(services.messages.send, principal, workspace, agent, document)
     return await respond_once(
-        request, principal, workspace, send, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
+        request, principal, workspace, send, lambda receipt: JsonResponse(RECEIPTS.to_json(receipt), 202)
     )
 
 
@@ -315,7 +315,7 @@ async def list_sessions(
     found = await services.sessions.list(principal, workspace, agent, after, limit + 1)
     sessions, following = page(found, limit, scope, lambda session: [session.name])
     return JsonResponse(
-        {"sessions": [serialize_session(session) for session in sessions], "cursor": following}
+        {"sessions": [SESSIONS.to_json(session) for session in sessions], "cursor": following}
     )
 
 
@@ -334,8 +334,8 @@ async def get_session(
     before = int(read_cursor(cursor, scope, int)[0]) if cursor is not None else None
     found = await services.sessions.get(principal, workspace, agent, session, before, limit + 1)
     entries, following = page(found.entries, limit, scope, lambda entry: [entry.sequence])
-    history: list[Json] = [serialize_history_entry(entry) for entry in entries]
-    return JsonResponse({**serialize_session(found.view), "history": history, "cursor": following})
+    history: list[Json] = [HISTORY.to_json(entry) for entry in entries]
+    return JsonResponse({**SESSIONS.to_json(found.view), "history": history, "cursor": following})
 
 
 @sessions_router.delete(

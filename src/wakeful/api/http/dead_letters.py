@@ -21,12 +21,13 @@ from wakeful.api.http.idempotency import IdempotencyKey, Once, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, request_body, responses
 from wakeful.errors import InvalidArgument
+from wakeful.model.codec import JsonObject
 from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.service.auth.access import Principal
 from wakeful.service.dead_letter_serializers import serialize_groups
 from wakeful.service.runs.dead_letters import read_selection
-from wakeful.service.serializers import JsonObject, serialize_incident, serialize_run
+from wakeful.service.serializers import INCIDENTS, serialize_run
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 
@@ -212,7 +213,7 @@ async def list_incidents(
         principal, workspace, agent=agent, job=job, states=states, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda incident: [incident.id])
-    return JsonResponse({"incidents": list(map(serialize_incident, shown)), "cursor": following})
+    return JsonResponse({"incidents": list(map(INCIDENTS.to_json, shown)), "cursor": following})
 
 
 @incidents_router.get("/{incident_id}", summary="Get an incident", responses=responses({200: "Incident"}))
@@ -220,7 +221,7 @@ async def get_incident(
     workspace: str, incident_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """An incident stays readable after its job was deleted."""
-    return JsonResponse(serialize_incident(await services.incidents.get(principal, workspace, incident_id)))
+    return JsonResponse(INCIDENTS.to_json(await services.incidents.get(principal, workspace, incident_id)))
 
 
 @incidents_router.post(
@@ -239,4 +240,4 @@ async def acknowledge_incident(
 ) -> Response:
     """No reminder follows. Acknowledging it again changes nothing. Requires the role admin or member."""
     acknowledge = partial(services.incidents.acknowledge, principal, workspace, incident_id, body.get("note"))
-    return await once.respond(acknowledge, lambda found: JsonResponse(serialize_incident(found)))
+    return await once.respond(acknowledge, lambda found: JsonResponse(INCIDENTS.to_json(found)))

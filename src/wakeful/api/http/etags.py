@@ -19,8 +19,8 @@ from wakeful.api.http.problems import Malformed, Stale
 from wakeful.api.http.responses import JsonResponse
 from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.job.job import JobRecord
+from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal
-from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
 
 T = TypeVar("T")

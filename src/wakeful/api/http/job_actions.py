@@ -37,10 +37,10 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import read_selection
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.serializers import (
+    REVISIONS,
     serialize_bulk_result,
     serialize_bulk_runs,
     serialize_job,
-    serialize_revision,
     serialize_run,
     serialize_saved_job,
     serialize_skipped_tick,
@@ -192,7 +192,7 @@ async def list_revisions(about: JobRequestDep) -> Response:
     credentials are not kept.
     """
     found = await about.services.jobs.revisions.list(*about.job)
-    return await list_response({"revisions": (serialize_revision(each) for each in found)})
+    return await list_response({"revisions": (REVISIONS.to_json(each) for each in found)})
 
 
 @router.post(

@@ -20,9 +20,10 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import InvalidArgument
+from wakeful.model.codec import JsonObject
 from wakeful.run.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
-from wakeful.service.serializers import JsonObject, serialize_run
+from wakeful.service.serializers import serialize_run
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
 

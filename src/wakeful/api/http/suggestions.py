@@ -13,7 +13,7 @@ from wakeful.api.http.idempotency import Once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES
-from wakeful.service.suggestion_serializers import serialize_suggestion
+from wakeful.service.serializers import SUGGESTIONS
 
 router: Final = APIRouter(
     prefix="/api/workspaces/{workspace}/suggestions", tags=["suggestions"], dependencies=SECURED
@@ -46,7 +46,7 @@ async def list_suggestions(
         principal, workspace, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda suggestion: [suggestion.id])
-    return JsonResponse({"suggestions": list(map(serialize_suggestion, shown)), "cursor": following})
+    return JsonResponse({"suggestions": list(map(SUGGESTIONS.to_json, shown)), "cursor": following})
 
 
 @router.get("/{suggestion_id}", summary="Get a suggestion", responses=responses({200: "Suggestion"}))
@@ -55,7 +55,7 @@ async def get_suggestion(
 ) -> Response:
     """A suggestion stays readable after its job was deleted."""
     found = await services.suggestions.get(principal, workspace, suggestion_id)
-    return JsonResponse(serialize_suggestion(found))
+    return JsonResponse(SUGGESTIONS.to_json(found))
 
 
 @router.post(
@@ -68,7 +68,7 @@ async def apply_suggestion(
 ) -> Response:
     """Changes the job, unless it was changed since the analysis. Requires the role admin."""
     apply = partial(services.suggestions.apply, principal, workspace, suggestion_id)
-    return await once.respond(apply, lambda found: JsonResponse(serialize_suggestion(found)))
+    return await once.respond(apply, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
 @router.post(
@@ -81,7 +81,7 @@ async def dismiss_suggestion(
 ) -> Response:
     """It returns only if its figure gets much worse, or its job is changed. Requires the role admin."""
     dismiss = partial(services.suggestions.dismiss, principal, workspace, suggestion_id)
-    return await once.respond(dismiss, lambda found: JsonResponse(serialize_suggestion(found)))
+    return await once.respond(dismiss, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
 @router.post(
@@ -94,4 +94,4 @@ async def roll_back_suggestion(
 ) -> Response:
     """Gives the job its earlier settings, unless it was changed since. Requires the role admin."""
     rollback = partial(services.suggestions.rollback, principal, workspace, suggestion_id)
-    return await once.respond(rollback, lambda found: JsonResponse(serialize_suggestion(found)))
+    return await once.respond(rollback, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))

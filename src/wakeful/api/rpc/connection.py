@@ -28,10 +28,10 @@ from wakeful.api.rpc.frames import (
 )
 from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
+from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.connections import ConnectionSlot, OpenUse, TooManyConnections
 from wakeful.service.event_stream import Subscription
-from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
 from wakeful.values.stored_text import cleaned
 

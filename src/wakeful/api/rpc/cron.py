@@ -10,16 +10,11 @@ from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.rpc.frames import Params
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord
+from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import read_label_filter
-from wakeful.service.serializers import (
-    JsonObject,
-    serialize_job,
-    serialize_run,
-    serialize_runs,
-    serialize_saved_job,
-)
+from wakeful.service.serializers import serialize_job, serialize_run, serialize_runs, serialize_saved_job
 from wakeful.service.services import Services
 
 #: The largest offset of a list; HTTP has cursors without a limit.

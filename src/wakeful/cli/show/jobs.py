@@ -105,7 +105,7 @@ def secret(job: JobShape | AgentShape) -> list[RenderableType]:
 def new_hook(hook: HookShape) -> list[RenderableType]:
     """Return the lines that show a new trigger URL."""
     lines: list[RenderableType] = [
-        Text("url  ", "bold").append(hook.get("url", ""), "green"),
+        Text("url  ", "bold").append(hook.get("url") or "", "green"),
         Text("     store it: it is not shown again. Everyone who has it can run the job with a POST", "dim"),
     ]
     until = instant(hook["previousUntil"])

@@ -19,8 +19,7 @@ from wakeful.service.jobs.job_details import CHARTED
 from wakeful.service.jobs.job_snippets import minimal, write_texts
 from wakeful.service.jobs.revision_rules import document_of
 from wakeful.service.runs.run_details import RunSearch
-from wakeful.service.serializers import explain_job
-from wakeful.service.suggestion_serializers import serialize_suggestion
+from wakeful.service.serializers import SUGGESTIONS, explain_job
 
 router = page_router()
 
@@ -109,7 +108,7 @@ async def _rest(page: Page, job: JobRecord) -> dict[str, Any]:
         "chain": await services.job_details.chain(job),
         "definition": minimal(document, defaults),
         "revisions": await services.jobs.revisions.list(principal, workspace, job.agent, job.name),
-        "suggestions": [serialize_suggestion(each) for each in suggested],
+        "suggestions": [SUGGESTIONS.to_json(each) for each in suggested],
         "snippets": await write_texts(enabled, workspace, job.agent, base_url, defaults),
         "audit": await _audit(page, job),
     }

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from wakeful.errors import NotFound, Permanent, WakefulError
 from wakeful.logs import get_logger
 from wakeful.model import Run
-from wakeful.model.from_json import run_from_json
+from wakeful.model.codec import from_json
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
 from wakeful.remote.kubernetes.states import (
     DEADLINE,
@@ -358,7 +358,7 @@ class KubernetesExecutor:
         except NotFound:
             return None
         try:
-            return run_from_json(found)
+            return from_json(Run, found)
         except WakefulError as error:
             log.warning("kubernetes.adoption_failed", run_id=run_id, error=error.message)
             return None

@@ -19,13 +19,14 @@ from wakeful.job.policy import DAY_MS
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.connection import NatsConnection
 from wakeful.logs import get_logger
+from wakeful.model.codec import JsonObject
 from wakeful.service.admin import diagnosis
 from wakeful.service.admin.diagnosis import Check, check_targets
 from wakeful.service.admin.status import Status
 from wakeful.service.admin.target_checks import read_targets, read_undelivered
 from wakeful.service.auth.access import Principal, may_operate, permit
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.serializers import JsonObject, instant
+from wakeful.service.row_codec import instant
 from wakeful.settings import Settings
 from wakeful.store.address import shown_address
 from wakeful.store.connect import Inspection, inspect_database, sqlite_path

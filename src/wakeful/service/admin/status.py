@@ -16,9 +16,10 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job.capabilities import capabilities_from_text
 from wakeful.job.policy import DAY_MS
+from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal, may_operate, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.serializers import JsonObject, instant
+from wakeful.service.row_codec import instant
 from wakeful.store.connect import open_within, store_at
 from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun

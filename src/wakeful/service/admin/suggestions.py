@@ -14,7 +14,7 @@ from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.job_editor import SuggestionEdit
 from wakeful.service.jobs.jobs import JobService
-from wakeful.service.serializers import instant
+from wakeful.service.row_codec import instant
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter

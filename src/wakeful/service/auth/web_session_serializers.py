@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from wakeful.model.codec import JsonObject
 from wakeful.service.auth.web_sessions import SignInLink
-from wakeful.service.serializers import JsonObject, instant
+from wakeful.service.row_codec import instant
 from wakeful.store.web_sessions import WebSessionRow
 
 

@@ -22,9 +22,9 @@ from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.jobs import JobService
+from wakeful.service.row_codec import instant
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.service.runs.runs import RunService
-from wakeful.service.serializers import instant
 from wakeful.store.overviews import JobOverview, RunOutcome
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView

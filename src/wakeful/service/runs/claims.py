@@ -35,9 +35,10 @@ from wakeful.launch.precheck import RecordCheck, check_run, recorder
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
+from wakeful.model.codec import JsonObject
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
-from wakeful.service.serializers import JsonObject, serialize_run
+from wakeful.service.serializers import serialize_run
 from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView, TakenRun

@@ -21,6 +21,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, TooManyFollowUps
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.logs import get_logger
+from wakeful.model.codec import JsonObject
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished, conclude, timed_out
 from wakeful.service.auth.access import Principal, visible_agent
@@ -29,7 +30,6 @@ from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import RunService
-from wakeful.service.serializers import JsonObject
 from wakeful.store.port import CLAIM_OVER, Store, claim_topic
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.values.ids import new_id

@@ -15,8 +15,8 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.capabilities import Requirement
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.run.verification import MAX_TRIES
+from wakeful.service.row_codec import instant
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
-from wakeful.service.serializers import instant
 from wakeful.store.instances import InstanceView
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView

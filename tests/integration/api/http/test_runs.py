@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -259,15 +259,15 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
             await asyncio.sleep(0)
 
     def noted(place: str) -> None:
-        module, _, name = place.rpartition(".")
-        function = getattr(import_module(module), name)
+        owner, _, name = place.rpartition(".")
+        function = getattr(resolve_name(owner), name)
         found = seen.setdefault(place, Counter())
 
         def called(*given: Any) -> Any:
             found[turns] += 1
             return function(*given)
 
-        monkeypatch.setattr(place, called)
+        monkeypatch.setattr(resolve_name(owner), name, called)
 
     large = {"schedule": SELDOM, "target": {"kind": "pull"}, "payload": [1] * 30_000}
     for number in range(12):
@@ -276,7 +276,7 @@ async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
     for number in range(12):
         assert (await ask("PATCH", f"{JOBS}/job-1", {"payload": [number] * 15_000})).status == 200
     for place in (
-        "wakeful.api.http.job_actions.serialize_revision",
+        "wakeful.api.http.job_actions.REVISIONS.to_json",
         "wakeful.service.serializers.serialize_run",
         "wakeful.service.runs.claims.payload_from_text",
         "wakeful.api.http.runs.serialize_run",

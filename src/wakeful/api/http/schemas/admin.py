@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful import model
 from wakeful.api.http.schemas.parts import (
     ACTIVE_HOURS,
     BOOLEAN,
     BUDGET,
-    ID,
     INSTANT,
     OBJECT,
     READ_ONLY,
@@ -16,7 +16,6 @@ from wakeful.api.http.schemas.parts import (
     SLUG,
     SPENT,
     TEXT,
-    WARNINGS,
     WHOLE,
     Schema,
     list_of,
@@ -29,6 +28,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.document.agents import HEARTBEAT_FIELDS, MAX_ADDRESSES, OTHER_NAMES, QUEUE_FIELDS
 from wakeful.document.agents import SELF_SCHEDULING_FIELDS as BOUNDS
 from wakeful.document.fields import WORK
@@ -45,18 +45,6 @@ _LANE_WEIGHT: Final[Schema] = {
     "minimum": LANE_WEIGHTS[0],
     "maximum": LANE_WEIGHTS[1],
     "description": "Its share of a full lane, compared with other workspaces. 1 unless set.",
-}
-_KEY: Final[dict[str, Schema]] = {
-    "id": ID,
-    "workspace": or_null(SLUG),
-    "name": TEXT,
-    "role": ref("Role"),
-    "agent": or_null(SLUG),
-    "createdAt": INSTANT,
-    "createdBy": TEXT,
-    "expiresAt": or_null(INSTANT),
-    "lastUsedAt": or_null(INSTANT),
-    "revokedAt": or_null(INSTANT),
 }
 #: Fields of a response that a document may contain; they are ignored.
 _RESPONSE_ONLY: Final[dict[str, Schema]] = dict.fromkeys(
@@ -160,29 +148,13 @@ _SELF_SCHEDULING: Final[Schema] = {
     "minProperties": 1,
     "description": "The bounds of the jobs that it makes in runs that no person started.",
 }
-_AGENT: Final[dict[str, Schema]] = {
-    "name": SLUG,
-    "workspace": SLUG,
-    "target": or_null(OBJECT),
-    "tz": _TZ,
-    "active": BOOLEAN,
-    "channel": or_null(TEXT),
-    "to": or_null(TEXT),
-    "description": TEXT,
-    "budget": or_null(OBJECT),
-    "alerts": or_null(OBJECT),
-    "queue": or_null(OBJECT),
-    "heartbeat": or_null(OBJECT),
-    "deliverTo": list_of(_ADDRESS),
-    "approval": or_null(TEXT),
-    "selfScheduling": or_null(OBJECT),
-    "evolution": ref("EvolutionMode"),
-    "version": WHOLE,
-    "createdAt": INSTANT,
-    "updatedAt": INSTANT,
-    "spent": SPENT,
-}
 
+_AGENT: Final[dict[str, Schema]] = {
+    "alerts": or_null(OBJECT),
+    "deliverTo": list_of(_ADDRESS),
+    "spent": SPENT,
+    "secret": SECRET,
+}
 _AGENT_DOCUMENT: Final[dict[str, Schema]] = {
     "target": {**or_null(OBJECT), "description": "The target of its jobs that have none."},
     "tz": _TZ,
@@ -248,13 +220,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
             **_RESPONSE_ONLY,
         }
     ),
-    "Agent": response(_AGENT, "spent"),
-    "SavedAgent": response(
-        {**_AGENT, "secret": SECRET, "warnings": WARNINGS},
+    "Agent": schema_of_class(model.AgentInfo, "spent", optional=("spent",), others=_AGENT),
+    "SavedAgent": schema_of_class(
+        model.AgentInfo,
         "spent",
         "secret",
         "warnings",
+        optional=("spent", "secret", "warnings"),
         about="A saved agent.",
+        others=_AGENT,
     ),
     "Agents": response({"agents": list_of(ref("Agent"))}),
     "AgentDocument": request(_AGENT_DOCUMENT),
@@ -262,9 +236,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {**_AGENT_DOCUMENT, "active": or_null(BOOLEAN)},
         about="The fields to change; null resets a field to its default.",
     ),
-    "Key": response(_KEY),
+    "Key": schema_of_class(model.ApiKey),
     "Keys": response({"keys": list_of(ref("Key"))}),
-    "NewKey": response({**_KEY, "key": {"type": "string", "description": "The key; it is not shown again."}}),
+    "NewKey": schema_of_class(model.ApiKey, "key", others={"key": TEXT}),
     "SignInLink": response({"url": TEXT, "expiresAt": INSTANT}),
     "WebSession": response(
         {
@@ -290,27 +264,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "role",
     ),
-    "Quota": response({"agent": or_null(SLUG), "bucket": TEXT, "limit": or_null(WHOLE), "used": WHOLE}),
+    "Quota": schema_of_class(model.Quota),
     "Quotas": response({"quotas": list_of(ref("Quota"))}),
     "QuotaDocument": request(
         {"agent": or_null(SLUG), "bucket": ref("QuotaBucket"), "limit": or_null(whole(0, 2**31 - 1))},
         "bucket",
         "limit",
     ),
-    "Entry": response(
-        {
-            "seq": WHOLE,
-            "at": INSTANT,
-            "atMs": WHOLE,
-            "actor": TEXT,
-            "action": TEXT,
-            "subject": TEXT,
-            "details": OBJECT,
-            "address": or_null(TEXT),
-            "before": {"type": "string", "description": "The hash of the previous entry."},
-            "hash": TEXT,
-        }
-    ),
+    "Entry": schema_of_class(model.AuditEntry, others={"details": OBJECT}),
     "Audit": page_of("entries", "Entry"),
     "Verified": response(
         {
@@ -322,67 +283,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "hash",
     ),
-    "Incident": response(
-        {
-            "id": ID,
-            "workspace": SLUG,
-            "agentId": SLUG,
-            "jobId": ID,
-            "job": {**TEXT, "description": "The name of the job when the incident opened."},
-            "cause": {**TEXT, "description": "What failed, without ids, numbers and addresses."},
-            "state": ref("IncidentState"),
-            "error": {**or_null(TEXT), "description": "The error of the last failed run."},
-            "openedAt": INSTANT,
-            "lastFailedAt": INSTANT,
-            "failedRuns": WHOLE,
-            "firstRunId": ID,
-            "lastRunId": ID,
-            "reopened": {**WHOLE, "description": "How often it was opened again soon after a recovery."},
-            "acknowledgedAt": or_null(INSTANT),
-            "acknowledgedBy": or_null(TEXT),
-            "note": or_null(TEXT),
-            "alertedAt": or_null(INSTANT),
-            "remindedAt": or_null(INSTANT),
-            "recoveredAt": or_null(INSTANT),
-            "recoveredByRunId": or_null(ID),
-            "closedAt": or_null(INSTANT),
-            "closedReason": or_null(TEXT),
-        },
-        about="Failures of one job with one cause.",
-    ),
+    "Incident": schema_of_class(model.Incident),
     "Incidents": page_of("incidents", "Incident"),
-    "Suggestion": response(
-        {
-            "id": ID,
-            "workspace": SLUG,
-            "agentId": SLUG,
-            "jobId": ID,
-            "job": {**TEXT, "description": "The name of the job when it was analyzed."},
-            "rule": ref("SuggestionRule"),
-            "status": ref("SuggestionStatus"),
-            "summary": {**TEXT, "description": "The suggestion in a sentence."},
-            "figures": {**OBJECT, "description": "What the rule measured."},
-            "change": {**OBJECT, "description": "The fields of the job to change."},
-            "before": {**OBJECT, "description": "The same fields before the change."},
-            "jobVersion": {
-                **WHOLE,
-                "description": "The version of the job when it was analyzed, or after it was changed.",
-            },
-            "createdAt": INSTANT,
-            "updatedAt": {**INSTANT, "description": "When the figures were measured."},
-            "decidedAt": or_null(INSTANT),
-            "decidedBy": or_null(TEXT),
-            "evaluatedAt": or_null(INSTANT),
-            "evaluation": {
-                **or_null(OBJECT),
-                "description": "The verdict about an applied suggestion, and its figure before and after.",
-            },
-        },
-        about="Better settings for a job, with the figures that speak for them.",
-    ),
+    "Suggestion": schema_of_class(model.Suggestion),
     "Suggestions": page_of("suggestions", "Suggestion"),
     "Acknowledgement": request({"note": or_null(text(MAX_NOTE))}),
-    "Workflow": response({"id": TEXT, "version": WHOLE, "dag": OBJECT, "createdAt": INSTANT}),
+    "Workflow": schema_of_class(model.WorkflowVersion),
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},
     "Status": OBJECT,
     "Slo": OBJECT,

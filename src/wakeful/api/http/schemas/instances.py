@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful import model
 from wakeful.api.http.schemas.parts import (
-    BOOLEAN,
-    ID,
     INSTANT,
     OBJECT,
-    SLUG,
     TEXT,
-    WHOLE,
     Schema,
     list_of,
     or_null,
@@ -21,29 +18,11 @@ from wakeful.api.http.schemas.parts import (
     response,
     text,
 )
-from wakeful.api.http.schemas.runs import RUN
+from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.service.jobs.pauses import MAX_NOTE
 from wakeful.signal.requests import MAX_BATCH
 from wakeful.signal.signals import MAX_ID, MAX_SOURCE, MAX_TYPE, SPECVERSION
 
-_INSTANCE: Final[dict[str, Schema]] = {
-    "id": {**SLUG, "description": "Its name, unique for the agent."},
-    "agentId": SLUG,
-    "workspace": SLUG,
-    "status": ref("InstanceStatus"),
-    "note": {**or_null(TEXT), "description": "Why it is paused or blocked."},
-    "version": {
-        **WHOLE,
-        "description": "The version of the class that wrote its state; 0: it has its initial state.",
-    },
-    "revision": {**WHOLE, "description": "One higher with each change of its state."},
-    "waiting": {**WHOLE, "description": "How many of its signals wait."},
-    "runId": {**or_null(ID), "description": "Its run that is running or retrying."},
-    "handledAt": {**or_null(INSTANT), "description": "When it handled a signal last."},
-    "hibernatedAt": {**or_null(INSTANT), "description": "When it was removed from memory last."},
-    "createdAt": INSTANT,
-    "updatedAt": INSTANT,
-}
 _SIGNAL: Final[Schema] = {
     "type": "object",
     "description": "A CloudEvent 1.0. Further properties are extensions: text, booleans and 32-bit integers.",
@@ -65,35 +44,19 @@ _SIGNAL: Final[Schema] = {
 SCHEMAS: Final[dict[str, Schema]] = {
     "Signal": _SIGNAL,
     "SignalBatch": {**list_of(ref("Signal"), MAX_BATCH), "minItems": 1},
-    "SentSignal": response(
-        {
-            **RUN,
-            "duplicate": {
-                **BOOLEAN,
-                "description": "Whether the instance had received the signal before; this is the first run.",
-            },
-        },
-        about="The run of a signal.",
-    ),
+    "SentSignal": schema_of_class(model.Run, "duplicate", about="The run of a signal."),
     "SentSignals": response({"runs": list_of(ref("SentSignal"))}, about="The runs of a batch, in its order."),
     "Sent": {
         "description": "The run of a signal, or those of a batch.",
         "anyOf": [ref("SentSignal"), ref("SentSignals")],
     },
-    "Instance": response(_INSTANCE, about="An instance of an agent."),
-    "InstanceWithState": response(
-        {
-            **_INSTANCE,
-            "schedules": list_of(ref("Job")),
-            "state": {
-                **or_null(OBJECT),
-                "description": "For an admin. Null: it cannot be shown (`stateError`), or it is the initial "
-                "state of a class that the server does not have.",
-            },
-            "stateError": {**or_null(TEXT), "description": "Why the state cannot be shown."},
-        },
+    "Instance": schema_of_class(model.InstanceInfo),
+    "InstanceWithState": schema_of_class(
+        model.InstanceInfo,
         "state",
-        "stateError",
+        "state_error",
+        "schedules",
+        optional=("state", "stateError"),
         about="An instance of an agent with its schedules, and for an admin its state.",
     ),
     "Instances": page_of("instances", "Instance"),

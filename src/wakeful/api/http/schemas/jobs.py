@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful import model
 from wakeful.api.http.schemas.enums import named
 from wakeful.api.http.schemas.parts import (
     ANY,
@@ -34,6 +35,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
 from wakeful.document.guards import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.document.kinds import milliseconds
@@ -261,13 +263,6 @@ _REF: Final[dict[str, Schema]] = {"id": ID, "agentId": SLUG, "name": SLUG}
 
 _HAS_HOOK: Final[Schema] = {**BOOLEAN, "description": "Whether it has a trigger URL."}
 _PRECHECK_STATE: Final[Schema] = {"description": "The state that its last precheck left, any JSON."}
-_HOOK: Final[dict[str, Schema]] = {
-    "id": {"type": "string", "description": "Names the URL in runs (`triggeredBy`) and logs."},
-    "createdAt": INSTANT,
-    "createdBy": TEXT,
-    "previousId": {**or_null(TEXT), "description": "The URL before it, while it works."},
-    "previousUntil": {**or_null(INSTANT), "description": "Until when the URL before it works."},
-}
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": response(_JOB, *_SOME_ONLY, about="A job."),
@@ -354,42 +349,15 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "NamedJobDocument": request(_OPTIONAL, about="A job; its name is in the path."),
     "JobPatch": request(_OPTIONAL, about="The fields to change; null resets a field to its default."),
     "RunRequest": request(_RUN),
-    "Hook": response(_HOOK, about="The trigger URL of a job, without its token."),
-    "NewHook": response(
-        {
-            **_HOOK,
-            "token": {"type": "string", "description": "Shown only once."},
-            "url": {"type": "string", "format": "uri", "description": "Shown only once."},
-        },
+    "Hook": schema_of_class(model.Hook),
+    "NewHook": schema_of_class(
+        model.Hook,
+        "token",
+        "url",
         about="A new trigger URL of a job.",
+        others={"token": TEXT, "url": {"type": "string", "format": "uri"}},
     ),
-    "Revisions": response(
-        {
-            "revisions": list_of(
-                response(
-                    {
-                        "revision": {**WHOLE, "description": "The `revision` of the job after the change."},
-                        "at": INSTANT,
-                        "by": {**or_null(TEXT), "description": "Who made it, such as `admin:key:1f`."},
-                        "changes": list_of(
-                            response(
-                                {
-                                    "field": TEXT,
-                                    "before": ANY,
-                                    "after": ANY,
-                                    "hidden": {
-                                        **BOOLEAN,
-                                        "description": "Only credentials changed, which are not kept.",
-                                    },
-                                }
-                            )
-                        ),
-                    }
-                )
-            )
-        },
-        about="The changes of the definition of a job, newest first.",
-    ),
+    "Revisions": response({"revisions": list_of(schema_of_class(model.Revision))}),
     "SearchResult": response(
         {
             "jobs": list_of(response({**_REF, "enabled": BOOLEAN})),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful import model
 from wakeful.api.http.schemas.parts import (
-    ANY,
     BOOLEAN,
     ID,
     INSTANT,
     OBJECT,
-    SLUG,
     TEXT,
     WHOLE,
     Schema,
@@ -23,87 +22,12 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.service.runs.completions import MAX_COMPLETIONS
 from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS, MAX_WAITING
 from wakeful.service.runs.runs import MAX_REASON
 
 _STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status of the response of a webhook."}
-RUN: Final[dict[str, Schema]] = {
-    "id": ID,
-    "jobId": or_null(ID),
-    "workspace": SLUG,
-    "agentId": SLUG,
-    "job": or_null(SLUG),
-    "scheduledAt": INSTANT,
-    "scheduledAtMs": WHOLE,
-    "fireAt": INSTANT,
-    "trigger": ref("Trigger"),
-    "triggeredBy": or_null(TEXT),
-    "state": ref("RunState"),
-    "reason": or_null(TEXT),
-    "verifying": {
-        **BOOLEAN,
-        "description": "Whether it was reported as done and its work is not verified yet.",
-    },
-    "missed": {**WHOLE, "description": "Ticks missed since the previous tick that became a run."},
-    "covers": {**WHOLE, "description": "How many ticks it stands for, up to `untilAt`."},
-    "untilAt": or_null(INSTANT),
-    "attempt": {**WHOLE, "description": "The number of its last launch, from 1."},
-    "failedAttempts": {
-        **WHOLE,
-        "description": "Failed attempts that count towards `maxAttempts`. Not counted: attempts that a "
-        "shutdown ended, database errors, functions that are not registered.",
-    },
-    "worker": or_null(TEXT),
-    "lane": TEXT,
-    "dueAt": or_null(INSTANT),
-    "startedAt": or_null(INSTANT),
-    "finishedAt": or_null(INSTANT),
-    "idempotencyKey": TEXT,
-    "replayOf": or_null(ID),
-    "payload": ANY,
-    "session": {**or_null(TEXT), "description": "Of a turn: its session."},
-    "depth": {**WHOLE, "description": "How many jobs in a row an agent made, up to the job of this run."},
-    "context": {
-        **ANY,
-        "description": "What its precheck found, and with `after.output` the run before it. Its target gets "
-        "it as `context` in the payload.",
-    },
-    "instance": {**or_null(SLUG), "description": "Of a signal: the instance of the agent that handles it."},
-    "signal": {**or_null(TEXT), "description": "The type of the signal."},
-    "emitted": {
-        **or_null(list_of(OBJECT)),
-        "description": "The signals that its handler sent out, as CloudEvents.",
-    },
-    "requires": {
-        **or_null(TEXT),
-        "description": "What a process must have to take it, such as `function:digest`; null: nothing.",
-    },
-    "requiresVersion": {**WHOLE, "description": "The lowest version of what it requires."},
-    "responseCode": or_null(_STATUS),
-    "output": or_null(TEXT),
-    "error": or_null(TEXT),
-    "usage": ANY,
-    "evidence": {**or_null(OBJECT), "description": "What shows that its work was done."},
-    "dead": {**BOOLEAN, "description": "Whether it failed and was neither replayed nor discarded."},
-    "delivery": {
-        **ref("DeliveryState"),
-        "description": "The delivery of its output to a channel; not part of its state.",
-    },
-    "deliveryError": or_null(TEXT),
-    "createdAt": INSTANT,
-}
-_ATTEMPT: Final[Schema] = response(
-    {
-        "attempt": WHOLE,
-        "worker": or_null(TEXT),
-        "startedAt": or_null(INSTANT),
-        "finishedAt": or_null(INSTANT),
-        "responseCode": or_null(_STATUS),
-        "error": or_null(TEXT),
-        "output": {**or_null(TEXT), "description": "The first 2 KB of it, if the attempt failed."},
-    }
-)
 _NAMES: Final = or_null(list_of(TEXT, 1_000))
 _ATTEMPT_OF_CLAIM: Final[Schema] = {**whole(0, 2**31 - 1), "description": "The `attempt` of the claimed run."}
 _CLAIMED_BY: Final[Schema] = {
@@ -144,23 +68,12 @@ _COMPLETION: Final[dict[str, Schema]] = {
     },
 }
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Run": response(RUN, about="A run."),
-    "RunWithAttempts": response(
-        {
-            **RUN,
-            "waitingFor": {
-                **or_null(TEXT),
-                "description": "What it waits for, in words; null if it is over.",
-            },
-            "attempts": list_of(_ATTEMPT),
-        },
-        about="A run with its attempts.",
-    ),
+    "Run": schema_of_class(model.Run),
+    "RunWithAttempts": schema_of_class(model.Run, "attempts", "waiting_for"),
     "Runs": page_of("runs", "Run"),
     "DeadLetters": page_of("deadLetters", "Run"),
-    "ClaimedRun": response(
-        {**RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE), "traceparent": TEXT},
-        about="A run with its target, timeout and W3C trace context.",
+    "ClaimedRun": schema_of_class(
+        model.Run, "target", "timeout", "traceparent", others={"target": OBJECT, "traceparent": TEXT}
     ),
     "Claimed": response({"runs": list_of(ref("ClaimedRun"))}),
     "Wake": request({"payload": {"description": "Any JSON, up to 64 KB."}}),
@@ -188,10 +101,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "worker",
     ),
-    "Released": response(
-        {"released": list_of(ID), "lost": list_of(TEXT)},
-        about="The ids of the runs that can be claimed again, and of those that the worker did not hold.",
-    ),
+    "Released": schema_of_class(model.ReleaseResult),
     "Heartbeat": request({"attempt": _ATTEMPT_OF_CLAIM, "worker": _CLAIMED_BY}, "attempt"),
     "HeartbeatMany": request(
         {
@@ -204,10 +114,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "runs",
     ),
-    "Heartbeats": response(
-        {"renewed": list_of(ID), "lost": list_of(TEXT)},
-        about="The ids of the runs whose leases were renewed, and of those the caller has lost.",
-    ),
+    "Heartbeats": schema_of_class(model.HeartbeatResult),
     "Completion": request(_COMPLETION, "status"),
     "CompletionMany": request(
         {

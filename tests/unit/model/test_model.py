@@ -12,7 +12,7 @@ from wakeful import Job, Run, Unavailable, model
 from wakeful.document import Defaults, read_definition
 from wakeful.job.job import Chain, JobRecord
 from wakeful.job.policy import Backoff, Catchup, Overlap
-from wakeful.model.from_json import job_from_json, run_from_json
+from wakeful.model.codec import from_json
 from wakeful.run.run import TriggerName
 from wakeful.schedule.schedules import CronSchedule
 from wakeful.service.auth.access import LOCAL
@@ -41,10 +41,11 @@ def test_an_enumeration_has_the_names_that_are_accepted(enum: type, names: objec
 
 
 def test_a_job_is_parsed_into_python_values() -> None:
-    job = job_from_json(
+    job = from_json(
+        Job,
         serialize_job(
             LOCAL, record(timeout="90s", backoff={"base": "1s", "max": "5s"}, after="extract"), 0, 2
-        )
+        ),
     )
     assert job.agent == "writer"
     assert job.schedule == CronSchedule("0 7 * * *", "Europe/Berlin")
@@ -72,7 +73,7 @@ def test_no_field_of_the_json_of_a_job_is_lost() -> None:
 
 
 def test_a_secret_is_not_in_the_representation_of_a_job() -> None:
-    assert "whsec_" not in repr(job_from_json({**serialize_job(LOCAL, record()), "secret": "whsec_x"}))
+    assert "whsec_" not in repr(from_json(Job, {**serialize_job(LOCAL, record()), "secret": "whsec_x"}))
 
 
 @pytest.mark.parametrize(
@@ -82,9 +83,9 @@ def test_a_secret_is_not_in_the_representation_of_a_job() -> None:
 )
 def test_json_that_is_not_a_job_is_refused(json: object) -> None:
     with pytest.raises(Unavailable, match="cannot read"):
-        job_from_json(json)
+        from_json(Job, json)
     with pytest.raises(Unavailable, match="a Run that"):
-        run_from_json(json)
+        from_json(Run, json)
 
 
 def test_the_model_is_frozen_and_documented() -> None:

@@ -1,0 +1,66 @@
+"""Rows, their JSON and the public model say the same."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeful.model.codec import field_plans, from_json, items_of, resolve
+from wakeful.service import serializers
+from wakeful.service.row_codec import RowCodec
+
+CODECS = {name: each for name, each in vars(serializers).items() if isinstance(each, RowCodec)}
+#: Fields of rows that are JSON text, enumerations or lists: a few of their values.
+TEXTS = {
+    "state": ["running", "failed"],
+    "trigger": ["schedule", "hook"],
+    "delivery": ["pending"],
+    "status": ["active"],
+}
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    str: st.text(max_size=5),
+    int: st.integers(0, 4_000_000_000_000),
+    bool: st.booleans(),
+    float: st.floats(0, 1),
+}
+
+
+def rows(codec: RowCodec[Any, Any]) -> st.SearchStrategy[Any]:
+    """Return rows with random values in all their fields."""
+    hints = get_type_hints(codec._row, include_extras=True)
+    texts = {
+        value.removeprefix("row."): '[{"type":"a"}]' if items_of(field.type) else '{"tokens":3}'
+        for field, value, is_json in codec._values()
+        if is_json
+    }
+
+    def values(name: str) -> st.SearchStrategy[Any]:
+        type_, _, nullable = resolve(hints[name])
+        if name in texts:
+            found: st.SearchStrategy[Any] = st.just(texts[name])
+        elif name in TEXTS and codec is not serializers.RECEIPTS:
+            found = st.sampled_from(["open"] if codec is serializers.SUGGESTIONS else TEXTS[name])
+        elif type_ in VALUES:
+            found = VALUES[type_]
+        else:
+            found = st.just(()) if "tuple" in str(type_) else st.just("stagger_peak")
+        return st.none() | found if nullable else found
+
+    return st.builds(codec._row, **{name: values(name) for name in hints})
+
+
+@pytest.mark.parametrize("name", sorted(CODECS.keys() - {"SUGGESTIONS"}))
+@given(data=st.data())
+def test_json_and_model_of_a_row_say_the_same(name: str, data: st.DataObject) -> None:
+    codec = CODECS[name]
+    given_by_caller = {
+        field: 1 if field == "waiting" else None for field, source in codec._sources.items() if source is None
+    }
+    row = data.draw(rows(codec))
+    written = codec.to_json(row, **given_by_caller)
+    converted = codec.to_model(row, **given_by_caller)
+    assert from_json(codec._kind, written) == converted
+    assert {each.key for each in field_plans(codec._kind) if not each.extra} <= written.keys()
