@@ -1,7 +1,7 @@
 """How pytest collects: quickly, since every worker of a run collects all tests, and the longest first.
 
-`make test` leaves out what `make test-all` adds: the second store of tests that are not about stores, and
-the tests of `_SLOW`. A test that is named on the command line always runs, on both stores.
+`make test` leaves out what `make test-all` adds: the second store of each test, and the tests of `_SLOW`. A
+test that is named on the command line always runs, on both stores.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ _LONGEST = (
     "tests/chaos/",
 )
 
-#: Tests that only `make test-all` runs: pages of the documentation, killed processes, other PostgreSQLs, and
-#: whether the simulation finds what is broken on purpose.
+#: Tests that only `make test-all` runs: all pages in a browser and those of the documentation, killed
+#: processes, generated requests, other PostgreSQLs, and whether the simulation finds what is broken
+#: on purpose.
 _SLOW = (
-    "tests/chaos/",
+    "tests/browser/test_pages.py",
+    "tests/chaos",
+    "tests/integration/api/http/test_schemathesis.py",
     "tests/integration/docs/test_docs.py",
     "tests/simulation/agents/test_broken_mailboxes.py",
     "tests/simulation/test_broken_engines.py",
     "tests/store/postgres/test_versions.py",
 )
-#: Tests about stores: they run on both.
-_OF_STORES = ("tests/store/", "tests/chaos/")
 #: The names of the parameter of a test that says on which store it runs.
 _STORE = ("database", "store")
 
@@ -52,10 +53,19 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*_SELDOM)
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what `make test-all` adds."""
+    name = collection_path.relative_to(config.rootpath).as_posix()
+    return True if name in _SLOW and _is_short(config) else None
+
+
+def _is_short(config: pytest.Config) -> bool:
+    return not ALL and config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -63,8 +73,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Otherwise one worker would run them at the end while the others have no work.
     """
-    if not ALL and config.args_source is pytest.Config.ArgsSource.TESTPATHS:
-        left_out = [item for item in items if item.nodeid.startswith(_SLOW)] + _on_other_store(items)
+    if _is_short(config):
+        left_out = _on_other_store(items)
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
@@ -78,7 +88,7 @@ def _on_other_store(items: list[pytest.Item]) -> list[pytest.Item]:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             given = item.callspec.params
             store = next((given[name] for name in _STORE if isinstance(given.get(name), str)), None)
-            if store in ("sqlite", "postgres") and not item.nodeid.startswith(_OF_STORES):
+            if store in ("sqlite", "postgres"):
                 test, _, values = item.nodeid.partition("[")
                 others = [value for value in values.rstrip("]").split("-") if value != store]
                 same["-".join([test, *others])][store] = item

@@ -15,17 +15,25 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 from aiohttp import web
-from openai.types.chat import ChatCompletion
-from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from tests.support.strict_json import strict_json
 
 KEY = "sk-test-0123456789"
-_REQUEST = TypeAdapter(CompletionCreateParamsNonStreaming)
+
+
+@cache
+def _protocol() -> tuple[TypeAdapter[Any], type[BaseModel]]:
+    """Return the types of a request and of a response; importing `openai` takes seconds."""
+    from openai.types.chat import ChatCompletion
+    from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+
+    return TypeAdapter(CompletionCreateParamsNonStreaming), ChatCompletion
+
 
 Responder = Callable[[dict[str, Any]], Awaitable[web.Response]]
 
@@ -157,7 +165,7 @@ class ChatStandIn:
 def problem_of(body: Mapping[str, Any]) -> str | None:
     """Return what is wrong with a request; None if it is as the API requires."""
     try:
-        read = _consumed(_REQUEST.validate_python(body))
+        read = _consumed(_protocol()[0].validate_python(body))
     except ValidationError as error:
         return f"invalid request: {error}"[:2_000]
     if read != body:
@@ -207,7 +215,7 @@ def completion(
     }
     if used is not None:
         body["usage"] = used
-    ChatCompletion.model_validate(body)
+    _protocol()[1].model_validate(body)
     return web.json_response(body)
 
 

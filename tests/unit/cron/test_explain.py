@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from wakeful.cron.explain import explain
 from wakeful.cron.expression import Expression, parse
 from wakeful.errors import InvalidSchedule
@@ -193,7 +194,7 @@ def meaning(expression: Expression) -> tuple[object, ...]:
     return *clock, days, expression.months.bits, years
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100, 100), deadline=None)
 @given(st.tuples(*ALL), st.sampled_from(["UTC", "Europe/Berlin", "America/Argentina/Ushuaia"]))
 def test_every_expression_has_a_sentence_of_one_line(parts: tuple[str, ...], tz: str) -> None:
     sentence = explain(accepted(parts), tz)
@@ -203,7 +204,7 @@ def test_every_expression_has_a_sentence_of_one_line(parts: tuple[str, ...], tz:
     assert re.fullmatch(r"\S+( \S+)*", told)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100, 100), deadline=None)
 @given(near_pairs())
 def test_schedules_that_differ_read_differently(pair: tuple[Expression, Expression]) -> None:
     one, other = pair
@@ -316,7 +317,7 @@ def times_told(sentence: str) -> set[int]:
     return {at + shift for at in stepping(int(match[1] or 1) * unit, match[3] or "")}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100, 100), deadline=None)
 @given(st.tuples(st.one_of(st.just("0"), SIXTY), st.one_of(st.just("0"), SIXTY), HOURS))
 def test_the_explained_times_are_the_matching_times(parts: tuple[str, ...]) -> None:
     expression = accepted((*parts, "*", "*", "*"))
@@ -339,7 +340,7 @@ def test_every_set_of_weekdays_is_explained_exactly() -> None:
         assert sorted(spoken(told, lambda name: names.index(name[:3]), around=7)) == days
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=cases(100, 100), deadline=None)
 @given(fields(1, 31), MONTHS)
 def test_the_explained_dates_are_the_matching_dates(dates: str, months: str) -> None:
     expression = accepted(("*", "*", dates, months, "*"))

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from tests.unit.cron.agreement import CHOICES, Gap, Overlap, assert_agrees, in_utc
 from tests.unit.cron.expressions import expression, expression_with_seconds
 from tests.unit.cron.oracle import SECOND, look
@@ -17,7 +18,7 @@ from wakeful.cron import Cron
 
 # The same examples on every machine and on every run, and no clock: a slow machine is not a failure.
 bounded = settings(
-    max_examples=120,
+    max_examples=cases(120, 120),
     derandomize=True,
     database=None,
     deadline=None,
@@ -42,7 +43,7 @@ def test_any_expression_agrees_with_the_scan_near_any_jump(
     assert_agrees(text, look(jump.zone, start, start + timedelta(hours=26)), *choice)
 
 
-@settings(bounded, max_examples=50)
+@settings(bounded, max_examples=cases(50, 50))
 @given(text=expressions_with_seconds, jump=jumps, minutes=st.integers(-30, 5), choice=choices)
 def test_any_expression_with_seconds_agrees_with_the_scan_near_any_jump(
     text: str, jump: Transition, minutes: int, choice: tuple[Gap, Overlap]

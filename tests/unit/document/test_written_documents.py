@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from tests.support.job_documents import (
     NOW,
     RICH,
@@ -156,7 +157,7 @@ DEFINITIONS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, 60), deadline=None)
 @given(DEFINITIONS)
 def test_a_written_document_is_read_back_unchanged(job):
     document = write_definition(job)
@@ -165,7 +166,7 @@ def test_a_written_document_is_read_back_unchanged(job):
     assert patched(job) == job
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, 60), deadline=None)
 @given(DEFINITIONS)
 def test_a_stored_definition_comes_back_from_its_texts(job):
     work = work_from_text(work_to_text(job.work))
@@ -189,7 +190,7 @@ ANYTHING = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(60, 60), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([*write_definition(read(target=WORKFLOW)), "cron", "timeout"]) | LINE, ANYTHING

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job.job import Definition, Timing
 from wakeful.job.policy import Policy
@@ -35,7 +36,7 @@ RUNS = {Becomes.STARTED, Becomes.PLANNED, Becomes.QUEUED}
 OVERLAPS = ["allow", "skip", "queue", "queue_one", "replace"]
 CATCHUPS = ["none", "latest", "fire_immediately", "spread"]
 QUIET = [HealthCheck.too_slow]  # a slow machine is not a failure
-stories_are_told = settings(deadline=None, max_examples=100, suppress_health_check=QUIET)
+stories_are_told = settings(deadline=None, max_examples=cases(100, 100), suppress_health_check=QUIET)
 
 
 # --- a job and its enumerated ticks -----------------------------------------------------------------------
@@ -514,7 +515,7 @@ def expected_of(overlap: str, due: int, running: int, waiting: int, max_queued: 
             return ["replaced"] * (due - 1) + ["started"]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200, 200))
 @given(
     st.sampled_from(OVERLAPS),
     st.integers(1, 12),
@@ -596,7 +597,7 @@ jitters = st.sampled_from([0, 500, 20 * SECOND, HOUR])
 WORKDAY = T0 + 3 * HOUR
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(40, 40))
 @given(lengths, jitters, st.integers(0, 100), st.integers(0, 60))
 def test_with_queue_an_outage_loses_no_tick_and_keeps_the_order(lengths, jitter_ms, asleep_from, asleep_for):
     policy = Policy(overlap="queue", max_queued=1_000, catchup="fire_immediately", jitter_ms=jitter_ms)
@@ -608,7 +609,7 @@ def test_with_queue_an_outage_loses_no_tick_and_keeps_the_order(lengths, jitter_
     assert len(shop.started) + len(shop.waiting) >= 179
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(40, 40))
 @given(lengths, jitters, st.integers(1, 5))
 def test_a_queue_never_exceeds_max_queued(lengths, jitter_ms, max_queued):
     shop = Workshop(Policy(overlap="queue", max_queued=max_queued, jitter_ms=jitter_ms), lengths).work(
@@ -619,7 +620,7 @@ def test_a_queue_never_exceeds_max_queued(lengths, jitter_ms, max_queued):
     assert {verdict.reason for verdict in shop.skipped} <= {"queue_full"}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(40, 40))
 @given(st.integers(0, 27 * SECOND))
 def test_with_skip_a_five_second_job_every_minute_never_skips(jitter_ms):
     shop = Workshop(Policy(overlap="skip", jitter_ms=jitter_ms), [5 * SECOND]).work(WORKDAY)
@@ -627,7 +628,7 @@ def test_with_skip_a_five_second_job_every_minute_never_skips(jitter_ms):
     assert len(shop.started) >= 179
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(40, 40))
 @given(lengths, jitters)
 def test_with_skip_no_two_runs_overlap_and_skipped_ticks_have_a_reason(lengths, jitter_ms):
     shop = Workshop(Policy(overlap="skip", jitter_ms=jitter_ms), lengths).work(WORKDAY)
@@ -636,7 +637,7 @@ def test_with_skip_no_two_runs_overlap_and_skipped_ticks_have_a_reason(lengths, 
     assert not shop.waiting
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(40, 40))
 @given(lengths, jitters)
 def test_with_queue_one_at_most_one_waits_and_it_is_the_newest(lengths, jitter_ms):
     shop = Workshop(Policy(overlap="queue_one", jitter_ms=jitter_ms), lengths).work(WORKDAY)
@@ -646,7 +647,7 @@ def test_with_queue_one_at_most_one_waits_and_it_is_the_newest(lengths, jitter_m
     assert max([*shop.started, *shop.waiting]) >= WORKDAY - MINUTE
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=cases(40, 40))
 @given(lengths, jitters)
 def test_with_replace_every_tick_starts(lengths, jitter_ms):
     shop = Workshop(Policy(overlap="replace", jitter_ms=jitter_ms), lengths).work(WORKDAY)
@@ -664,7 +665,7 @@ any_schedule = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=QUIET)
+@settings(deadline=None, max_examples=cases(200, 200), suppress_health_check=QUIET)
 @given(any_schedule, st.tuples(any_instant, any_instant, any_instant), policies, all_limits, some_facts)
 def test_any_input_gives_a_plan_that_makes_progress(schedule, instants, policy, limits, facts):
     # Even a cursor that is not a tick: the rules of the time zone may have changed since it was stored.

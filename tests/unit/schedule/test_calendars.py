@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from wakeful.cron import Cron
 from wakeful.errors import InvalidArgument
 from wakeful.schedule.calendars import (
@@ -229,13 +230,13 @@ def is_excluded(entries: list[str], day: date) -> bool:
     return False
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200, 200))
 @given(st.lists(ENTRIES, max_size=6), DAYS)
 def test_a_day_is_excluded_when_any_entry_says_so(entries, day):
     assert excludes(parse_exclude(entries), day) == is_excluded(entries, day)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200, 200))
 @given(st.lists(ENTRIES, max_size=6), DAYS, DAYS)
 def test_the_searches_agree_with_a_check_of_every_day(entries, one, other):
     calendar = parse_exclude(entries)

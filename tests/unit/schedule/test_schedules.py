@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import cases
 from wakeful.duration import DAY, HOUR, LONGEST, MINUTE, SECOND
 from wakeful.errors import InvalidSchedule
 from wakeful.schedule.schedules import (
@@ -351,7 +352,7 @@ _SCHEDULES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=cases(300, 300))
 @given(st.text(max_size=30) | st.text("0123456789*/-,@LW#? mhsd:TZ+.", max_size=20) | _SCHEDULES)
 def test_any_text_is_parsed_or_refused(text):
     schedule = None
@@ -384,7 +385,7 @@ VALID_OBJECT = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=cases(300, 300))
 @given(ANY_OBJECT)
 def test_any_object_is_parsed_or_refused(value):
     with suppress(InvalidSchedule):

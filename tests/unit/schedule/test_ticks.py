@@ -477,7 +477,7 @@ def test_next_prev_and_count_agree_with_a_naive_enumeration(
             assert ticks.count(nearby, last) == sum(nearby < tick <= last for tick in expected)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=cases(200, 200))
 @given(st.integers(SECOND, LONGEST), st.integers(0, 10**13), st.integers(0, 10**13))
 def test_next_and_prev_are_inverse(every_ms, anchor_ms, instant):
     ticks = Ticks(Every(every_ms), anchor_ms)

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.integration.api.http.test_conformance import DOCUMENT, OPERATIONS
+from tests.integration.api.http.test_conformance import operations
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
+from tests.support.openapi import openapi_document
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.parts import SLUG
 
@@ -106,7 +107,7 @@ async def test_a_query_parameter_at_a_bound_is_accepted_and_one_beyond_is_reject
     await ask("POST", "/agents/default/messages", {"message": "hello", "session": "main"})
     known = {"workspace": "default", "agent": "default", "name": "digest", "session": "main"}
     checked = 0
-    for operation in OPERATIONS:
+    for operation in operations():
         if operation.method != "GET" or operation.about["operationId"] == "streamEvents":
             continue
         for parameter in operation.about.get("parameters", ()):
@@ -122,6 +123,6 @@ async def test_a_query_parameter_at_a_bound_is_accepted_and_one_beyond_is_reject
 
 
 def test_the_job_document_schema_has_the_bounds_of_its_parser():
-    taken = DOCUMENT["components"]["schemas"]["JobDocument"]["properties"]
+    taken = openapi_document()["components"]["schemas"]["JobDocument"]["properties"]
     assert (taken["misfireGraceMs"]["minimum"], taken["jitterMs"]["maximum"]) == (1_000, 86_400_000)
     assert taken["labels"]["maxProperties"] == 32

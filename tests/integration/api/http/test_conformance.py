@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ from tests.support.waiting import PATIENCE, eventually
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import SCHEMAS as ENUMS
 
-DOCUMENT = openapi_document()
 _KNOWN = {
     "workspace": "default",
     "agent": "default",
@@ -66,13 +65,14 @@ class Operation(NamedTuple):
         return SCHEMAS[content["schema"]["$ref"].rpartition("/")[2]], content["example"]
 
 
-def _operations() -> Iterator[Operation]:
-    for path, methods in DOCUMENT["paths"].items():
-        for method, about in methods.items():
-            yield Operation(method.upper(), path, about)
-
-
-OPERATIONS = list(_operations())
+@cache
+def operations() -> list[Operation]:
+    """Return the operations of the document."""
+    return [
+        Operation(method.upper(), path, about)
+        for path, methods in openapi_document()["paths"].items()
+        for method, about in methods.items()
+    ]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def known(ask: ApiClient) -> dict[str, str]:
 
 
 async def test_an_unknown_query_parameter_is_rejected_on_every_path(ask: ApiClient, known: dict[str, str]):
-    for operation in OPERATIONS:
+    for operation in operations():
         if not operation.path.startswith("/api"):
             continue
         body = operation.body()
@@ -131,7 +131,7 @@ async def test_an_unknown_query_parameter_is_rejected_on_every_path(ask: ApiClie
 
 
 async def test_an_unknown_body_field_is_rejected_on_every_path(ask: ApiClient, known: dict[str, str]):
-    for operation in OPERATIONS:
+    for operation in operations():
         if (
             operation.method == "GET"
             or operation.about["operationId"] == "putWorkflow"  # a DAG is any object
@@ -174,7 +174,7 @@ async def test_authentication_is_checked_before_parameters(ask: ApiClient):
 
 async def test_head_is_get_without_the_body_on_every_path(ask: ApiClient, known: dict[str, str]):
     headers = {"Authorization": f"Bearer {ask.key}"}
-    for path in (*(each.path for each in OPERATIONS if each.method == "GET"), "/docs", "/openapi.json"):
+    for path in (*(each.path for each in operations() if each.method == "GET"), "/docs", "/openapi.json"):
         url = ask.url + path.format(**known)
         async with asyncio.timeout(PATIENCE):
             async with ask.session.head(url, headers=headers) as head:
@@ -202,11 +202,11 @@ async def test_a_connection_is_reusable_after_a_head_request(ask: ApiClient, kno
 async def test_an_unsupported_method_is_answered_405_with_the_allowed_methods(
     ask: ApiClient, known: dict[str, str]
 ):
-    for path in DOCUMENT["paths"]:
+    for path in openapi_document()["paths"]:
         whole = path.format(**known)
         takes = {
             method.upper()
-            for other, methods in DOCUMENT["paths"].items()
+            for other, methods in openapi_document()["paths"].items()
             if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(other)), whole)
             for method in methods
         }
@@ -245,7 +245,7 @@ async def test_an_action_on_a_stale_version_is_rejected(ask: ApiClient, known: d
 
 
 def test_every_action_on_a_job_declares_if_match():
-    actions = [each for each in OPERATIONS if "/jobs/{name}" in each.path and each.method != "GET"]
+    actions = [each for each in operations() if "/jobs/{name}" in each.path and each.method != "GET"]
     assert len(actions) >= len(_ACTIONS)
     for operation in actions:
         headers = [each["name"] for each in operation.about["parameters"] if each["in"] == "header"]
@@ -281,7 +281,7 @@ async def test_one_of_two_concurrent_actions_on_one_version_succeeds(
 
 def test_every_operation_has_a_short_unique_stable_id():
     """Generated clients name their methods by these ids: changing or removing one breaks them."""
-    ids = [operation.about["operationId"] for operation in OPERATIONS]
+    ids = [operation.about["operationId"] for operation in operations()]
     assert len(ids) == len(set(ids))
     assert set(ids) >= _IDS
     assert all(re.fullmatch("[a-z][A-Za-z]{3,24}", each) for each in ids)
@@ -300,7 +300,7 @@ def test_each_policy_and_state_is_one_named_enum():
             for each in value:
                 walk(each)
 
-    walk(DOCUMENT)
+    walk(openapi_document())
     assert sorted(inline) == sorted(schema["enum"] for schema in ENUMS.values())
     assert {"OverlapPolicy", "CatchupPolicy", "OnLost", "DstGap", "DstOverlap", "RunState", "Trigger"} <= (
         ENUMS.keys()

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.integration.conftest import NewApp
+from tests.support.effort import cases
 from wakeful import Wakeful
 from wakeful.document.definition import NAMES
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument
@@ -114,21 +115,21 @@ async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None
         }, "and nobody else"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(150, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(document=documents)
 def test_an_arbitrary_document_is_created_or_rejected(session: Session, document: dict[str, Any]):
     whole = {"name": "fuzzed", "schedule": "0 0 29 2 *", **document}
     session.run(_try(session.app, session.app.services.jobs.upsert(*WHERE, whole), "fuzzed"))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(150, 150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(patch=documents)
 def test_an_arbitrary_patch_is_applied_or_rejected(session: Session, patch: dict[str, Any]):
     patch.pop("name", None)
     session.run(_try(session.app, session.app.services.jobs.update(*WHERE, "good", patch), "good"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=cases(60, 60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(payload=values)
 def test_an_arbitrary_payload_is_stored_unchanged_or_rejected(session: Session, payload: object):
     async def trigger() -> None:

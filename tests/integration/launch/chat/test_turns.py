@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, AuthenticationError, BadRequestError, RateLimitError
 
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.api_client import JOBS, served
@@ -253,6 +252,8 @@ async def test_a_full_context_window_is_that_of_the_session(new_app: NewApp, end
 async def test_the_stand_in_is_an_endpoint_for_the_openai_client(endpoint: ChatStandIn):
     endpoint.call(("cron", {"action": "list"}), text="I look.")
     endpoint.refuse(429, "slow down", {"retry-after-ms": "1"})
+    from openai import AsyncOpenAI, AuthenticationError, BadRequestError, RateLimitError
+
     async with AsyncOpenAI(base_url=endpoint.url, api_key=KEY, max_retries=0) as client:
         messages: Any = [{"role": "user", "content": "What is new?"}]
         answer = await client.chat.completions.create(model=MODEL, messages=messages)
