@@ -16,6 +16,7 @@ from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.virtual_loop import FalseClock, VirtualLoop, run_virtually
 from tests.simulation.world import World, takes
+from tests.support.effort import part
 from tests.support.factories import asked, given_job, over
 from tests.support.sqlite_files import fresh_file
 from wakeful.engine.history import Pruner
@@ -46,7 +47,7 @@ async def set_twice(world: World, steps: tuple[int, int], pause_s: float) -> Non
 
 
 @pytest.mark.parametrize("pause_s", [0.25, 60])
-@pytest.mark.parametrize("steps", STEPS, ids=str)
+@pytest.mark.parametrize("steps", part(STEPS), ids=str)
 @pytest.mark.parametrize("steered", [False, True])
 def test_a_step_takes_no_run_from_a_live_worker_and_a_dead_one_loses_its_runs_in_time(
     tmp_path: Path, steps: tuple[int, int], pause_s: float, steered: bool
@@ -72,7 +73,7 @@ def test_a_step_takes_no_run_from_a_live_worker_and_a_dead_one_loses_its_runs_in
 
 
 @pytest.mark.parametrize("pause_s", [0.25, 60])
-@pytest.mark.parametrize("steps", STEPS, ids=str)
+@pytest.mark.parametrize("steps", part(STEPS), ids=str)
 @simulated()
 async def test_a_worker_that_died_before_a_step_loses_its_runs_in_time(
     world: World, steps: tuple[int, int], pause_s: float
@@ -92,7 +93,7 @@ async def test_a_worker_that_died_before_a_step_loses_its_runs_in_time(
 
 
 @pytest.mark.parametrize("pause_s", [0.25, 60])
-@pytest.mark.parametrize("steps", STEPS, ids=str)
+@pytest.mark.parametrize("steps", part(STEPS), ids=str)
 @simulated()
 async def test_the_lease_of_an_executor_neither_ends_nor_lasts_longer_because_of_a_step(
     world: World, steps: tuple[int, int], pause_s: float
@@ -118,8 +119,8 @@ async def test_the_lease_of_an_executor_neither_ends_nor_lasts_longer_because_of
     assert run.state == "retrying", "a run whose executor is gone is not given to another"
 
 
-@pytest.mark.parametrize("pause_s", [60, 500])
-@pytest.mark.parametrize("steps", [(0, 0), *STEPS], ids=str)
+@pytest.mark.parametrize("pause_s", part([60, 500]))
+@pytest.mark.parametrize("steps", part([(0, 0), *STEPS]), ids=str)
 @pytest.mark.parametrize(
     "start", [datetime(2027, 12, 29, 20, 30, tzinfo=UTC), datetime(2028, 2, 27, 23, 59, tzinfo=UTC)], ids=str
 )

@@ -11,6 +11,7 @@ from tests.simulation.faults import CALM, CrashingStore, Odds, fated
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
+from tests.support.effort import part
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
@@ -27,7 +28,7 @@ def hung(run: Launch) -> asyncio.Future[None]:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, 31))
+@pytest.mark.parametrize("number", part(range(1, 31)))
 @simulated()
 async def test_a_death_at_any_call_leaves_each_tick_one_run_and_one_outcome(
     world: World, number: int, after: bool
@@ -60,7 +61,7 @@ def _fails_once(seen: set[str]):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, 21))
+@pytest.mark.parametrize("number", part(range(1, 21)))
 @simulated()
 async def test_a_failed_call_at_any_point_delays_runs_only_until_the_retry(
     world: World, number: int, after: bool
@@ -217,7 +218,7 @@ async def test_a_stopping_worker_keeps_its_runs_for_longer_than_a_lease(
     assert [launch.run_id for launch in world.launches(job)].count(run.id) == 1
 
 
-@pytest.mark.parametrize("replicas", [2, 10])
+@pytest.mark.parametrize("replicas", part([3, 10]))
 @pytest.mark.parametrize("overlap", ["allow", "skip"])
 @simulated()
 async def test_many_planners_of_one_due_job_create_one_run(world: World, replicas: int, overlap: str):
@@ -229,7 +230,7 @@ async def test_many_planners_of_one_due_job_create_one_run(world: World, replica
     assert len(world.launches(job)) == 10
 
 
-@pytest.mark.parametrize("skew_ms", [-300_000, 300_000])
+@pytest.mark.parametrize("skew_ms", part([-300_000, 300_000]))
 @simulated(steered=True, odds=replace(CALM, way_s=0.2))
 async def test_a_replica_whose_clock_is_five_minutes_wrong_is_neither_early_nor_fires_twice(
     world: World, skew_ms: int

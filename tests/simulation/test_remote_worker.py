@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.virtual_loop import run_virtually
+from tests.support.effort import part
 from tests.support.interruptions import cancel_at_each_await
 from wakeful.client.rest.client import RestClient
 from wakeful.errors import Unavailable
@@ -242,7 +243,7 @@ def test_one_wrong_or_late_response_costs_no_run(kind: str, fault: str):
         _check(server, executed)
 
 
-@pytest.mark.parametrize("way", [0.0, 0.03, 0.07, 0.1, 0.12, 0.2])
+@pytest.mark.parametrize("way", part([0.0, 0.03, 0.07, 0.1, 0.12, 0.2]))
 def test_workers_that_are_restarted_under_load_execute_every_run_once(way: float):
     server = _new_server(0)
 

@@ -20,6 +20,7 @@ from tests.simulation.faults import CALM, Odds
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.virtual_loop import run_virtually
 from tests.simulation.world import Replica, World
+from tests.support.effort import part
 from wakeful.engine.engine import EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.job.job import Json
@@ -151,7 +152,7 @@ def _verify(
     assert len(left) > 10, "the source changes often, and its changes are found"
 
 
-@pytest.mark.parametrize("seed", range(8), ids=lambda seed: f"seed_{seed}")
+@pytest.mark.parametrize("seed", part(range(8)), ids=lambda seed: f"seed_{seed}")
 def test_every_state_belongs_to_a_success(seed: int):
     with TemporaryDirectory() as folder:
         run_virtually(_tell(Path(folder), seed))

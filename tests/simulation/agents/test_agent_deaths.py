@@ -12,6 +12,7 @@ from tests.simulation.agents.agent_world import AgentWorld
 from tests.simulation.agents.journal import Dispatch, Handling, Plan
 from tests.simulation.faults import fated
 from tests.simulation.virtual_loop import run_virtually
+from tests.support.effort import part
 from wakeful.engine.engine import EngineConfig
 
 LEASE = 30
@@ -35,7 +36,7 @@ async def directs(handling: Handling) -> Plan:
     )
 
 
-@pytest.mark.parametrize("number", range(3, 15))
+@pytest.mark.parametrize("number", part(range(3, 15)))
 def test_a_death_after_any_call_leaves_each_signal_one_outcome_with_all_its_directives(
     tmp_path: Path, number: int
 ):

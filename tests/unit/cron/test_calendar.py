@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tests.support.effort import cases
+from tests.support.effort import cases, part
 from tests.unit.cron.agreement import backwards
 from tests.unit.cron.expressions import day_fields, day_of_month, day_of_week, expression_with_years, month
 from tests.unit.cron.oracle import days, has_a_day
@@ -160,7 +160,7 @@ def test_the_days_of_thirty_years(seed: int) -> None:
     assert backwards(cron, "UTC", midnight(first), midnight(last)) == expected, text
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", part(range(16)))
 def test_the_days_of_two_centuries_with_a_year_field(seed: int) -> None:
     text = expression_with_years(Random(seed))
     expected = [midnight(day) for day in days(text, date(1970, 1, 1), date(2199, 12, 31))]
@@ -179,7 +179,7 @@ def test_the_days_of_two_centuries_with_a_year_field(seed: int) -> None:
             assert cron.next(start) is None, text
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", part(range(40)))
 def test_an_expression_is_refused_exactly_where_no_day_exists_for_it(seed: int) -> None:
     random = Random(seed)
     late = random.choice(["30", "31", "30-31", "31W", "30W,31", "L-29", "L-30", "29", day_of_month(random)])

@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from tests.support.effort import part
 from tests.unit.cron.zones import STRANGER_ZONES, ZONES
 from wakeful.cron import Cron
 from wakeful.errors import InvalidSchedule
@@ -53,7 +54,7 @@ def test_the_rarest_expressions_are_answered_from_anywhere_in_three_centuries(te
         assert (cron.count(moment, end) > 0) == (following is not None and following <= end)
 
 
-@pytest.mark.parametrize("zone", [*ZONES, *STRANGER_ZONES])
+@pytest.mark.parametrize("zone", part([*ZONES, *STRANGER_ZONES]))
 def test_the_year_9990_works(zone: str) -> None:
     for text in ("57-58 */3 * * *", "0 0 * * MON#2", "30 2 * * *", "* * * * *"):
         cron = Cron(text, zone)
@@ -66,7 +67,7 @@ def test_the_year_9990_works(zone: str) -> None:
             assert cron.count(moment - timedelta(days=60), moment) > 0
 
 
-@pytest.mark.parametrize("zone", [*ZONES, *STRANGER_ZONES])
+@pytest.mark.parametrize("zone", part([*ZONES, *STRANGER_ZONES]))
 def test_the_last_year_of_the_calendar_works(zone: str) -> None:
     for text in ("57-58 */3 * * *", "0 0 * 2 MON#5", "30 2 * * *", "* * * * *"):
         cron = Cron(text, zone)
