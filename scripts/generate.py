@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, get_args, get_origin
 
 from wakeful import model
 from wakeful.cli.commands import MODULES, load
+from wakeful.cli.document_options import option_help
 from wakeful.cli.help import panel, summary
-from wakeful.cli.job_options import option_help
 from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
 from wakeful.duration import LONGEST, format_duration, spell_duration

@@ -27,10 +27,10 @@ def draw(path: Path, seconds: int = 20) -> None:
     introduce, screen = demo._introduction, demo._screen
     url, last = "", None
 
-    def introduced(at: str, key: str) -> list[RenderableType]:
+    def introduced(at: str, key: str, link: str) -> list[RenderableType]:
         nonlocal url
         url = at
-        return list(introduce(at, key))
+        return list(introduce(at, key, link))
 
     def shown(*given: object) -> RenderableType:
         nonlocal last
@@ -49,7 +49,7 @@ def draw(path: Path, seconds: int = 20) -> None:
         paper = Console(
             record=True, width=WIDTH, highlight=False, emoji=False, force_terminal=True, file=io.StringIO()
         )
-        for line in introduce(url, "wk_…"):
+        for line in introduce(url, "wk_…", f"{url}/sign-in#…"):
             paper.print(line)
         paper.print(last)
     path.write_text(paper.export_svg(title="wakeful demo", theme=MONOKAI), encoding="utf-8")

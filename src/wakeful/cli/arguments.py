@@ -1,19 +1,41 @@
-"""Arguments that several commands share."""
+"""Arguments that several commands share, and the shell completion of job names."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from wakeful.cli.completion import job_names
-from wakeful.errors import InvalidArgument
+from wakeful.client.rest import RestClient
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.values.clock import SystemClock
 from wakeful.values.json_value import Json
+
+#: Completion gives up after this many seconds.
+_TIMEOUT_S = 0.8
+
+
+def job_names(incomplete: str) -> list[str]:
+    """Return the job names with this prefix; none if the server does not respond in time."""
+    try:
+        return asyncio.run(_names(incomplete))
+    except (WakefulError, OSError):
+        return []
+
+
+async def _names(incomplete: str) -> list[str]:
+    workspace = os.environ.get("WAKEFUL_WORKSPACE") or "default"
+    agent = os.environ.get("WAKEFUL_AGENT") or "default"
+    async with RestClient(workspace=workspace, timeout=_TIMEOUT_S) as client:
+        jobs = await client.jobs.list(all_agents=True)
+    names = [job["name"] if job["agentId"] == agent else f"{job['agentId']}/{job['name']}" for job in jobs]
+    return [name for name in names if name.startswith(incomplete)]
+
 
 JobName = Annotated[
     str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job: name, agent/name or id")

@@ -7,10 +7,9 @@ the label `managed-by: NAME`, and only jobs with that label are ever removed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, cast
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, cast
 
-from wakeful.cli.show.diff import JobChange
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
@@ -20,7 +19,20 @@ from wakeful.job.job import Definition, Json, check_slug
 from wakeful.values.yaml_text import YamlLines, load_yaml
 
 LABEL: Final = "managed-by"
+#: What becomes of a job.
+Kind = Literal["created", "changed", "unchanged", "removed"]
 _KEYS: Final = ("name", "agent", "jobs")
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """The change to one job, and its changed fields as (old, new)."""
+
+    kind: Kind
+    agent: str
+    name: str
+    document: dict[str, Json] = field(default_factory=dict)
+    fields: dict[str, tuple[Json, Json]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

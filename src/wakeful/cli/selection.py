@@ -13,7 +13,7 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 import typer
 from rich.text import Text
 
-from wakeful.cli.completion import job_names
+from wakeful.cli.arguments import job_names
 from wakeful.cli.concurrency import for_each
 from wakeful.cli.exit_codes import OK, exit_code, exit_code_of
 from wakeful.cli.output import print_error

@@ -1,4 +1,4 @@
-"""What the commands that start a server or open a database share: options, settings, the log, the app."""
+"""What the commands that start a server or a worker share: options, settings, the log, the app, health."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,13 +17,15 @@ import typer
 
 from wakeful.cli.arguments import check_given
 from wakeful.cli.output import log_instead
-from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.logs.redaction import add_secrets, secrets_of
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
 from wakeful.settings import FILE, PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
 from wakeful.store.address import shown_address
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from wakeful.app import Wakeful
 
 Db = Annotated[
@@ -172,3 +175,39 @@ def shown_database(settings: Settings, app_name: str | None) -> str:
     if app_name is not None:
         return f"that of {app_name}"
     return shown_address(settings.db)
+
+
+@contextlib.asynccontextmanager
+async def serve_health(
+    address: tuple[str, int] | None, *, running: Callable[[], int], ready: Callable[[], bool]
+) -> AsyncIterator[str | None]:
+    """Serve /healthz and /readyz at an address until the end of the block. Yields the URL; None without one.
+
+    It is for processes that have no HTTP API.
+    """
+    if address is None:
+        yield None
+        return
+    from aiohttp import web
+
+    host, port = address
+
+    async def healthz(request: web.Request) -> web.Response:
+        return web.json_response({"ok": True, "running": running()})
+
+    async def readyz(request: web.Request) -> web.Response:
+        is_ready = ready()
+        return web.json_response({"ready": is_ready}, status=200 if is_ready else 503)
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise Unavailable(f"cannot listen on {host}:{port}: {error}") from error
+        yield f"http://{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

@@ -78,6 +78,26 @@ def moment(ms: int, tz: str | None, now_ms: int | None = None) -> str:
     return f"{day} {at:%H:%M:%S} {name}" if at.second else f"{day} {at:%H:%M} {name}"
 
 
+def relative_text(time: str | None, now_ms: int) -> str:
+    """Return the distance of an ISO 8601 time from now; empty if there is none.
+
+    >>> relative_text("1970-01-01T00:02:00Z", 0), relative_text(None, 0)
+    ('in 2 min', '')
+    """
+    ms = instant(time)
+    return "" if ms is None else relative(ms, now_ms)
+
+
+def moment_text(time: str | None, now_ms: int) -> str | None:
+    """Return an ISO 8601 time in UTC, and its distance from now; None if there is none.
+
+    >>> moment_text("1970-01-01T00:02:00Z", 0)
+    'Thu 1970-01-01 00:02 UTC (in 2 min)'
+    """
+    ms = instant(time)
+    return None if ms is None else f"{moment(ms, None)} ({relative(ms, now_ms)})"
+
+
 def clock_time(ms: int, tz: str) -> str:
     """Return the time of the day in a zone.
 

@@ -272,17 +272,17 @@ def test_a_filter_finds_jobs_with_the_label_system_but_no_internal_jobs(machine:
 
 def test_an_executor_claims_runs_of_the_named_agents_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("kubernetes_asyncio")
-    from wakeful.cli import kubernetes_executor
+    from wakeful.cli.commands import executor
 
     job = tmp_path / "job.yaml"
     job.write_text("{kind: Job, spec: {template: {spec: {containers: [{name: work, image: busybox}]}}}}")
     claimed: list[tuple[str, ...]] = []
 
-    async def execute(client: object, options: kubernetes_executor.ExecutorOptions, started: object) -> None:
+    async def execute(client: object, options: executor.ExecutorOptions, started: object) -> None:
         claimed.append(options.agents)
 
-    monkeypatch.setattr(kubernetes_executor, "execute_on_kubernetes", execute)
-    monkeypatch.setattr("wakeful.cli.commands.serve.keep_log", lambda settings: None)
+    monkeypatch.setattr(executor, "execute_on_kubernetes", execute)
+    monkeypatch.setattr("wakeful.cli.serve_options.keep_log", lambda settings: None)
 
     def run(*options: str, **environment: str) -> int:
         command = ("executor", "kubernetes", "--template", str(job), *options)

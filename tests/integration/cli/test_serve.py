@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.command_line import Machine, first_json, serving
 from tests.support.waiting import PATIENCE
-from wakeful.cli.dev_mode import NEW_DATABASE
+from wakeful.cli.serving import NEW_DATABASE
 from wakeful.store.migrations import load
 
 

@@ -80,7 +80,7 @@ def test_the_values_of_options_are_checked(
 def test_the_modules_of_the_other_commands_are_not_imported():
     _, modules = imported("keys", "--help")
 
-    assert "wakeful.cli.commands.keys" in modules
+    assert "wakeful.cli.commands.admin" in modules
     assert "wakeful.cli.commands.serve" not in modules
 
 

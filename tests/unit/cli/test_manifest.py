@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
+from wakeful.cli.commands.apply import diff
 from wakeful.cli.manifest import plan, read_manifest
-from wakeful.cli.show.diff import diff
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.errors import InvalidArgument

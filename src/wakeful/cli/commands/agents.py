@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, cast
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import AgentName, CreateAgent, check_given, json_argument, now_ms
 from wakeful.cli.document_options import split_pair
+from wakeful.cli.job_pages import secret
+from wakeful.cli.output import Cell, compact, page, table
 from wakeful.cli.session import Session, command, command_group
-from wakeful.cli.show.admin import agent_page, agent_table
-from wakeful.cli.show.jobs import secret
+from wakeful.cli.times import relative_text
+from wakeful.client.types import AgentShape
 from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -22,6 +26,7 @@ _TEXT_FIELDS: Final = frozenset({"tz", "channel", "to", "description", "approval
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
+
     group = command_group(
         app, "agents", "Agents: list, show, put, set, rotate-secret, delete.", panel="Administration"
     )
@@ -171,3 +176,36 @@ def register(app: typer.Typer) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
         await s.out.wait_for(s.client.agents.delete(s.named_agent(name)))
         s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))
+
+
+def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
+    """Return a table with a line per agent."""
+    rows: list[list[Cell]] = [
+        [
+            Text(agent["name"], "bold"),
+            Text("active", "green") if agent["active"] else Text("not active", "yellow"),
+            agent["tz"] or "",
+            "pull" if agent["target"] is None else compact(agent["target"]),
+            agent["channel"] or "",
+            relative_text(agent["createdAt"], now_ms),
+        ]
+        for agent in agents
+    ]
+    return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows, elastic="TARGET")
+
+
+def agent_page(agent: AgentShape) -> Table:
+    """Return a page with all fields of an agent."""
+    return page(dict(_flat(cast(Mapping[str, Json], agent))))
+
+
+def _flat(fields: Mapping[str, Json], prefix: str = "") -> list[tuple[str, str]]:
+    flat: list[tuple[str, str]] = []
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            flat += _flat(value, f"{prefix}{name} ")
+        elif isinstance(value, float):
+            flat.append((prefix + name, f"{value:g}"))
+        elif value is not None:
+            flat.append((prefix + name, compact(value)))
+    return flat

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, now_ms, read_text
 from wakeful.cli.concurrency import batches, for_each, gather
 from wakeful.cli.exit_codes import DRIFT, OK, exit_code
-from wakeful.cli.output import print_error
+from wakeful.cli.output import field_lines, print_error
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.diff import JobChange, diff
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.connection import error_of_code
 from wakeful.client.types import JobShape
@@ -21,7 +23,14 @@ from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable, Wakefu
 from wakeful.values.plural import plural
 
 if TYPE_CHECKING:
-    from wakeful.cli.manifest import Manifest, ManifestError, ManifestJob
+    from wakeful.cli.manifest import JobChange, Kind, Manifest, ManifestError, ManifestJob
+
+_MARKS: Final[dict[Kind, tuple[str, str]]] = {
+    "created": ("+", "green"),
+    "changed": ("~", "yellow"),
+    "unchanged": ("=", "dim"),
+    "removed": ("-", "red"),
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -258,4 +267,16 @@ def _actual(
     moved = saved[key]["revision"] != versions.get(key)
     if moved == (change.kind == "changed"):
         return change
-    return JobChange("changed" if moved else "unchanged", change.agent, change.name, change.document)
+    return replace(change, kind="changed" if moved else "unchanged", fields={})
+
+
+def diff(changes: Sequence[JobChange], *, dry_run: bool) -> Iterator[RenderableType]:
+    """Yield a line for each job, a line for each changed field, and the totals."""
+    for change in changes:
+        mark, colour = _MARKS[change.kind]
+        agent = "" if change.agent == "default" else f"{change.agent}/"
+        yield Text(f"{mark} {agent}{change.name}", colour).append(f"  {change.kind}", "dim")
+        yield from field_lines(change.fields)
+    counts = Counter(change.kind for change in changes)
+    totals = ", ".join(f"{counts[kind]} {kind}" for kind in _MARKS)
+    yield Text(totals + (" (dry run)" if dry_run else ""), "bold")

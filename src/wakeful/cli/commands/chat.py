@@ -21,12 +21,11 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, now_ms
-from wakeful.cli.commands.messages import STATES, turn_of
+from wakeful.cli.commands.messages import STATES, history_entry, turn_of
 from wakeful.cli.commands.run import follow
+from wakeful.cli.output import escaped
+from wakeful.cli.run_pages import progress_line
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.runs import progress_line
-from wakeful.cli.show.sessions import history_entry
-from wakeful.cli.show.tables import escaped
 from wakeful.client.types import EventShape, HistoryShape, RunShape
 from wakeful.errors import NotFound, WakefulError
 from wakeful.run.reasons import reason_text

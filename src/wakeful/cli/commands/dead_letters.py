@@ -6,18 +6,24 @@ from collections.abc import Awaitable
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
 from wakeful.cli.commands.run import follow
 from wakeful.cli.concurrency import full_page
+from wakeful.cli.output import Cell, first_line, table
+from wakeful.cli.run_pages import run_table
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.operations import group_lines
-from wakeful.cli.show.runs import run_table
+from wakeful.cli.times import relative_text
+from wakeful.client.operation_types import (
+    DeadLetterGroupsShape,
+)
 from wakeful.client.types import RunShape
 from wakeful.errors import InvalidArgument
 from wakeful.model import Page
+from wakeful.values.plural import plural
 
 _PANEL = "Dead letters"
 RunIds = Annotated[
@@ -134,3 +140,30 @@ def _chosen(ids: list[str] | None, all_: bool, verb: str) -> list[str] | None:
     if bool(ids) == all_:
         raise InvalidArgument(f"give run ids or --all: `wakeful {verb} RUN`, or `wakeful {verb} --all`")
     return None if all_ else ids
+
+
+def group_lines(found: DeadLetterGroupsShape, now_ms: int, limit: int) -> list[RenderableType]:
+    """Return a table of up to `limit` groups of dead letters, and what it leaves out."""
+    groups = found["groups"][:limit]
+    if not groups:
+        return [Text("no dead letters", "green")]
+    rows: list[list[Cell]] = [
+        [
+            Text(str(each["count"]), "bold"),
+            f"{each['agentId']}/{each['job'] or '—'}",
+            each["cause"],
+            relative_text(each["firstFailedAt"], now_ms),
+            relative_text(each["lastFailedAt"], now_ms),
+            Text(each["newestRunId"], "dim"),
+            Text(first_line(each["error"]), "red"),
+        ]
+        for each in groups
+    ]
+    lines: list[RenderableType] = [
+        table(["NUMBER", "JOB", "CAUSE", "FIRST", "LAST", "NEWEST RUN", "ERROR"], rows)
+    ]
+    if hidden := len(found["groups"]) - len(groups):
+        lines.append(Text(f"{plural(hidden, 'more group')}; raise --limit to show them", "dim"))
+    if found["more"]:
+        lines.append(Text(f"only the newest {found['counted']:,} dead letters are counted", "dim"))
+    return lines

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import hmac
+import json
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from types import TracebackType
+from typing import Annotated, Any, Final, Self
 
 import typer
+from aiohttp import web
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from wakeful.app.process_protection import protect_process
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.local_key import shown_link
+from wakeful.cli.run_pages import progress_line, run_table
 from wakeful.cli.serve_options import wakeful_command
+from wakeful.cli.serving import shown_link
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.runs import progress_line, run_table
 from wakeful.cli.times import moment
 from wakeful.client.rest import RestClient
 from wakeful.client.types import RunShape
@@ -29,9 +34,7 @@ from wakeful.logs.setup import configure
 from wakeful.run.run import RunState
 from wakeful.settings import Settings
 
-if TYPE_CHECKING:
-    from wakeful.cli.demo_agent import DemoAgent
-
+AGENT: Final = "demo"
 #: Differs from the port of `wakeful serve`, so both can run.
 _PORT: Final = 9254
 _REFRESH_S: Final = 0.5
@@ -71,7 +74,7 @@ def register(app: typer.Typer) -> None:
 
         WAKEFUL_… variables and wakeful.toml do not change it.
         """
-        from wakeful.cli.demo_agent import DemoAgent, make_jobs
+        from wakeful.app.process_protection import protect_process
 
         configure("console", "error")
         async with contextlib.AsyncExitStack() as stack:
@@ -186,3 +189,102 @@ def _introduction(url: str, key: str, link: str) -> Iterator[RenderableType]:
         '  curl -H "Authorization: Bearer $WAKEFUL_KEY" "$WAKEFUL_URL/api/workspaces/default/runs?limit=3"'
     )
     yield Text("")
+
+
+class DemoAgent:
+    """A webhook that verifies signatures: `async with DemoAgent() as agent`."""
+
+    def __init__(self) -> None:
+        self.woken = 0
+        self.verified = 0
+        self.refused = 0
+        self.url = ""
+        self._secrets: dict[str, bytes] = {}
+        self._runner: web.AppRunner | None = None
+
+    def trust(self, job: str, secret: str) -> None:
+        """Store the secret that the creation of a job returned."""
+        self._secrets[job] = base64.b64decode(secret.removeprefix("whsec_"))
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_post("/wake", self._wake)
+        app.router.add_post("/flaky", self._flaky)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _wake(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        self.woken += 1
+        if not self._verify(request, body):
+            self.refused += 1
+            return web.Response(status=401, text="invalid signature")
+        self.verified += 1
+        return web.Response(text=f"good morning; this is call {self.woken}")
+
+    async def _flaky(self, request: web.Request) -> web.Response:
+        """Fail every first attempt, and every third call."""
+        body = await request.read()
+        if not self._verify(request, body):
+            self.refused += 1
+            return web.Response(status=401, text="invalid signature")
+        self.woken += 1
+        self.verified += 1
+        if request.headers["x-wakeful-attempt"] == "1" or self.woken % 3 == 0:
+            return web.Response(status=503, text="busy, try again")
+        return web.Response(text="done")
+
+    def _verify(self, request: web.Request, body: bytes) -> bool:
+        secret = self._secrets.get(str(json.loads(body).get("job")), b"")
+        expected = hmac.new(secret, body, hashlib.sha256).hexdigest()
+        return bool(secret) and hmac.compare_digest(expected, request.headers.get("x-wakeful-signature", ""))
+
+
+async def make_jobs(client: RestClient, agent: DemoAgent) -> None:
+    """Create the demo's jobs: one that succeeds, one that is retried, one for an executor."""
+    jobs = client.jobs.of(AGENT)
+    hello = await jobs.create(
+        {
+            "name": "hello",
+            "schedule": "every 2s",
+            "webhookUrl": f"{agent.url}/wake",
+            "message": "good morning",
+            "description": "runs the agent every two seconds",
+        }
+    )
+    agent.trust("hello", str(hello.get("secret")))
+    flaky = await jobs.create(
+        {
+            "name": "flaky",
+            "schedule": "every 5s",
+            "webhookUrl": f"{agent.url}/flaky",
+            "maxAttempts": 2,
+            "backoff": {"base": "1s", "max": "1s"},
+            "description": "fails its first attempt, and sometimes all: a dead letter",
+        }
+    )
+    agent.trust("flaky", str(flaky.get("secret")))
+    await jobs.create(
+        {
+            "name": "standup",
+            "schedule": "0 9 * * MON-FRI",
+            "tz": "Europe/Berlin",
+            "target": {"kind": "pull"},
+            "message": "what is on today?",
+            "description": "waits for an executor to claim it",
+        }
+    )

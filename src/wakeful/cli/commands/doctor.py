@@ -9,9 +9,9 @@ import typer
 from rich.text import Text
 
 from wakeful.cli import exit_codes
+from wakeful.cli.output import escaped
 from wakeful.cli.serve_options import Db, settings_with
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.tables import escaped
 from wakeful.errors import Unavailable, WakefulError
 from wakeful.service.admin import diagnosis
 from wakeful.service.admin.doctor import examine_database, serialize_check

@@ -1,31 +1,75 @@
-"""`wakeful edit`: change a job with options, or in an editor."""
+"""`wakeful add`, and `wakeful edit`: change a job with options, or in an editor."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from typing import Annotated, cast
+from pathlib import Path
+from typing import Annotated, Final, cast
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.arguments import JobName, now_ms
+from wakeful.cli.arguments import CreateAgent, JobName, now_ms
 from wakeful.cli.document_options import document_options, read_document
-from wakeful.cli.editor import EditedFile, find_editor
 from wakeful.cli.exit_codes import OK
-from wakeful.cli.output import print_error
+from wakeful.cli.job_pages import secret, status, ticks
+from wakeful.cli.output import field_lines, print_error
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.diff import field_lines
-from wakeful.cli.show.jobs import secret, status, ticks
 from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape
 from wakeful.document.values import camel
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.values.json_value import Json
 
+_USUAL: Final = ("editor", "nano", "vi")
+_RULE: Final = "# " + "-" * 70
+_ERROR: Final = "# ERROR: "
+_GIVE_UP: Final = "# Correct the text, or save it as it is to give up."
+
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
+
+    @command(
+        app,
+        "add",
+        examples=(
+            "wakeful add digest -s '0 9 * * 1-5' --tz Europe/Berlin -m 'Summarize the news.'",
+            "wakeful add sync -s 'every 15m' --url https://example.com/hook --payload '{\"full\": false}'",
+            "wakeful add reminder -s 'in 20m' -m 'Check the build.' --agent ops",
+        ),
+        panel="Jobs",
+        options=document_options(),
+    )
+    async def add(
+        s: Session,
+        /,
+        name: Annotated[str, typer.Argument(metavar="NAME", help="a slug such as daily-report")],
+        paused: Annotated[bool, typer.Option("--paused", help="create the job paused")] = False,
+        replace: Annotated[bool, typer.Option("--replace", help="update the job if the name exists")] = False,
+        create_agent: CreateAgent = False,
+        **options: object,
+    ) -> None:
+        """Add a job. Shows when it fires next, and once the secret of its webhook."""
+        given = {**await read_document(options), "name": name, "enabled": False if paused else None}
+        document = {key: value for key, value in given.items() if value is not None}
+        await s.check_agents(create=create_agent)
+        jobs = s.jobs()
+        job = await s.out.wait_for(jobs.upsert(document) if replace else jobs.create(document))
+        now = now_ms()
+        done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
+        s.out.show(job, done, *ticks(job, now), *secret(job))
+        s.out.warn_of(job.get("warnings", ()))
+        full_name = job["name"] if s.agent is None else f"{s.agent}/{job['name']}"
+        s.out.say(Text(f"run it now with: wakeful run {full_name} --wait", "dim"))
 
     @command(
         app,
@@ -90,7 +134,6 @@ class ConcurrentEdit(FailedPrecondition):
 
 
 async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
-    from wakeful.cli.job_text import job_text, read_job_text
     from wakeful.document.definition import default_fields, editable
     from wakeful.service.auth.masking import masked_document
 
@@ -119,8 +162,6 @@ async def _edited(
     text: str,
 ) -> JobShape | None:
     """Edit until the server accepts the text; None if nothing changes. If it fails, the text stays."""
-    from wakeful.cli.job_text import job_patch, read_job_text, with_error, without_error
-
     refused = ""
     while True:
         edited = file.edit(editor, text)
@@ -143,8 +184,6 @@ def _show(s: Session, old: JobShape, new: JobShape) -> None:
 
 
 def _lines(old: JobShape, new: JobShape) -> Iterator[RenderableType]:
-    from wakeful.cli.job_text import changed_fields
-
     fields = changed_fields(cast(Mapping[str, Json], old), cast(Mapping[str, Json], new))
     if not fields:
         yield Text("nothing changed", "yellow")
@@ -154,3 +193,129 @@ def _lines(old: JobShape, new: JobShape) -> Iterator[RenderableType]:
     if not new["enabled"]:
         yield Text("it is ").append(status(new))
     yield from ticks(new, now_ms())
+
+
+class EditedFile:
+    """A text in a file that only its owner can read. It stays if it is not deleted."""
+
+    def __init__(self, name: str, text: str) -> None:
+        number, path = tempfile.mkstemp(prefix=f"wakeful-{name}-", suffix=".yaml")
+        self.path = Path(path)
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def edit(self, editor: list[str], text: str) -> str:
+        """Write a text, open the editor, and return the text afterwards."""
+        self.path.write_text(text, encoding="utf-8")
+        # Ctrl-C is for the editor: it must not end this process, which would lose the text.
+        handler = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            code = subprocess.run([*editor, str(self.path)], check=False).returncode
+        except OSError as error:
+            self.delete()
+            raise FailedPrecondition(
+                f"the editor '{editor[0]}' does not start: {error.strerror}; set VISUAL or EDITOR"
+            ) from error
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        after = self.read()
+        if code != 0:
+            kept = "" if after == text else f"; the text is in {self.path}"
+            if after == text:
+                self.delete()
+            raise FailedPrecondition(f"the editor ended with code {code}; nothing was changed{kept}")
+        return after
+
+    def read(self) -> str:
+        """Return the text of the file."""
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except OSError:  # the editor has deleted it
+            return ""
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"{self.path}: it is not UTF-8 text; nothing was changed") from error
+
+    def delete(self) -> None:
+        """Delete the file."""
+        self.path.unlink(missing_ok=True)
+
+
+def find_editor() -> list[str]:
+    """Return the command of the editor: VISUAL, EDITOR, or a usual one if there is a terminal."""
+    for variable in ("VISUAL", "EDITOR"):
+        if words := shlex.split(os.environ.get(variable, "")):
+            return words
+    found = [path for name in _USUAL if (path := shutil.which(name))]
+    if not found or not sys.stdin.isatty():
+        raise InvalidArgument(
+            "there is no editor: set VISUAL or EDITOR, or give the changes as options: `wakeful edit --help`"
+        )
+    return found[:1]
+
+
+def job_text(title: str, document: Mapping[str, Json]) -> str:
+    """Return the text to edit: an explanation, and the document as YAML."""
+    from wakeful.values.yaml_text import dump_yaml
+
+    return (
+        f"# {title}\n"
+        "# Save and close the editor to apply the changes. A field that you remove gets its default.\n"
+        "# '***' stands for a credential; leave its field as it is to keep it.\n"
+        "# An empty file changes nothing.\n"
+        f"{_RULE}\n{dump_yaml(dict(document))}"
+    )
+
+
+def with_error(text: str, error: str) -> str:
+    """Return an edited text with the error on top, in place of the error before.
+
+    >>> print(with_error(with_error("# Job\\nname: a\\n", "one"), "two"), end="")
+    # ERROR: two
+    # Correct the text, or save it as it is to give up.
+    # Job
+    name: a
+    """
+    lines = [f"{_ERROR}{line}" for line in error.splitlines()]
+    return "\n".join([*lines, _GIVE_UP, without_error(text)])
+
+
+def without_error(text: str) -> str:
+    """Return an edited text without the error on top."""
+    kept = [line for line in text.splitlines() if not line.startswith(_ERROR) and line != _GIVE_UP]
+    return "\n".join(kept) + "\n"
+
+
+def read_job_text(text: str) -> dict[str, Json] | None:
+    """Return the document of an edited text; None if it has none. InvalidArgument if it is not an object."""
+    from wakeful.values.yaml_text import load_yaml
+
+    content = load_yaml(text, "the text")
+    if content is None:
+        return None
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise InvalidArgument("the text: write the fields of one job, such as 'schedule: 0 9 * * *'")
+    return content
+
+
+def job_patch(before: Mapping[str, Json], after: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the changes from one document to another; a removed field is reset with null.
+
+    >>> job_patch({"name": "a", "tz": "UTC", "lane": "x"}, {"name": "a", "tz": "Asia/Tokyo"})
+    {'tz': 'Asia/Tokyo', 'lane': None}
+    """
+    changed = {name: value for name, value in after.items() if _differ(before, name, value)}
+    return {**changed, **{name: None for name in before if name not in after}}
+
+
+def changed_fields(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, tuple[Json, Json]]:
+    """Return the old and the new value of each field that differs between two states of a job."""
+    from wakeful.document.definition import DEFINITION
+
+    names = (*DEFINITION, "enabled")
+    return {name: (old.get(name), new.get(name)) for name in names if _differ(old, name, new.get(name))}
+
+
+def _differ(before: Mapping[str, Json], name: str, value: Json) -> bool:
+    # In Python 1 equals true; in JSON it does not.
+    old = before.get(name)
+    return name not in before or old != value or repr(old) != repr(value)

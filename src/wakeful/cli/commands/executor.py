@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import check_given
 from wakeful.cli.session import Session, command, command_group
+from wakeful.client.rest import RestClient
 from wakeful.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ _PANEL: Final = "Server"
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
+
     group = command_group(app, "executor", "Execute the runs of pull jobs elsewhere.", panel=_PANEL)
 
     @command(
@@ -90,7 +94,6 @@ def register(app: typer.Typer) -> None:
         It uses the service account of its pod, or a kubeconfig. After SIGTERM it claims no more runs and
         leaves its Jobs running: the next executor of the same name adopts them.
         """
-        from wakeful.cli.kubernetes_executor import ExecutorOptions, execute_on_kubernetes
         from wakeful.cli.serve_options import keep_log, settings_with
 
         check_given("--namespace", namespace)
@@ -117,6 +120,53 @@ def register(app: typer.Typer) -> None:
 
         await execute_on_kubernetes(s.client, options, started)
         s.out.say(Text("stopped", "dim"))
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorOptions:
+    """The options of the command."""
+
+    name: str
+    templates: Mapping[str, Manifest]
+    namespace: str | None
+    kubeconfig: str | None
+    context: str | None
+    concurrency: int
+    agents: tuple[str, ...]
+    lanes: tuple[str, ...]
+    start_grace_s: float
+    #: the address of the health endpoint
+    health: tuple[str, int] | None
+
+
+async def execute_on_kubernetes(
+    client: RestClient, options: ExecutorOptions, started: Callable[[str, str | None], None]
+) -> None:
+    """Execute runs until SIGINT or SIGTERM.
+
+    `started` gets the namespace of the Jobs, and the URL of the health endpoint, if any.
+    """
+    from wakeful.app.process_protection import protect_process
+    from wakeful.cli.serve_options import serve_health
+    from wakeful.remote.kubernetes.api import KubernetesApi, load_access
+    from wakeful.remote.kubernetes.executor import ExecutorConfig, KubernetesExecutor
+    from wakeful.remote.kubernetes.templates import check_executor_name
+    from wakeful.remote.worker import Worker, WorkerConfig
+
+    name = check_executor_name(options.name)
+    access = await load_access(options.kubeconfig, options.context)
+    protect_process()
+    worker = Worker(
+        client=client, name=name, agents=options.agents, lanes=options.lanes,
+        concurrency=options.concurrency, config=WorkerConfig(leave_running=True),
+    )  # fmt: skip
+    api = KubernetesApi(access.configuration, options.namespace or access.namespace)
+    config = ExecutorConfig(start_grace_s=options.start_grace_s)
+    executor = KubernetesExecutor(worker, api, options.templates, name=name, config=config)
+    health = serve_health(options.health, running=lambda: executor.running, ready=lambda: executor.ready)
+    async with health as url:
+        started(api.namespace, url)
+        await executor.serve(signals=True)
 
 
 def _agents(s: Session, text: str | None) -> tuple[str, ...]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import Limit, now_ms
+from wakeful.cli.output import Cell, first_line, page, table
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.incidents import incident_page, incident_table
+from wakeful.cli.times import moment_text, relative_text
+from wakeful.client.types import IncidentShape
 from wakeful.errors import InvalidArgument
 
 _ACK: Final = "ack"
 #: The states that the list shows unless the command names others.
 _UNRESOLVED: Final = ("open", "acknowledged")
+_STATES: Final = {"open": "red", "acknowledged": "yellow", "recovered": "green", "closed": "dim"}
 
 
 def register(app: typer.Typer) -> None:
@@ -82,3 +87,62 @@ def _read(words: list[str]) -> tuple[bool, str | None]:
     if len(ids) > 1 or (acks and not ids):
         raise InvalidArgument("give one incident: `wakeful incidents INCIDENT`, or `ack INCIDENT`")
     return acks, ids[0] if ids else None
+
+
+def incident_table(incidents: Sequence[IncidentShape], now_ms: int, *, wide: bool = True) -> Table:
+    """Return a table with a line per incident, in the given order."""
+    several = any(incident["agentId"] != "default" for incident in incidents)
+    columns = ["INCIDENT", "JOB", *(["AGENT"] if several else []), "STATE", "CAUSE", "RUNS", "OPENED"]
+    columns += ["LAST FAILED", "ERROR"] if wide else []
+    rows: list[list[Cell]] = []
+    for incident in incidents:
+        agent: list[Cell] = [incident["agentId"]] if several else []
+        last: list[Cell] = [relative_text(incident["lastFailedAt"], now_ms), first_line(incident["error"])]
+        rows.append(
+            [
+                Text(incident["id"], "dim"),
+                Text(incident["job"], "bold"),
+                *agent,
+                incident_state(incident),
+                incident["cause"],
+                str(incident["failedRuns"]),
+                relative_text(incident["openedAt"], now_ms),
+                *(last if wide else []),
+            ]
+        )
+    return table(columns, rows, elastic="ERROR" if wide else "CAUSE")
+
+
+def incident_page(incident: IncidentShape, now_ms: int) -> Table:
+    """Return a page with all fields of an incident."""
+    by = incident["acknowledgedBy"]
+    acknowledged = moment_text(incident["acknowledgedAt"], now_ms)
+    recovered = moment_text(incident["recoveredAt"], now_ms)
+    closed = moment_text(incident["closedAt"], now_ms)
+    return page(
+        {
+            "incident": Text(incident["id"], "bold"),
+            "job": incident["job"],
+            "agent": f"{incident['agentId']} in {incident['workspace']}",
+            "state": incident_state(incident),
+            "cause": incident["cause"],
+            "error": None if incident["error"] is None else Text(incident["error"], "red"),
+            "opened": moment_text(incident["openedAt"], now_ms),
+            "reopened": f"{incident['reopened']} times" if incident["reopened"] else None,
+            "last failed": moment_text(incident["lastFailedAt"], now_ms),
+            "failed runs": str(incident["failedRuns"]),
+            "first run": incident["firstRunId"],
+            "last run": incident["lastRunId"],
+            "alert": moment_text(incident["alertedAt"], now_ms),
+            "reminder": moment_text(incident["remindedAt"], now_ms),
+            "acknowledged": acknowledged and f"{acknowledged}, by {by}",
+            "note": incident["note"],
+            "recovered": recovered and f"{recovered}, by run {incident['recoveredByRunId']}",
+            "closed": closed and f"{closed}: {(incident['closedReason'] or '').replace('_', ' ')}",
+        }
+    )
+
+
+def incident_state(incident: IncidentShape) -> Text:
+    """Return the state of an incident in its colour."""
+    return Text(incident["state"], _STATES.get(incident["state"], ""))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
+from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import AgentName, Limit, json_argument, now_ms
 from wakeful.cli.help import DefaultCommandGroup
+from wakeful.cli.job_pages import job_table
+from wakeful.cli.output import Cell, compact, first_line, page, table
 from wakeful.cli.session import Session, command, command_group
-from wakeful.cli.show.instances import instance_page, instance_table
+from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import InstanceShape
 from wakeful.errors import InvalidArgument
 
-_DONE: Final = {"active": "green", "paused": "yellow", "blocked": "red", "stopped": "magenta"}
-
 InstanceId = Annotated[str, typer.Argument(metavar="ID", help="the instance (default: default)")]
+_STATUS: Final = {"active": "green", "paused": "yellow", "blocked": "red", "stopped": "magenta"}
 
 
 def register(app: typer.Typer) -> None:
@@ -123,9 +127,65 @@ def register(app: typer.Typer) -> None:
 
 
 def _show(s: Session, instance: InstanceShape) -> None:
-    status = instance["status"]
-    s.out.show(instance, Text(f"{_name(instance)} is {status}", _DONE.get(status, "")))
+    style = _STATUS.get(instance["status"], "")
+    s.out.show(instance, Text(f"{_name(instance)} is {instance['status']}", style))
 
 
 def _name(instance: InstanceShape) -> str:
     return f"{instance['agentId']}/{instance['id']}"
+
+
+def instance_table(instances: Sequence[InstanceShape], now_ms: int) -> Table:
+    """Return a table with a line per instance, in the given order."""
+    rows: list[list[Cell]] = [
+        [
+            Text(each["id"], "bold"),
+            each["agentId"],
+            status(each),
+            str(each["waiting"]),
+            Text(each["runId"] or "", "dim"),
+            relative_text(each["handledAt"], now_ms),
+            first_line(each["note"]),
+        ]
+        for each in instances
+    ]
+    return table(["INSTANCE", "AGENT", "STATUS", "WAITING", "RUN", "LAST SIGNAL", "NOTE"], rows)
+
+
+def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
+    """Return a page with all fields of an instance, and a table of its schedules."""
+    error = instance.get("stateError")
+    fields = page(
+        {
+            "instance": Text(instance["id"], "bold"),
+            "agent": f"{instance['agentId']} in {instance['workspace']}",
+            "status": status(instance),
+            "note": instance["note"],
+            "waiting": f"{instance['waiting']} (wakeful runs --agent {instance['agentId']} --instance "
+            f"{instance['id']} --state pending)"
+            if instance["waiting"]
+            else "0",
+            "run": instance["runId"],
+            "last signal": moment_text(instance["handledAt"], now_ms),
+            "hibernated": moment_text(instance["hibernatedAt"], now_ms),
+            "created": moment_text(instance["createdAt"], now_ms),
+            "class version": str(instance["version"]) if instance["version"] else "none: initial state",
+            "revision": str(instance["revision"]),
+            "state": _state(instance),
+            "state error": None if error is None else Text(error, "red"),
+        }
+    )
+    schedules = instance.get("schedules") or []
+    return [fields, "", job_table(schedules, now_ms)] if schedules else [fields]
+
+
+def status(instance: InstanceShape) -> Text:
+    """Return the status of an instance in its colour."""
+    return Text(instance["status"], _STATUS.get(instance["status"], ""))
+
+
+def _state(instance: InstanceShape) -> str | None:
+    if "state" not in instance:
+        return "only an admin sees it"
+    state = instance["state"]
+    return None if state is None else compact(state)

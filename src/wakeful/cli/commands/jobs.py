@@ -1,19 +1,22 @@
-"""`wakeful list` and `wakeful show`."""
+"""`wakeful list`, `show` and `history`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
+from wakeful.cli.commands.incidents import incident_table
+from wakeful.cli.job_pages import job_page, job_table, ticks
+from wakeful.cli.output import escaped, field_lines
+from wakeful.cli.run_pages import run_table
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.incidents import incident_table
-from wakeful.cli.show.jobs import job_page, job_table, ticks
-from wakeful.cli.show.runs import run_table
-from wakeful.client.types import RunShape
+from wakeful.cli.times import moment_text
+from wakeful.client.types import RevisionShape, RunShape
 from wakeful.run.run import RunState
 
 _PANEL = "Jobs"
@@ -95,8 +98,48 @@ def register(app: typer.Typer) -> None:
             last = await _with_reasons(s, last)
             s.out.say("", Text("last runs", "bold"), run_table(last, now, wide=s.out.wide))
 
+    @command(
+        app,
+        "history",
+        examples=("wakeful history digest", "wakeful history digest --restore 3"),
+        panel="Jobs",
+    )
+    async def history(
+        s: Session,
+        name: JobName,
+        restore: Annotated[
+            int | None, typer.Option("--restore", help="give the job the fields of this revision")
+        ] = None,
+    ) -> None:
+        """Show who changed which fields of a job, and when; or restore an earlier revision.
+
+        To restore is an edit: the pause and the secret of the job stay.
+        """
+        jobs, slug = await s.find_job(name)
+        if restore is not None:
+            job = await s.out.wait_for(jobs.restore(slug, restore))
+            done = f"{slug} has the fields of revision {restore} (revision {job['revision']} now)"
+            s.out.show(job, Text(done, "green"))
+            return
+        found = await s.out.wait_for(jobs.revisions(slug))
+        s.out.show({"revisions": found}, *_revision_lines(found))
+
 
 async def _with_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
     """Return the runs; those that are not over with what they wait for, which only a read of one run says."""
     over = [RunState(run["state"]).terminal for run in runs]
     return [run if done else await s.client.runs.get(run["id"]) for run, done in zip(runs, over, strict=True)]
+
+
+def _revision_lines(revisions: list[RevisionShape]) -> Iterator[RenderableType]:
+    for each in revisions:
+        line = Text(f"{each['revision']:>4}", "bold").append(f"  {moment_text(each['at'], now_ms())}  ")
+        line.append(escaped(Text(each["by"] or "unknown", "cyan")))
+        if not each["changes"]:
+            line.append("  created")
+        yield line
+        shown = [change for change in each["changes"] if not change["hidden"]]
+        yield from field_lines({change["field"]: (change["before"], change["after"]) for change in shown})
+        for change in each["changes"]:
+            if change["hidden"]:
+                yield Text(f"    {change['field']}: credentials changed", "dim")

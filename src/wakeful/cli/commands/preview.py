@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Annotated, cast
 from zoneinfo import ZoneInfo
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.arguments import now_ms
-from wakeful.cli.completion import job_names
+from wakeful.cli.arguments import job_names, now_ms
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.preview import preview as lines
-from wakeful.cli.times import local_zone
+from wakeful.cli.times import local_zone, relative
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import check_slug
 from wakeful.schedule.schedules import Every, explain_schedule, parse_schedule
 from wakeful.schedule.ticks import Ticks
+
+#: The fields that determine a job's ticks.
+_DOCUMENT = frozenset({"name", "schedule", "tz", "startAt", "endAt", "exclude", "dstGap", "dstOverlap"})
 
 
 def register(app: typer.Typer) -> None:
@@ -68,7 +72,7 @@ def register(app: typer.Typer) -> None:
             "tz": zone,
             "nextTicks": [{"at": _iso(ms, zone), "atMs": ms} for ms in found],
         }
-        s.out.show(result, *lines(explain, found, zone, local_zone(), now))
+        s.out.show(result, *preview_lines(explain, found, zone, local_zone(), now))
         if _is_name(what) and not found:
             s.out.say(Text("the job is disabled, or runs after another job", "dim"))
 
@@ -84,10 +88,6 @@ def _job_ticks(job: JobShape, start: int, count: int) -> tuple[list[int], str, s
     # The anchor is not in the response; any tick of the interval serves as one.
     anchor = job["nextAtMs"] if isinstance(timing.schedule, Every) else 0
     return timing.ticks(anchor).upcoming(start, count), zone, job["explain"]
-
-
-#: The fields that determine a job's ticks.
-_DOCUMENT = frozenset({"name", "schedule", "tz", "startAt", "endAt", "exclude", "dstGap", "dstOverlap"})
 
 
 def _is_name(text: str) -> bool:
@@ -111,3 +111,49 @@ def _instant(text: str) -> int:
             f"--after: '{text}' is not a time; write one such as 2027-03-01T09:00"
         ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def preview_lines(
+    explain: str, ticks: Sequence[int], tz: str, yours: str, now_ms: int
+) -> Iterator[RenderableType]:
+    """Yield the schedule in words, a line per tick, and a line per clock change between two ticks."""
+    yield Text(explain, "bold")
+    if not ticks:
+        yield Text("never within 100 years", "yellow")
+        return
+    zones = [ZoneInfo(name) for name in dict.fromkeys((tz, yours))]
+    wide = max(len(_wall(ms, zones[0])) for ms in ticks)
+    yield _line(ticks[0], zones, wide, now_ms)
+    for earlier, later in pairwise(ticks):
+        for zone in zones:
+            if change := _offset(later, zone) - _offset(earlier, zone):
+                way = "forward" if change > timedelta(0) else "back"
+                where = f" in {zone.key}" if len(zones) > 1 else ""
+                yield Text(f"-- clocks go {way} {_amount(abs(change))}{where} --", "yellow")
+        yield _line(later, zones, wide, now_ms)
+
+
+def _line(ms: int, zones: Sequence[ZoneInfo], wide: int, now_ms: int) -> Text:
+    own, *yours = zones
+    line = Text(_wall(ms, own).ljust(wide))
+    for zone in yours:
+        line.append(f"   {_wall(ms, zone)} {zone.key}", "cyan")
+    return line.append(f"   {relative(ms, now_ms)}", "dim")
+
+
+def _wall(ms: int, zone: ZoneInfo) -> str:
+    at = _at(ms, zone)
+    return f"{at:%a} {at.isoformat(' ', 'seconds')}"
+
+
+def _offset(ms: int, zone: ZoneInfo) -> timedelta:
+    return _at(ms, zone).utcoffset() or timedelta(0)
+
+
+def _at(ms: int, zone: ZoneInfo) -> datetime:
+    return datetime.fromtimestamp(ms // 1000, UTC).astimezone(zone)
+
+
+def _amount(change: timedelta) -> str:
+    hours, minutes = divmod(int(change.total_seconds()) // 60, 60)
+    return " ".join(part for part in (f"{hours} h" * bool(hours), f"{minutes} min" * bool(minutes)) if part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, NamedTuple
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
+from wakeful.cli.run_pages import progress_line, run_page, run_table
 from wakeful.cli.selection import (
     AllOption,
     Filter,
@@ -29,13 +30,9 @@ from wakeful.cli.selection import (
     selection_of,
 )
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.runs import progress_line, run_page, run_table
 from wakeful.cli.times import local_zone
 from wakeful.client.rest import RestJobs
-from wakeful.client.runs import LONGEST_POLL
-from wakeful.client.scheduler import poll_until
 from wakeful.client.types import BulkRunsShape, JobIdShape, JobShape, RunShape
-from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.run.run import RunState
 from wakeful.values.json_value import Json
@@ -171,7 +168,7 @@ async def _run_several(
     if wait:
         try:
             async with asyncio.timeout(wait_s):
-                waiting = asyncio.gather(*(_finished(s, run["id"]) for run in runs))
+                waiting = asyncio.gather(*(_finish(s, run["id"], poll=0.2) for run in runs))
                 runs = await s.out.wait_for(waiting, f"waiting for {plural(len(runs), 'run')}")
         except TimeoutError:
             raise Unavailable(f"not all runs have finished after {wait_s:g} s; see `wakeful runs`") from None
@@ -184,12 +181,19 @@ async def _run_several(
     return print_failures("run", errors, stopped) or (exit_codes.NOT_DONE if bad else exit_codes.OK)
 
 
-async def _finished(s: Session, run_id: str) -> RunShape:
+async def _finish(
+    s: Session, run_id: str, *, poll: float, on_poll: Callable[[RunShape], None] | None = None
+) -> RunShape:
+    """Wait until a run finishes, and return it. `on_poll` gets each state that is read."""
+    from wakeful.client.runs import LONGEST_POLL
+    from wakeful.client.scheduler import poll_until
+
     return await poll_until(
         lambda: s.client.runs.get(run_id),
         lambda run: RunState(run["state"]).terminal,
-        poll=0.2,
+        poll=poll,
         longest=LONGEST_POLL,
+        on_poll=on_poll,
         reached=True,
     )
 
@@ -229,20 +233,15 @@ async def follow(s: Session, run_id: str, *, quiet: bool = False) -> RunShape:
     if status:
         status.start()
     try:
-        return await poll_until(
-            lambda: s.client.runs.get(run_id),
-            lambda run: RunState(run["state"]).terminal,
-            poll=0.1,
-            longest=LONGEST_POLL,
-            on_poll=show,
-            reached=True,
-        )
+        return await _finish(s, run_id, poll=0.1, on_poll=show)
     finally:
         if status:
             status.stop()
 
 
 def _instant(option: str, text: str) -> datetime:
+    from wakeful.cron import zone
+
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -1,16 +1,18 @@
-"""`wakeful serve`, and `wakeful worker`, which does the same without the HTTP API."""
+"""`wakeful serve`, `worker`, which does the same without the HTTP API, and `migrate`."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
+import signal
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
-from wakeful.app.process_protection import protect_process
 from wakeful.cli.arguments import check_given
 from wakeful.cli.serve_options import (
     AppOption,
@@ -20,15 +22,13 @@ from wakeful.cli.serve_options import (
     WaitForDb,
     keep_log,
     load_app,
+    serve_health,
     settings_with,
     shown_database,
 )
 from wakeful.cli.session import Afterwards, Session, command
 from wakeful.errors import InvalidArgument
 from wakeful.settings import WAIT_FOR_DB_S, Settings
-
-if TYPE_CHECKING:
-    pass
 
 _PANEL: Final = "Server"
 
@@ -87,13 +87,13 @@ def register(app: typer.Typer) -> None:
             log_level=log_level, log_format=log_format, processes=processes,
         )  # fmt: skip
         keep_log(settings)
-        from wakeful.cli.serving import ServeOptions, serve_one
+        from wakeful.cli.serving import ServeOptions, serve_one, serve_processes
 
         options = ServeOptions(settings, app_name, dev, new_key)
         if settings.processes > 1:
-            from wakeful.cli.serve_processes import serve_processes
-
             return partial(serve_processes, s.out, options)
+        from wakeful.app.process_protection import protect_process
+
         scheduler = load_app(app_name, settings)
         protect_process()
         await serve_one(s.out, options, scheduler)
@@ -153,6 +153,7 @@ def register(app: typer.Typer) -> None:
         /healthz and /readyz only with --port.
         """
         from wakeful.app import Wakeful
+        from wakeful.app.process_protection import protect_process
         from wakeful.server.serve import work
 
         settings = settings_with(
@@ -178,6 +179,25 @@ def register(app: typer.Typer) -> None:
         await work(settings, scheduler, started=started)
         s.out.say(Text("stopped", "dim"))
 
+    @command(
+        app,
+        "migrate",
+        examples=["wakeful migrate", "wakeful migrate --db postgresql://owner@db/main"],
+        panel=_PANEL,
+        calls_server=False,
+    )
+    async def migrate(s: Session, db: Db = None, wait_for_db: WaitForDb = None) -> None:
+        """Create or upgrade the tables of the database.
+
+        `serve` and `worker` do the same at start. Use this if their database role may not create tables.
+        """
+        from wakeful.service.admin.status import migrate_database
+
+        settings = settings_with(db=db, wait_for_db=wait_for_db)
+        schema = await migrate_database(settings.db, settings.wait_for_db or 0)
+        db_name = shown_database(settings, None)
+        s.out.show({"db": db_name, "schema": schema}, Text(f"{db_name} has schema {schema}"))
+
 
 async def _work_on_queue(
     s: Session,
@@ -188,9 +208,10 @@ async def _work_on_queue(
     concurrency: int,
     grace: float,
 ) -> None:
-    """Execute messages of queue targets with the functions of an app."""
-    from wakeful.cli.queue_worker import work_on_queue
-    from wakeful.launch.queue.worker import ALL_WORK, WorkerOptions
+    """Execute messages of queue targets with the functions of an app, until SIGINT or SIGTERM."""
+    from wakeful.app.process_protection import protect_process
+    from wakeful.launch.queue.connection import NatsConnection, nats_options
+    from wakeful.launch.queue.worker import ALL_WORK, QueueWorker, WorkerOptions
 
     check_given("--subject", subject)
     app = load_app(app_name, settings)
@@ -204,12 +225,18 @@ async def _work_on_queue(
         replicas=settings.nats_replicas,
     )
 
-    def started(url: str | None) -> None:
+    protect_process()
+    if not settings.nats_url:
+        raise InvalidArgument("--nats: set WAKEFUL_NATS_URL, such as nats://127.0.0.1:4222")
+    worker = QueueWorker(NatsConnection(nats_options(settings), "wakeful-worker"), app.functions, options)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, worker.stop)
+    health = None if port is None else (settings.host, port)
+    async with serve_health(health, running=lambda: worker.running, ready=lambda: worker.ready) as url:
         at = f"; health at {url}" if url else ""
         text = Text(f"taking messages of {options.subject}{at}")
         s.out.show({"subject": options.subject, "url": url, "pid": os.getpid()}, text)
-
-    protect_process()
-    health = None if port is None else (settings.host, port)
-    await work_on_queue(settings, app.functions, options, health, started)
+        await worker.run()
     s.out.say(Text("stopped", "dim"))

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.arguments import Limit, now_ms
+from wakeful.cli.output import Cell, page, table
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.suggestions import suggestion_page, suggestion_table
+from wakeful.cli.times import moment_text, relative_text
+from wakeful.client.types import SuggestionShape
 from wakeful.errors import InvalidArgument
+from wakeful.values.json_value import Json
 
 _VERBS: Final = ("apply", "dismiss", "rollback")
 #: The statuses that the list shows unless the command names others.
 _CURRENT: Final = ("open",)
+_STATUSES: Final = {"open": "yellow", "applied": "green", "rolled_back": "red"}
 
 
 def register(app: typer.Typer) -> None:
@@ -82,3 +89,62 @@ def _read(words: list[str]) -> tuple[str | None, str | None]:
             "give one suggestion: `wakeful suggestions SUGGESTION`, or with `apply`, `dismiss` or `rollback`"
         )
     return verb, ids[0] if ids else None
+
+
+def suggestion_table(suggestions: Sequence[SuggestionShape], now_ms: int, *, wide: bool = True) -> Table:
+    """Return a table with a line per suggestion, in the given order."""
+    several = any(each["agentId"] != "default" for each in suggestions)
+    columns = ["SUGGESTION", "JOB", *(["AGENT"] if several else []), "RULE", "STATUS", "CREATED"]
+    columns += ["SUMMARY"] if wide else []
+    rows: list[list[Cell]] = []
+    for each in suggestions:
+        agent: list[Cell] = [each["agentId"]] if several else []
+        rows.append(
+            [
+                Text(each["id"], "dim"),
+                Text(each["job"], "bold"),
+                *agent,
+                each["rule"],
+                suggestion_status(each),
+                relative_text(each["createdAt"], now_ms),
+                *([each["summary"]] if wide else []),
+            ]
+        )
+    return table(columns, rows, elastic="SUMMARY" if wide else "RULE")
+
+
+def suggestion_page(suggestion: SuggestionShape, now_ms: int) -> Table:
+    """Return a page with all fields of a suggestion."""
+    by = suggestion["decidedBy"]
+    decided = moment_text(suggestion["decidedAt"], now_ms)
+    evaluation = suggestion["evaluation"]
+    return page(
+        {
+            "suggestion": Text(suggestion["id"], "bold"),
+            "job": suggestion["job"],
+            "agent": f"{suggestion['agentId']} in {suggestion['workspace']}",
+            "rule": suggestion["rule"],
+            "status": suggestion_status(suggestion),
+            "summary": suggestion["summary"],
+            "change": _fields(suggestion["change"]),
+            "before": _fields(suggestion["before"]),
+            "figures": _fields(suggestion["figures"]),
+            "created": moment_text(suggestion["createdAt"], now_ms),
+            "measured": moment_text(suggestion["updatedAt"], now_ms),
+            "decided": decided and (f"{decided}, by {by}" if by else decided),
+            "evaluated": moment_text(suggestion["evaluatedAt"], now_ms),
+            "evaluation": None if evaluation is None else _fields(evaluation),
+        }
+    )
+
+
+def suggestion_status(suggestion: SuggestionShape) -> Text:
+    """Return the status of a suggestion in its colour."""
+    status = suggestion["status"]
+    return Text(status.replace("_", " "), _STATUSES.get(status, "dim"))
+
+
+def _fields(values: Mapping[str, Json]) -> str:
+    return ", ".join(
+        f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items()
+    )

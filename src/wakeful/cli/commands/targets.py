@@ -1,18 +1,23 @@
-"""`wakeful test-target`: send a test request to the target of a job or a document."""
+"""`wakeful test-target` and `wakeful hook`: what a job calls, and the URL that runs it."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final, cast
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
-from wakeful.cli.arguments import Payload, json_argument, read_text
-from wakeful.cli.completion import job_names
+from wakeful.cli.arguments import JobName, Payload, job_names, json_argument, now_ms, read_text
 from wakeful.cli.exit_codes import NOT_DONE, OK
+from wakeful.cli.output import escaped, page
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.operations import target_test_page
-from wakeful.client.operation_types import TargetTestShape
+from wakeful.cli.times import instant, moment, relative, span
+from wakeful.client.operation_types import (
+    TargetTestShape,
+)
 from wakeful.client.rest import RestJobs
+from wakeful.client.types import HookShape
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -22,7 +27,43 @@ _ALTERNATIVES: Final = (frozenset({"webhookUrl", "target"}), frozenset({"timeout
 
 
 def register(app: typer.Typer) -> None:
-    """Register the command."""
+    """Register the commands."""
+
+    @command(
+        app,
+        "hook",
+        examples=(
+            "wakeful hook deploy",
+            "wakeful hook deploy --rotate",
+            "wakeful hook deploy --delete",
+        ),
+        panel="Jobs",
+    )
+    async def hook(
+        s: Session,
+        name: JobName,
+        rotate: Annotated[
+            bool, typer.Option("--rotate", help="replace the URL; the old one works for another day")
+        ] = False,
+        delete: Annotated[bool, typer.Option("--delete", help="delete the URL, at once")] = False,
+    ) -> None:
+        """Create the trigger URL of a job: a POST to it runs the job, with the body as payload.
+
+        The URL is shown once. For a job that has one, the command shows since when.
+        """
+        if rotate and delete:
+            raise InvalidArgument("give --rotate or --delete, not both")
+        jobs, slug = await s.find_job(name)
+        if delete:
+            await s.out.wait_for(jobs.delete_hook(slug))
+            s.out.show({"deleted": slug}, Text(f"the trigger URL of {slug} is deleted", "green"))
+            return
+        if not rotate and (await s.out.wait_for(jobs.get(slug))).get("hook"):
+            found = await s.out.wait_for(jobs.get_hook(slug))
+            s.out.show(found, *_known(name, found))
+            return
+        created = await s.out.wait_for(jobs.create_hook(slug))
+        s.out.show(created, *_new_hook(created))
 
     @command(
         app,
@@ -116,3 +157,45 @@ async def _job_of_file(s: Session, name: str | None, file: str) -> tuple[RestJob
     except NotFound:
         return jobs, document
     return jobs, {**document, "job": job.name}
+
+
+def target_test_page(test: TargetTestShape) -> list[RenderableType]:
+    """Return the result of a test, and the request and the response if one was sent."""
+    took = "" if test["durationMs"] is None else f" ({span(test['durationMs'])})"
+    message = Text(f"{escaped(test['message']).plain}{took}", "green" if test["ok"] else "red")
+    lines: list[RenderableType] = [message]
+    request, response = test["request"], test["response"]
+    if request is not None:
+        sent = {"request": f"{request['method']} {request['url']}", **request["headers"]}
+        lines += ["", page({**sent, "body": request["body"]})]
+    if response is not None:
+        received: dict[str, str | Text | None] = {"response": f"HTTP {response['status']}"}
+        for name, value in response["headers"]:
+            known = received.get(name)
+            received[name] = value if known is None else f"{known}, {value}"
+        lines += ["", page({**received, "body": response["body"]})]
+    if secret := test.get("secret"):
+        lines += ["", Text("signed with a secret for this test only: ", "dim").append(secret, "bold")]
+    return lines
+
+
+def _new_hook(hook: HookShape) -> list[RenderableType]:
+    """Return the lines that show a new trigger URL."""
+    lines: list[RenderableType] = [
+        Text("url  ", "bold").append(hook.get("url") or "", "green"),
+        Text("     store it: it is not shown again. Everyone who has it can run the job with a POST", "dim"),
+    ]
+    until = instant(hook["previousUntil"])
+    if until is not None:
+        lines.append(Text(f"     the URL before it works until {moment(until, None)}", "dim"))
+    return lines
+
+
+def _known(name: str, hook: HookShape) -> list[Text]:
+    created, until = instant(hook["createdAt"]), instant(hook["previousUntil"])
+    since = "" if created is None else f", created {relative(created, now_ms())} by {hook['createdBy']}"
+    lines = [Text(f"{name} has a trigger URL (id {hook['id']}){since}")]
+    if until is not None:
+        lines.append(Text(f"the URL before it (id {hook['previousId']}) works until {moment(until, None)}"))
+    lines.append(Text(f"it is not shown again; a new one: wakeful hook {name} --rotate", "dim"))
+    return lines

@@ -25,8 +25,8 @@ from wakeful.cli.importers.planner import (
     plan,
     source_of,
 )
+from wakeful.cli.output import Cell, escaped, first_line, table
 from wakeful.cli.session import Session
-from wakeful.cli.show.tables import Cell, escaped, first_line, table
 from wakeful.cli.times import local_zone
 from wakeful.client.types import JobShape
 from wakeful.errors import Unauthenticated, Unavailable, WakefulError

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wakeful.cli.show.cost import budget_table, cost_table, day_chart, total_line
+from wakeful.cli.commands.usage import budget_table, cost_table, day_chart, total_line
 
 
 def _report(**given: Any) -> Any:

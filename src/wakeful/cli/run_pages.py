@@ -1,4 +1,4 @@
-"""Tables and pages of runs."""
+"""Tables, pages and lines of runs, which several commands show."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.show.tables import Cell, compact, escaped, first_line, page, state, table
-from wakeful.cli.times import clock_time, instant, moment, relative, span
+from wakeful.cli.output import Cell, compact, escaped, first_line, page, state, table
+from wakeful.cli.times import clock_time, instant, moment, relative, relative_text, span
 from wakeful.client.types import AttemptShape, EventShape, RunShape
 from wakeful.run.reasons import reason_text
 
@@ -52,7 +52,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "trigger": run["trigger"] + by,
             "took": took(run),
             "attempt": str(run["attempt"]),
-            "next attempt": _relative(run["dueAt"], now_ms) if run["state"] == "retrying" else None,
+            "next attempt": relative_text(run["dueAt"], now_ms) if run["state"] == "retrying" else None,
             "worker": run["worker"],
             "lane": run["lane"],
             "replay of": run["replayOf"],
@@ -100,7 +100,7 @@ def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
     rows: list[list[Cell]] = [
         [
             str(each["attempt"]),
-            _relative(each["startedAt"], now_ms),
+            relative_text(each["startedAt"], now_ms),
             _length(each["startedAt"], each["finishedAt"]),
             str(each["responseCode"] or ""),
             Text(first_line(each["error"]), "red"),
@@ -164,11 +164,6 @@ def why(run: RunShape) -> Text:
         return Text("not verified yet", "yellow")
     covers = f"{run['covers']} ticks, " if run["covers"] > 1 else ""
     return Text(f"{covers}{reason_text(reason)}".removesuffix(", "), "dim")
-
-
-def _relative(text: str | None, now_ms: int) -> str:
-    ms = instant(text)
-    return "" if ms is None else relative(ms, now_ms)
 
 
 def _length(start: str | None, end: str | None) -> str:

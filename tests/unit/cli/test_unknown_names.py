@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.cli.suggestions import did_you_mean, edit_distance, resembles, suggestions
+from wakeful.cli.unknown_names import did_you_mean, edit_distance, resembles, suggestions
 
 NAMES = st.from_regex(r"[a-z]{1,9}(-[a-z0-9]{1,9}){0,2}", fullmatch=True)
 

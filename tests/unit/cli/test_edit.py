@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.cli.job_text import job_patch, job_text, read_job_text
+from wakeful.cli.commands.edit import job_patch, job_text, read_job_text
 from wakeful.document.definition import editable
 from wakeful.values.yaml_text import dump_yaml, load_yaml
 

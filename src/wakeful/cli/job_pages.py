@@ -1,4 +1,4 @@
-"""Tables and pages of jobs."""
+"""Tables and pages of jobs, which several commands show."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.show.tables import Cell, compact, page, table
-from wakeful.cli.times import instant, moment, relative
-from wakeful.client.types import AgentShape, HookShape, JobShape
+from wakeful.cli.output import Cell, compact, page, table
+from wakeful.cli.times import instant, moment, relative, relative_text
+from wakeful.client.types import AgentShape, JobShape
 from wakeful.values.json_value import Json
 
 #: Fields that have their own line, or are not shown.
@@ -68,7 +68,7 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "runs": f"{job['runCount']} scheduled{failing}",
             "trigger URL": "yes" if job.get("hook") else None,
             "precheck state": _state(job.get("precheckState")),
-            "changed": _ago(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
+            "changed": relative_text(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
             "id": Text(job["id"], "dim"),
             **others,
         }
@@ -100,18 +100,6 @@ def secret(job: JobShape | AgentShape) -> list[RenderableType]:
         Text("secret  ", "bold").append(text, "green"),
         Text("        store it in the receiver of the webhook: it is not shown again", "dim"),
     ]
-
-
-def new_hook(hook: HookShape) -> list[RenderableType]:
-    """Return the lines that show a new trigger URL."""
-    lines: list[RenderableType] = [
-        Text("url  ", "bold").append(hook.get("url") or "", "green"),
-        Text("     store it: it is not shown again. Everyone who has it can run the job with a POST", "dim"),
-    ]
-    until = instant(hook["previousUntil"])
-    if until is not None:
-        lines.append(Text(f"     the URL before it works until {moment(until, None)}", "dim"))
-    return lines
 
 
 def next_at(job: JobShape, now_ms: int, *, clock: bool = True) -> Text:
@@ -148,8 +136,3 @@ def target(job: JobShape) -> str:
     program = argv[0] if isinstance(argv, list) and argv else None
     detail = target.get("url") or target.get("name") or target.get("workflowId") or program
     return f"{target.get('kind')} {detail or ''}".rstrip()
-
-
-def _ago(text: str | None, now_ms: int) -> str:
-    ms = instant(text)
-    return "" if ms is None else relative(ms, now_ms)

@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 from rich.console import Console, RenderableType
 
+from wakeful.cli.commands.preview import preview_lines
+from wakeful.cli.output import first_line, page, table
+from wakeful.cli.run_pages import event_line
 from wakeful.cli.serve_options import shown_database
-from wakeful.cli.show.preview import preview
-from wakeful.cli.show.runs import event_line
-from wakeful.cli.show.tables import first_line, page, table
 from wakeful.client.types import EventShape
 from wakeful.settings import Settings
 
@@ -56,9 +56,9 @@ def test_clock_changes_of_both_zones_are_shown():
     # 2027-03-14 and 2027-03-28: New York changes first, then Berlin.
     noons = [1_804_935_600_000 + day * 86_400_000 for day in range(0, 28, 9)]
 
-    lines = [str(line) for line in preview("At noon", noons, "Europe/Berlin", "America/New_York", noons[0])]
+    lines = preview_lines("At noon", noons, "Europe/Berlin", "America/New_York", noons[0])
 
-    changes = [line for line in lines if line.startswith("--")]
+    changes = [str(line) for line in lines if str(line).startswith("--")]
     assert changes == [
         "-- clocks go forward 1 h in America/New_York --",
         "-- clocks go forward 1 h in Europe/Berlin --",
@@ -66,7 +66,7 @@ def test_clock_changes_of_both_zones_are_shown():
 
 
 def test_a_schedule_without_ticks_says_so():
-    assert [str(line) for line in preview("Once", [], "UTC", "UTC", 0)][1] == "never within 100 years"
+    assert [str(line) for line in preview_lines("Once", [], "UTC", "UTC", 0)][1] == "never within 100 years"
 
 
 @pytest.mark.parametrize(

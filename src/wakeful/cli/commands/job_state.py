@@ -1,7 +1,8 @@
-"""`wakeful pause`, `resume` and `skip-next`."""
+"""`wakeful pause`, `resume`, `toggle`, `skip-next`, `delete` and `rotate-secret`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.exit_codes import NOT_DONE, OK
+from wakeful.cli.job_pages import next_at, secret, status
 from wakeful.cli.selection import (
     AllOption,
     Filter,
@@ -17,19 +19,22 @@ from wakeful.cli.selection import (
     YesOption,
     confirmed,
     full_name,
+    in_parts,
     named_jobs,
     print_failures,
     read_filter,
     selection_of,
 )
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.jobs import next_at, status
 from wakeful.cli.times import instant, moment
-from wakeful.client.types import BulkShape
+from wakeful.client.types import BulkShape, JobIdShape, JobShape
+from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
 _PANEL = "Jobs"
+_YES = {"true", "on", "yes", "1"}
+_NO = {"false", "off", "no", "0"}
 
 
 def register(app: typer.Typer) -> None:
@@ -122,6 +127,83 @@ def register(app: typer.Typer) -> None:
         tick = moment(job["skipped"]["scheduledAtMs"], job["tz"])
         line = Text(f"{job['name']} skips {tick}, next ", "yellow").append(next_at(job, now_ms()))
         s.out.show(job, line)
+
+    @command(
+        app,
+        "toggle",
+        examples=(
+            "wakeful toggle digest false",
+            "wakeful toggle ops/backup true",
+        ),
+        panel=_PANEL,
+    )
+    async def toggle(
+        s: Session, name: JobName, enabled: Annotated[str, typer.Argument(metavar="true|false")]
+    ) -> None:
+        """Turn a job on (true) or off (false). Ticks while it is off do not count as missed."""
+        if enabled.lower() not in _YES | _NO:
+            raise InvalidArgument(
+                f"'{enabled}' is neither true nor false; `wakeful toggle {name} false` pauses it"
+            )
+        jobs, name = await s.find_job(name)
+        on = enabled.lower() in _YES
+        job = await s.out.wait_for(jobs.resume(name) if on else jobs.pause(name))
+        done = Text(f"{name} is {'on' if on else 'off'}", "green" if on else "yellow")
+        s.out.show(job, done.append(", next ").append(next_at(job, now_ms())) if on else done)
+
+    @command(
+        app,
+        "delete",
+        examples=(
+            "wakeful delete digest",
+            "wakeful delete digest ops/backup",
+            "wakeful delete --agent ops --label team=ops",
+        ),
+        panel=_PANEL,
+    )
+    async def delete(
+        s: Session,
+        names: JobNames = None,
+        label: LabelOption = None,
+        all_: AllOption = False,
+        yes: YesOption = False,
+    ) -> int:
+        """Delete jobs and their runs that have not started. Their other runs remain visible."""
+        only = read_filter(s, "delete", names, label, all_)
+        if only is None and names is not None and len(names) == 1:
+            jobs, slug = await s.find_job(names[0])
+            warnings = await s.out.wait_for(jobs.delete(slug))
+            told = {"warnings": warnings} if warnings else {}
+            s.out.show({"deleted": slug, **told}, Text(f"{slug} is deleted", "green"))
+            s.out.warn_of(warnings)
+            return OK
+        found: Sequence[JobIdShape] | Sequence[JobShape]
+        if only is None:
+            found = await named_jobs(s, names or [])
+        else:
+            found = (await s.out.wait_for(s.jobs().delete_many(selection_of(only), dry_run=True)))["jobs"]
+            shown = [full_name(job["agentId"], job["name"]) for job in found]
+            if not confirmed(s, "delete", only, shown, yes=yes):
+                s.out.show({"deleted": [], "errors": []})
+                return NOT_DONE if found else OK
+        results, stopped = await in_parts(s, found, s.jobs().delete_many)
+        deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
+        errors = [error for result in results for error in result["errors"]]
+        warnings = [warning for result in results for warning in result.get("warnings", ())]
+        s.out.show(
+            {"deleted": deleted, "errors": errors, **({"warnings": warnings} if warnings else {})},
+            *(Text(f"  {name}") for name in deleted),
+            Text(f"deleted {plural(len(deleted), 'job')}", "bold"),
+        )
+        s.out.warn_of(warnings)
+        return print_failures("deleted", errors, stopped)
+
+    @command(app, "rotate-secret", examples=("wakeful rotate-secret sync",), panel=_PANEL)
+    async def rotate_secret(s: Session, name: JobName) -> None:
+        """Replace the secret of a webhook; for a day, requests are signed with both secrets."""
+        jobs, slug = await s.find_job(name)
+        job = await s.out.wait_for(jobs.rotate_secret(slug))
+        s.out.show(job, *secret(job))
 
 
 async def _named(s: Session, names: list[str]) -> dict[str, Json]:

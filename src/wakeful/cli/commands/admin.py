@@ -1,0 +1,272 @@
+"""`wakeful keys`, `channels` and `audit`: API keys, channels, and the audit log."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Awaitable, Sequence
+from typing import Annotated, Final, cast
+
+import typer
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wakeful.cli import exit_codes
+from wakeful.cli.arguments import CreateAgent, Limit, now_ms
+from wakeful.cli.concurrency import full_page
+from wakeful.cli.exit_codes import NOT_DONE, OK
+from wakeful.cli.help import DefaultCommandGroup
+from wakeful.cli.output import Cell, compact, escaped, first_line, table
+from wakeful.cli.session import Session, command, command_group
+from wakeful.cli.times import instant, relative, relative_text, span
+from wakeful.client.operation_types import ChannelShape, DeliveryShape
+from wakeful.client.types import AuditShape, KeyShape
+from wakeful.model import Page
+from wakeful.values.plural import plural
+
+#: What the outcome of a test message means, and its colour.
+_OUTCOMES: Final = {
+    "accepted": ("the service accepted the message", "green"),
+    "not_sent": ("the message was not sent", "red"),
+    "unknown": ("the message may have arrived: the service did not respond", "yellow"),
+}
+_COLOURS: Final = {"delivered": "green", "accepted": "green", "failed": "red", "not_delivered": "red"}
+
+
+def register(app: typer.Typer) -> None:
+    """Register the commands."""
+
+    _register_keys(app)
+    _register_channels(app)
+    _register_audit(app)
+
+
+def _register_keys(app: typer.Typer) -> None:
+    group = command_group(app, "keys", "API keys: create, list, revoke, export.", panel="Administration")
+
+    @command(
+        group,
+        "create",
+        examples=(
+            "wakeful keys create ci",
+            "wakeful keys create bot --agent writer --expires 2030-01-01T00:00:00Z",
+        ),
+    )
+    async def create(
+        s: Session,
+        name: Annotated[str, typer.Argument(metavar="NAME", help="the owner or purpose of the key")],
+        role: Annotated[str, typer.Option("--role", help="admin, member or agent")] = "member",
+        expires: Annotated[
+            str | None, typer.Option("--expires", metavar="TIME", help="as in 2030-01-01T00:00:00Z")
+        ] = None,
+        create_agent: CreateAgent = False,
+    ) -> None:
+        """Create a key. It is shown only once. With --agent, the key is limited to that agent."""
+        role = "agent" if s.agent and role == "member" else role
+        # The server refuses an admin's key with an agent; WAKEFUL_AGENT alone does not ask for one.
+        agent = s.agent if role == "agent" or s.agent_option else None
+        if role == "agent" and agent is not None:
+            await s.check_agents(create=create_agent)
+        given = {"name": name, "role": role, "agent": agent, "expiresAt": expires}
+        key = await s.out.wait_for(
+            s.client.keys.create({field: value for field, value in given.items() if value is not None})
+        )
+        s.out.show(
+            key,
+            Text("key  ", "bold").append(str(key.get("key", "")), "green"),
+            Text("     store it now: it is not shown again. The CLI reads it from WAKEFUL_KEY", "dim"),
+        )
+
+    @command(group, "list", examples=("wakeful keys list",))
+    async def list_keys(s: Session) -> None:
+        """Show the keys of the workspace, without their secrets."""
+        keys = await s.out.wait_for(s.client.keys.list())
+        s.out.show({"keys": keys}, key_table(keys, now_ms()))
+
+    @command(group, "env", examples=("wakeful keys env",))
+    async def env(s: Session) -> None:
+        """Print the URL and the key that this command line uses, as variables for a shell.
+
+        Use it as `eval "$(wakeful keys env)"`: then curl and other programs can use $WAKEFUL_URL and
+        $WAKEFUL_KEY. The server is asked first, so the key is valid.
+        """
+        await s.out.wait_for(s.client.status())
+        variables = {"WAKEFUL_URL": s.client.url, "WAKEFUL_KEY": s.client.key or ""}
+        s.out.show(
+            variables, *(Text(f"export {name}={shlex.quote(value)}") for name, value in variables.items())
+        )
+
+    @command(group, "revoke", examples=("wakeful keys revoke 01980000-0000-7000-8000-000000000000",))
+    async def revoke(
+        s: Session,
+        key_id: Annotated[str, typer.Argument(metavar="KEY", help="the key's id from `wakeful keys list`")],
+    ) -> None:
+        """Revoke a key, effective at once."""
+        await s.out.wait_for(s.client.keys.revoke(key_id))
+        s.out.show({"revoked": key_id}, Text(f"revoked {key_id}", "green"))
+
+
+def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
+    """Return a table with a line per key, without secrets."""
+    rows: list[list[Cell]] = [
+        [
+            Text(key["id"], "dim"),
+            key["name"],
+            key["role"] + (f" {key['agent']}" if key["agent"] else ""),
+            key["workspace"] or "all workspaces",
+            relative_text(key["createdAt"], now_ms),
+            relative_text(key["lastUsedAt"], now_ms) or "never",
+            _key_state(key, now_ms),
+        ]
+        for key in keys
+    ]
+    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "CREATED", "USED", "STATE"], rows, elastic="NAME")
+
+
+def _key_state(key: KeyShape, now_ms: int) -> Text:
+    if key["revokedAt"]:
+        return Text("revoked", "red")
+    expires = instant(key["expiresAt"])
+    if expires is not None and expires <= now_ms:
+        return Text("expired", "yellow")
+    return Text("valid" if expires is None else f"expires {relative(expires, now_ms)}", "green")
+
+
+def _register_channels(app: typer.Typer) -> None:
+    group = command_group(
+        app,
+        "channels",
+        "Channels that output and alerts go to: list, test.",
+        panel="Administration",
+        cls=DefaultCommandGroup,
+    )
+
+    @command(group, "list", examples=("wakeful channels list", "wakeful channels list --json"))
+    async def list_channels(s: Session) -> None:
+        """Show the channels and the recent deliveries. `list` may be left out. Requires an admin's key."""
+        found = await s.out.wait_for(s.client.operations.channels())
+        shown: list[RenderableType] = [Text("no channels; set WAKEFUL_CHANNEL_NAME on the server", "dim")]
+        if found["channels"]:
+            shown = [channel_table(found["channels"])]
+        if found["deliveries"]:
+            shown += ["", delivery_table(found["deliveries"], now_ms())]
+        s.out.show(found, *shown)
+
+    @command(
+        group,
+        "test",
+        examples=("wakeful channels test team-ops", "wakeful channels test telegram --to 12345678"),
+    )
+    async def test(
+        s: Session,
+        name: Annotated[str, typer.Argument(metavar="NAME", help="the channel's name")],
+        to: Annotated[
+            str | None, typer.Option("--to", help="the recipient, if the channel takes one")
+        ] = None,
+    ) -> int:
+        """Send a test message and wait for the result. The exit code is 0 only if it is accepted.
+
+        At most six a minute for each channel. Requires an admin's key.
+        """
+        result = await s.out.wait_for(s.client.operations.test_channel(name, to), "waiting for the service")
+        text, colour = _OUTCOMES[result["outcome"]]
+        why = f": {escaped(result['error']).plain}" if result["error"] else ""
+        s.out.show(result, Text(f"{text}{why} ({span(result['durationMs'])})", colour))
+        return OK if result["outcome"] == "accepted" else NOT_DONE
+
+
+def channel_table(channels: Sequence[ChannelShape]) -> Table:
+    """Return a table with a line per channel."""
+    rows: list[list[Cell]] = [
+        [
+            Text(each["name"], "bold"),
+            each["kind"],
+            "yes" if each["takesRecipient"] else "no",
+            ", ".join(f"{number} {state}" for state, number in each["deliveries"].items()) or "none",
+        ]
+        for each in channels
+    ]
+    return table(["CHANNEL", "KIND", "TAKES RECIPIENT", "LAST 24 H"], rows)
+
+
+def delivery_table(deliveries: Sequence[DeliveryShape], now_ms: int) -> Table:
+    """Return a table with a line per delivery."""
+    rows: list[list[Cell]] = [
+        [
+            Text(each["runId"], "dim"),
+            f"{each['agentId']}/{each['job'] or '—'}",
+            each["channel"] or "",
+            each["to"] or "",
+            Text(each["state"], _COLOURS.get(each["state"], "")),
+            str(each["attempt"]),
+            relative_text(each["at"], now_ms),
+            Text(first_line(each["error"]), "red"),
+        ]
+        for each in deliveries
+    ]
+    return table(["RUN", "JOB", "CHANNEL", "TO", "STATE", "ATTEMPT", "WHEN", "ERROR"], rows)
+
+
+def _register_audit(app: typer.Typer) -> None:
+    group = command_group(app, "audit", "The audit log: list, verify.", panel="Administration")
+
+    @command(group, "list", examples=("wakeful audit list --limit 10", "wakeful audit list --action key"))
+    async def list_entries(
+        s: Session,
+        actor: Annotated[
+            str | None, typer.Option("--actor", help="only of this actor, such as key:ID")
+        ] = None,
+        action: Annotated[
+            str | None, typer.Option("--action", help="only this action, or this kind, such as job")
+        ] = None,
+        subject: Annotated[
+            str | None, typer.Option("--subject", help="only about this subject, such as agent/job")
+        ] = None,
+        limit: Limit = 50,
+        cursor: Annotated[
+            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
+        ] = None,
+    ) -> None:
+        """Show the audit log, newest first."""
+
+        def fetch(size: int, after: str | None) -> Awaitable[Page[AuditShape]]:
+            return s.client.audit.list(actor=actor, action=action, subject=subject, limit=size, cursor=after)
+
+        entries = await s.out.wait_for(full_page(fetch, limit, cursor))
+        none = "no entry matches" if actor or action or subject else "the audit log is empty"
+        shown = audit_table(entries, now_ms()) if entries else Text(none, "dim")
+        s.out.show({"entries": entries, "cursor": entries.cursor}, shown)
+
+    @command(group, "verify", examples=("wakeful audit verify",))
+    async def verify(s: Session) -> int:
+        """Verify the hash chain of the audit log. The exit code is 1 if it is broken."""
+        found = await s.out.wait_for(s.client.audit.verify(), "verifying the hash chain")
+        flaw, count = found.get("flaw"), cast(int, found.get("count", 0))
+        entries = plural(count, "entry", "entries")
+        shown = (
+            Text(
+                f"{entries} verified: none was changed, removed or reordered",
+                "green",
+            )
+            if flaw is None
+            else Text(f"the hash chain is broken: {flaw}", "red")
+        )
+        s.out.show(found, shown)
+        return exit_codes.OK if flaw is None else exit_codes.NOT_DONE
+
+
+def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
+    """Return a table with a line per audit entry."""
+    rows: list[list[Cell]] = [
+        [
+            str(entry["seq"]),
+            relative_text(entry["at"], now_ms),
+            entry["actor"],
+            Text(entry["action"], "bold"),
+            entry["subject"],
+            "" if entry["details"] in (None, {}) else compact(entry["details"]),
+            entry["address"] or "",
+        ]
+        for entry in entries
+    ]
+    return table(["SEQ", "WHEN", "ACTOR", "ACTION", "SUBJECT", "DETAILS", "ADDRESS"], rows, elastic="DETAILS")

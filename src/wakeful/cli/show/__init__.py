@@ -1,1 +1,0 @@
-"""Formatting for the terminal: pure functions, no I/O."""
