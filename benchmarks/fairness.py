@@ -8,8 +8,8 @@ takes 50 ms. A moment later 100 runs of another one are due. The share is its pa
 its first to its last one, as a ratio to the ideal, which is half of them. The wait is that of its first run.
 
 **The cost** is that of claims alone: 3,000 due runs of 1, 2 and 100 workspaces are claimed, 10 at a time,
-with sharing, and without it, longest due first. The ratio compares the claimed runs per second of the two,
-which take turns; the best round of each counts.
+with sharing, and without it, longest due first. The first claim does not count. The ratio compares the
+claimed runs per second of the two, which take turns; the best round of each counts.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from wakeful.app.jobs import Jobs
 from wakeful.engine.engine import EngineConfig
 from wakeful.run.run import NewRun
 from wakeful.store.connect import store_at
-from wakeful.store.lane_shares import NOT_SHARED, LaneUse
+from wakeful.store.lane_shares import NOT_SHARED, LaneUse, OwnerMemory
 from wakeful.values.ids import new_id
 
 SLOTS, TAKES_S = 8, 0.05
 FLOOD, SMALL = 400, 100
 CLAIMED, AT_ONCE, ROUNDS = 3_000, 10, 3
 WORKSPACES = (1, 2, 100)
-FULL = {"cron": LaneUse({}, {}, saturated=True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +112,17 @@ async def claim_rate(url: str, workspaces: int, *, shared: bool) -> float:
         names = [f"workspace-{number % others:03}" for number in range(CLAIMED * 9 // 10)]
         names += [f"workspace-{workspaces - 1:03}"] * (CLAIMED - len(names))
         await store.add_runs([due_run(name, now_ms) for name in names])
-        now_ms, usage = now_ms + 1, FULL if shared else NOT_SHARED
-        began, count = time.perf_counter(), 0
+        full = {"cron": LaneUse({}, {}, saturated=True, memory=OwnerMemory())}
+        usage = full if shared else NOT_SHARED
+
+        async def claim() -> int:
+            return len(await store.take(store.clock.now_ms(), "worker", {"cron": AT_ONCE}, usage=usage))
+
+        first = await claim()  # which also prepares the statements
+        began, count = time.perf_counter(), first
         while count < CLAIMED:
-            count += len(await store.take(now_ms, "worker", {"cron": AT_ONCE}, usage=usage))
-        return CLAIMED / (time.perf_counter() - began)
+            count += await claim()
+        return (CLAIMED - first) / (time.perf_counter() - began)
     finally:
         await store.close()
 

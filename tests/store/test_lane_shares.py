@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from tests.support.databases import Database, PostgresDatabase
+from tests.support.effort import cases
 from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, alone, asked, asleep, ended, job
 from wakeful.job.capabilities import NO_CAPABILITIES
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
-from wakeful.store.lane_shares import NOT_SHARED, LaneUse, Owner
+from wakeful.store.lane_shares import NOT_SHARED, REMEMBERED_MS, LaneUse, Owner, OwnerMemory
 from wakeful.store.port import Store, TakeNext
 from wakeful.store.rows import TakenRun
 from wakeful.store.sqlite import SqliteStore
@@ -131,6 +133,85 @@ async def test_more_owners_than_a_claim_looks_at_all_have_their_turn(
         served[run.workspace, run.agent] += 1
     assert served == dict.fromkeys(waiting, 2)
     assert await store.take(NOW, "w1", {"cron": 1}, usage=KNOWN) == []
+
+
+def _remembering() -> dict[str, LaneUse]:
+    """Return the use of a full lane by a process that remembers who wants it."""
+    return {"cron": LaneUse({}, {}, saturated=True, memory=OwnerMemory())}
+
+
+async def test_a_new_workspace_is_seen_after_a_moment(store: Store) -> None:
+    usage = _remembering()
+    await _due(store, "flood", 40)
+    assert _counts(await store.take(NOW, "w1", {"cron": 4}, usage=usage)) == {"flood": 4}
+    await _due(store, "small", 8, since=NOW - SECOND)
+    assert len(await store.take(NOW + 1, "w1", {"cron": 4}, usage=usage)) == 4
+    taken = await store.take(NOW + REMEMBERED_MS, "w1", {"cron": 4}, usage=usage)
+    assert _counts(taken) == {"flood": 2, "small": 2}
+
+
+async def test_a_clock_that_goes_back_does_not_prolong_the_memory(store: Store) -> None:
+    usage = _remembering()
+    await _due(store, "flood", 40, since=NOW - MINUTE)
+    assert _counts(await store.take(NOW, "w1", {"cron": 4}, usage=usage)) == {"flood": 4}
+    await _due(store, "small", 8, since=NOW - MINUTE)
+    assert _counts(await store.take(NOW - SECOND, "w1", {"cron": 4}, usage=usage)) == {"flood": 2, "small": 2}
+
+
+@pytest.mark.parametrize("seed", range(cases(3, 30)))
+async def test_claims_that_remember_owners_leave_out_no_run_and_no_slot(store: Store, seed: int) -> None:
+    """Random work of workspaces with several requirements, some of which the process can meet for a time."""
+    random, usage, now_ms = Random(seed), _remembering(), NOW
+    can = [{"": 0, "function:a": 0}, {"": 0}]
+    rows = {name: asleep(f"{name}-job", workspace=name) for name in "abcd"}
+    await store.create_jobs(list(rows.values()))
+    waiting: dict[str, list[NewRun]] = {name: [] for name in rows}
+    for _ in range(60):
+        now_ms += random.choice([0, 1, 5, 20, REMEMBERED_MS])
+        if random.random() < 0.5:
+            name, requires = random.choice("aabcd"), random.choice(["", "", "function:a"])
+            new = [
+                asked(rows[name], now_ms - random.randrange(3), serial=False, requires=requires)
+                for _ in range(random.choice([1, 1, 2, 12]))
+            ]
+            await store.add_runs(new)
+            waiting[name] += new
+        slots, capabilities = random.randint(1, 6), can[random.random() < 0.1]
+        due = {name: [run for run in runs if run.requires in capabilities] for name, runs in waiting.items()}
+        taken = _ids(await store.take(now_ms, "w1", {"cron": slots}, capabilities, usage=usage))
+        assert len(set(taken)) == len(taken) == min(slots, sum(map(len, due.values())))
+        counts: dict[str, int] = {}
+        for name, runs in due.items():
+            mine = [run for run in runs if run.id in taken]
+            assert len(mine) == len(set(taken) & {run.id for run in waiting[name]}), "what it can launch"
+            for requires in capabilities:
+                oldest = sorted(run.scheduled_ms for run in runs if run.requires == requires)
+                chosen = sorted(run.scheduled_ms for run in mine if run.requires == requires)
+                assert chosen == oldest[: len(chosen)], "those that are due longest"
+            known = [run for run in runs if run.scheduled_ms <= now_ms - REMEMBERED_MS - 2]
+            if len(known) >= slots:
+                counts[name] = len(mine)
+            waiting[name] = [run for run in waiting[name] if run.id not in taken]
+        assert max(counts.values(), default=0) - min(counts.values(), default=0) <= 1, "equal parts"
+
+
+@pytest.mark.parametrize("workspaces", [1, 3])
+async def test_a_full_lane_does_not_read_the_owners_for_each_claim(tmp_path: Path, workspaces: int) -> None:
+    store = SqliteStore(tmp_path / "wakeful.db", clock=FalseClock(), inline=True)
+    await store.open()
+    db = store._connection._db
+    assert db is not None
+    for number in range(workspaces):
+        await _due(store, f"workspace-{number}", 30)
+    counts, remembering = [], _remembering()
+    for usage in (NOT_SHARED, remembering, remembering):
+        statements: list[str] = []
+        db.set_trace_callback(statements.append)
+        assert len(await store.take(NOW, "w1", {"cron": workspaces}, usage=usage)) == workspaces
+        db.set_trace_callback(None)
+        counts.append(len(statements))
+    assert counts[1] > counts[0] >= counts[2]
+    await store.close()
 
 
 async def test_a_lane_with_slots_for_all_due_runs_needs_no_further_statement(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from math import exp
 from typing import Final, NamedTuple, TypeVar
 
 from wakeful.engine.in_flight import InFlight, Lease
-from wakeful.store.lane_shares import LaneUse, Owner, Wants, in_order, share
+from wakeful.store.lane_shares import Demand, LaneUse, Owner, OwnerMemory, Wants, in_order
 from wakeful.store.rows import TakenRun
 
 #: How many seconds a prefetched run waits for a slot at most. Then it is given back.
@@ -194,7 +194,7 @@ class Slots:
         if len(runs) > 1:
             wanted = {owner: Wants(each[0].launch.fire_ms, len(each)) for owner, each in runs.items()}
             weights = {owner[0]: each[0].weight for owner, each in runs.items()}
-            order = share(len(waiting), wanted, self._running(lane), weights)
+            order = Demand(wanted, weights).share(len(waiting), self._running(lane))
             waiting.clear()
             waiting.extend(in_order(runs, order))
 
@@ -278,6 +278,7 @@ class _Recent:
     def __init__(self) -> None:
         #: who has used it since the last measurement
         self.busy: set[Owner] = set()
+        self._memory = OwnerMemory()
         self._at = 0.0
         self._owners: dict[Owner, float] = {}
         self._workspaces: dict[str, float] = {}
@@ -292,7 +293,7 @@ class _Recent:
         for (workspace, agent), count in used.items():
             owners[workspace, agent] = owners.get((workspace, agent), 0) + count
             workspaces[workspace] = workspaces.get(workspace, 0) + count
-        return LaneUse(owners, workspaces, saturated=True)
+        return LaneUse(owners, workspaces, saturated=True, memory=self._memory)
 
 
 def _mix(recent: Mapping[K, float], busy: Iterable[K], kept: float) -> dict[K, float]:

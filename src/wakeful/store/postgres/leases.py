@@ -80,6 +80,8 @@ async def take(
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
     rows, weights = await choose_runs(
+        now_ms,
+        capabilities,
         lanes,
         usage,
         partial(_contenders, db, now_ms, capabilities),
@@ -100,7 +102,7 @@ async def take(
 async def _contenders(
     db: Db, now_ms: int, capabilities: Capabilities, lanes: Collection[str]
 ) -> dict[str, Contenders]:
-    """Return who has due runs in these lanes, for lanes with several owners."""
+    """Return who has due runs in these lanes."""
     if not lanes:
         return {}
     names, versions = list(capabilities), list(capabilities.values())

@@ -37,6 +37,8 @@ from wakeful.store.sqlite.outcomes import finish, settle
 from wakeful.store.sqlite.waiting_runs import delete_without_runs, release_runs
 from wakeful.values.clock import Clock
 
+_WORKSPACE: Final = TakenRun._fields.index("workspace")
+_AGENT: Final = TakenRun._fields.index("agent")
 _ATTEMPT: Final = TakenRun._fields.index("attempt")
 _POLICY: Final = TakenRun._fields.index("policy")
 _REASON: Final = TakenRun._fields.index("reason")
@@ -66,6 +68,8 @@ async def take(
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
     found, weights = await choose_runs(
+        now_ms,
+        capabilities,
         lanes,
         usage,
         partial(_contenders, db, now_ms, capabilities),
@@ -109,7 +113,7 @@ async def _longest_due_runs(
 async def _contenders(
     db: sqlite3.Connection, now_ms: int, capabilities: Capabilities, lanes: Collection[str]
 ) -> dict[str, Contenders]:
-    """Return who has due runs in these lanes, for lanes with several owners."""
+    """Return who has due runs in these lanes."""
     found: list[DueOwner] = []
     for lane, (requires, version) in product(lanes, capabilities.items()):
         first = db.execute(sql.FIRST_OWNER, (lane, requires, now_ms, version)).fetchone()
@@ -119,7 +123,9 @@ async def _contenders(
         return {}
     names = json.dumps(list({each.workspace for each in found}))
     weights = dict(db.execute(sql.LANE_WEIGHTS, (names,)))
-    return Contenders.by_lane(each._replace(weight=weights.get(each.workspace, 1)) for each in found)
+    if weights:
+        found = [each._replace(weight=weights.get(each.workspace, 1)) for each in found]
+    return Contenders.by_lane(found)
 
 
 def _due_owners(
@@ -151,14 +157,22 @@ async def _runs_of_owners(
     limits: Mapping[Owner, int],
 ) -> dict[Owner, list[tuple[Any, ...]]]:
     """Return the runs of each owner that are due longest, up to its limit."""
-    found: dict[Owner, list[tuple[Any, ...]]] = {}
+    found: dict[Owner, list[tuple[Any, ...]]] = {owner: [] for owner in limits}
+    single = [owner for owner, limit in limits.items() if limit == 1]
+    wanted = [(name, capabilities[name], *owner) for owner in single for name in contenders.requires[owner]]
+    if wanted:
+        for row in db.execute(sql.TAKE_FIRST_OF_OWNERS, (lane, json.dumps(wanted), now_ms)):
+            first = found[row[_WORKSPACE], row[_AGENT]]
+            first[:] = sorted([*first, row], key=_longest_due)[:1]
     for owner, limit in limits.items():
-        rows = found[owner] = []
+        if limit == 1:
+            continue
+        rows: list[tuple[Any, ...]] = []
         for requires in contenders.requires[owner]:
             given = lane, requires, capabilities[requires], *owner, now_ms, limit
-            rows += db.execute(sql.TAKE_OF_OWNER, given)
-        rows.sort(key=_longest_due)
-        del rows[limit:]
+            more = db.execute(sql.TAKE_OF_OWNER, given).fetchall()
+            rows = sorted(rows + more, key=_longest_due)[:limit] if rows else more
+        found[owner] = rows
     return found
 
 

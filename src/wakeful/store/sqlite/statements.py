@@ -163,6 +163,17 @@ TAKE_OF_OWNER: Final = f"""
         AND r.agent = ? AND r.due_at <= ? AND r.state IN ('pending', 'retrying') AND r.losses = 0
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
+#: runs_of_owner: its first entry that may start, once for each owner (requirement, version, workspace, agent)
+TAKE_FIRST_OF_OWNERS: Final = f"""
+    SELECT {DUE_RUN} FROM json_each(?2) e CROSS JOIN runs r ON r.rowid = (
+        SELECT r.rowid FROM runs r INDEXED BY runs_of_owner
+        WHERE r.lane = ?1 AND r.is_pull = 0 AND r.requires = json_extract(e.value, '$[0]')
+            AND r.requires_version <= json_extract(e.value, '$[1]')
+            AND r.workspace = json_extract(e.value, '$[2]') AND r.agent = json_extract(e.value, '$[3]')
+            AND r.due_at <= ?3 AND r.state IN ('pending', 'retrying') AND r.losses = 0
+            AND (NOT r.serial OR ({HAS_THE_TURN}))
+        ORDER BY r.due_at, r.rowid LIMIT 1)
+    {OF_DUE_RUN}"""
 #: runs_suspect, in its order
 TAKE_SUSPECTS: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_suspect {OF_DUE_RUN}
