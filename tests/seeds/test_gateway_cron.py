@@ -372,7 +372,8 @@ async def test_a_scheduled_turn_makes_no_recurring_job(chat: ChatGateway):
 
     async def both() -> bool:
         runs = (await chat.call("cron.runs", jobId=job["id"]))["runs"]
-        return [(run["state"], run["trigger"]) for run in runs] == [("succeeded", "schedule")] * 2
+        # A tick during a slow run is skipped.
+        return [run["trigger"] for run in runs if run["state"] == "succeeded"] == ["schedule"] * 2
 
     await eventually(both)
     made = await jobs(chat.call)

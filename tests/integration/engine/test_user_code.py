@@ -27,7 +27,7 @@ from wakeful.run.outcome import AwaitingCallback, Failed, Finished, Succeeded
 
 NARROW = EngineConfig(tick_ms=50, heartbeat_ms=200, lanes={"main": 1, "cron": 1, "team": 1})
 #: seconds within which the next run must succeed, also on a busy machine: far less than any timeout
-PROMPT_S = 10.0
+PROMPT_S = 20.0
 
 
 class Odd(BaseException):

@@ -210,7 +210,7 @@ async def test_names_whose_servers_do_not_answer_delay_no_other(receiver: Receiv
         ]
         await asyncio.sleep(0)  # all of them are looked up first
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(40):
                 url = f"http://good.example:{receiver.port}/"
                 assert isinstance(await launcher.start(to(url)), Succeeded)
         finally:

@@ -160,7 +160,7 @@ async def test_cancelling_a_hanging_attempt_closes_its_connection(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.wait_for(gone.wait(), 5)
+        await asyncio.wait_for(gone.wait(), PATIENCE)
 
 
 async def test_a_hanging_host_does_not_block_others(receiver: Receiver):

@@ -28,6 +28,7 @@ from tests.support.factories import (
     start,
 )
 from tests.support.notifications import NotificationRecorder
+from tests.support.waiting import PATIENCE
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.errors import Unavailable
 from wakeful.job.capabilities import NO_CAPABILITIES
@@ -294,14 +295,14 @@ async def test_the_engine_waits_for_no_requests(store: PostgresStore) -> None:
 
     requests = [asyncio.create_task(store._pool.read(read)) for _ in range(30)]
     try:
-        async with asyncio.timeout(8):  # a call waits for a connection for up to 10 s
+        async with asyncio.timeout(PATIENCE):  # a call that waits for a connection is refused after 10 s
             await store.beat("w1", NOW, ())
             assert await store.budget_owners() == set()
             (run,) = (await store.plan(NOW, 10, start("w1"))).runs
             assert await store.finish("w1", [ended(run)], alone) == {run.id}
     finally:
         go_on.set()
-        await asyncio.gather(*requests)
+        await asyncio.gather(*requests, return_exceptions=True)
 
 
 async def test_a_call_that_waits_when_the_store_is_closed_is_refused(store: PostgresStore) -> None:

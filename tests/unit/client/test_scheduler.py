@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 import wakeful.client.scheduler
+from tests.support.waiting import PATIENCE
 from wakeful.client.scheduler import poll_until
 from wakeful.errors import Unavailable
 
@@ -22,7 +23,7 @@ async def _wait(replies: Iterable[int | None], *, reached: bool = False) -> int:
             raise Unavailable("no response")
         return reply
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         return await poll_until(read, lambda value: value == 3, poll=0.001, longest=0.002, reached=reached)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.virtual_loop import run_virtually
 from tests.support.raw_server import RawConnection, raw_server
+from tests.support.waiting import PATIENCE
 from wakeful import AsyncClient, Unavailable
 from wakeful.api.mcp.stdio import RemoteScheduler
 from wakeful.client.connection import Connection
@@ -91,7 +92,7 @@ async def test_every_method_returns_or_raises_an_error_of_wakeful(kind: Any, wha
             args, named = _arguments(kind, method)
             called += 1
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     await method(*args, **named)
             except WakefulError:
                 pass
@@ -162,7 +163,7 @@ async def test_every_call_of_the_mcp_tool_has_a_result(what: str, status: bytes)
     async with (
         raw_server(talk) as server,
         RestClient(f"http://127.0.0.1:{server.port}", "wk_x") as client,
-        asyncio.timeout(20),
+        asyncio.timeout(PATIENCE),
     ):
         for given in CALLS:
             result = await call(RemoteScheduler(client), given)
