@@ -47,6 +47,19 @@ CreateAgent = Annotated[
     bool,
     typer.Option("--create-agent", help="accept a new agent whose name resembles that of another"),
 ]
+Cursor = Annotated[
+    str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
+]
+OfJob = Annotated[str | None, typer.Option("--job", help="only of this job: its name or id")]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="FIELD", help="reset a field to its default; may be repeated"),
+]
+Target = Annotated[str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')]
+LogLevel = Annotated[
+    str | None, typer.Option("--log-level", help="debug, info, warning or error (default: info)")
+]
+LogFormat = Annotated[str | None, typer.Option("--log-format", help="console or json (default: console)")]
 Payload = Annotated[
     str | None, typer.Option("--payload", metavar="JSON", help="any JSON; @file reads it from a file")
 ]
@@ -58,6 +71,14 @@ def check_given(option: str, text: object) -> None:
     """Raise InvalidArgument for an empty text, as of a variable that is not set: it is not the default."""
     if isinstance(text, str) and not text.strip():
         raise InvalidArgument(f"{option}: it is empty; write one, or leave it out")
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    """Return the key and the value of `KEY=VALUE`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidArgument(f"{option}: {json.dumps(text)} is not a pair; write KEY=VALUE")
+    return key, value
 
 
 def now_ms() -> int:

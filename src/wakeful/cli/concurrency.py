@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from wakeful.client.connection import check_next
-from wakeful.errors import WakefulError
+from wakeful.errors import Unauthenticated, Unavailable, WakefulError
 from wakeful.model import Page
 
 T = TypeVar("T")
@@ -61,3 +61,10 @@ async def for_each(
             else:
                 done.append((item, result))
     return done, failed
+
+
+def raise_if_unreachable(errors: Iterable[WakefulError]) -> None:
+    """Raise the first error that other requests would have too: no response, or no valid key."""
+    for error in errors:
+        if isinstance(error, Unavailable | Unauthenticated):
+            raise error

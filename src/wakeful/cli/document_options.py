@@ -6,14 +6,13 @@ Most follow from the declarations of job fields.
 from __future__ import annotations
 
 import inspect
-import json
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, cast
 
 import typer
 
-from wakeful.cli.arguments import Payload, json_argument
+from wakeful.cli.arguments import Payload, Target, json_argument, split_pair
 from wakeful.document.fields import DECLARED, Field
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -36,9 +35,7 @@ _OPTIONS: Final[dict[str, object]] = {
     "program": Annotated[
         str | None, typer.Option("--command", help="run this program on the server, which must allow it")
     ],
-    "target": Annotated[
-        str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
-    ],
+    "target": Target,
     "payload": Payload,
     "label": Annotated[
         list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="a label; may be repeated")
@@ -166,11 +163,3 @@ def _split(program: str) -> list[str]:
             "--command \"/bin/sh -c 'a | b'\", or use --target"
         )
     return words
-
-
-def split_pair(option: str, text: str) -> tuple[str, str]:
-    """Return the key and the value of `KEY=VALUE`."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise InvalidArgument(f"{option}: {json.dumps(text)} is not a pair; write KEY=VALUE")
-    return key, value

@@ -9,10 +9,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.output import Cell, compact, page, table
+from wakeful.cli.output import Cell, compact, hide_default_agent, page, table
 from wakeful.cli.times import instant, moment, relative, relative_text
 from wakeful.client.types import AgentShape, JobShape
-from wakeful.values.json_value import Json
 
 #: Fields that have their own line, or are not shown.
 _SHOWN = frozenset(
@@ -24,18 +23,22 @@ _SHOWN = frozenset(
 
 def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Table:
     """Return a table with a line per job; the agent's column only if an agent is not `default`."""
-    several = any(job["agentId"] != "default" for job in jobs)
-    columns = ["NAME", *(["AGENT"] if several else []), "WHEN", "NEXT"]
-    columns += ["TARGET", "RUNS", "STATE"] if wide else ["STATE"]
-    rows: list[list[Cell]] = []
-    for job in jobs:
-        # The column NEXT shows the zone if it shows the time; else WHEN does.
-        when = job["explain"].removesuffix(f" ({job['tz']})") if wide else job["explain"]
-        soon = next_at(job, now_ms, clock=wide)
-        rest: list[Cell] = [target(job), str(job["runCount"])] if wide else []
-        agent: list[Cell] = [job["agentId"]] if several else []
-        rows.append([Text(job["name"], "bold"), *agent, when, soon, *rest, status(job)])
-    return table(columns, rows, elastic="WHEN")
+    rows: list[list[Cell]] = [
+        [
+            Text(job["name"], "bold"),
+            job["agentId"],
+            # The column NEXT shows the zone if it shows the time; else WHEN does.
+            job["explain"].removesuffix(f" ({job['tz']})") if wide else job["explain"],
+            next_at(job, now_ms, clock=wide),
+            target(job),
+            str(job["runCount"]),
+            status(job),
+        ]
+        for job in jobs
+    ]
+    hidden = [*hide_default_agent(jobs), *([] if wide else ["TARGET", "RUNS"])]
+    columns = ["NAME", "AGENT", "WHEN", "NEXT", "TARGET", "RUNS", "STATE"]
+    return table(columns, rows, elastic="WHEN", hidden=hidden)
 
 
 def job_page(job: JobShape, now_ms: int) -> Table:
@@ -62,21 +65,17 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             if "scheduleId" in job
             else None,
             "message": job["message"],
-            "payload": None if job["payload"] is None else compact(job["payload"]),
+            "payload": job["payload"],
             "description": job["description"],
             "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
             "runs": f"{job['runCount']} scheduled{failing}",
             "trigger URL": "yes" if job.get("hook") else None,
-            "precheck state": _state(job.get("precheckState")),
+            "precheck state": job.get("precheckState"),
             "changed": relative_text(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
             "id": Text(job["id"], "dim"),
             **others,
         }
     )
-
-
-def _state(state: Json) -> str | None:
-    return None if state is None else compact(state)
 
 
 def ticks(job: JobShape, now_ms: int) -> list[RenderableType]:

@@ -9,9 +9,9 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -20,6 +20,9 @@ from rich.text import Text
 
 from wakeful.cli.help import write_out
 from wakeful.values.json_value import Json
+
+if TYPE_CHECKING:
+    from wakeful.model import Page
 
 T = TypeVar("T")
 
@@ -85,6 +88,18 @@ class Output:
             self._write(json.dumps(value, ensure_ascii=False) + "\n")
             return
         self._print([line])
+
+    def show_page(
+        self, key: str, found: Page[T], table: RenderableType, *, what: str = "", none: Text | None = None
+    ) -> None:
+        """Print a page of a list: the table, or that there are none.
+
+        `key` is the name of the list in JSON, `what` its name in sentences.
+        """
+        what = what or key
+        self.show({key: found, "cursor": found.cursor}, table if found else none or Text(f"no {what}", "dim"))
+        if found.cursor:
+            self.say(Text(f"more {what} exist; raise --limit to show them", "dim"))
 
     def say(self, *renderables: RenderableType) -> None:
         """Print something besides the result; nothing with --json."""
@@ -168,13 +183,21 @@ def _console(*, stderr: bool) -> Console:
     )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, elastic: str = "") -> Table:
-    """Return a table without borders.
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    *,
+    elastic: str = "",
+    hidden: Collection[str] = (),
+) -> Table:
+    """Return a table without borders, and without the `hidden` columns.
 
     If there is no room, only the `elastic` column is cut (the last, if none is named).
     """
     result = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim", pad_edge=False)
-    rows = list(rows)
+    shown = [index for index, column in enumerate(columns) if column not in hidden]
+    columns = [columns[index] for index in shown]
+    rows = [[row[index] for index in shown] for row in rows]
     cut = columns.index(elastic) if elastic else len(columns) - 1
     for index, column in enumerate(columns):
         widest = max((len(row[index]) for row in rows), default=0)
@@ -189,14 +212,19 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, elastic: st
     return result
 
 
-def page(fields: Mapping[str, str | Text | None]) -> Table:
-    """Return a page with a line per field; empty fields are omitted."""
+def hide_default_agent(items: Iterable[Mapping[str, object]]) -> list[str]:
+    """Return the columns to hide: that of the agent, if all items are of the agent `default`."""
+    return [] if any(item["agentId"] != "default" for item in items) else ["AGENT"]
+
+
+def page(fields: Mapping[str, object]) -> Table:
+    """Return a page with a line per field, JSON as text; empty fields are omitted."""
     result = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
     result.add_column(style="dim", no_wrap=True)
     result.add_column(overflow="fold")
     for name, value in fields.items():
         if value is not None and str(value):
-            result.add_row(name, escaped(value))
+            result.add_row(name, escaped(value if isinstance(value, Text) else compact(value)))
     return result
 
 
@@ -242,3 +270,12 @@ def field_lines(fields: Mapping[str, tuple[Json, Json]]) -> Iterator[RenderableT
 def _shown(value: Json) -> str:
     text = escaped(compact(value)).plain
     return text if len(text) <= 120 else text[:119] + "…"
+
+
+def full_name(agent: str, name: str) -> str:
+    """Return a job as the command line shows and accepts it.
+
+    >>> full_name("default", "digest"), full_name("ops", "digest")
+    ('digest', 'ops/digest')
+    """
+    return name if agent == "default" else f"{agent}/{name}"

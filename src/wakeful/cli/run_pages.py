@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.output import Cell, compact, escaped, first_line, page, state, table
+from wakeful.cli.output import Cell, escaped, first_line, full_name, hide_default_agent, page, state, table
 from wakeful.cli.times import clock_time, instant, moment, relative, relative_text, span
 from wakeful.client.types import AttemptShape, EventShape, RunShape
 from wakeful.run.reasons import reason_text
@@ -19,20 +19,25 @@ _LIVE: Final = ("pending", "retrying", "running")
 
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
     """Return a table with a line per run, in the given order."""
-    several = any(run["agentId"] != "default" for run in runs)
-    signals = any(run.get("signal") for run in runs)
-    columns = ["RUN", "JOB", *(["AGENT"] if several else []), *(["SIGNAL"] if signals else [])]
-    columns += ["STATE", "WHEN"]
-    columns += ["TOOK", "ATTEMPT", "TRIGGER", "REASON"] if wide else ["REASON"]
-    rows: list[list[Cell]] = []
-    for run in runs:
-        agent: list[Cell] = [run["agentId"]] if several else []
-        signal: list[Cell] = [signal_of(run)] if signals else []
-        rest: list[Cell] = [took(run), str(run["attempt"]), run["trigger"]] if wide else []
-        when = relative(run["scheduledAtMs"], now_ms)
-        first: list[Cell] = [Text(run["id"], "dim"), run["job"] or "—", *agent, *signal]
-        rows.append([*first, state(run["state"]), when, *rest, why(run)])
-    return table(columns, rows)
+    rows: list[list[Cell]] = [
+        [
+            Text(run["id"], "dim"),
+            run["job"] or "—",
+            run["agentId"],
+            signal_of(run),
+            state(run["state"]),
+            relative(run["scheduledAtMs"], now_ms),
+            took(run),
+            str(run["attempt"]),
+            run["trigger"],
+            why(run),
+        ]
+        for run in runs
+    ]
+    hidden = [*hide_default_agent(runs), *([] if wide else ["TOOK", "ATTEMPT", "TRIGGER"])]
+    hidden += [] if any(run.get("signal") for run in runs) else ["SIGNAL"]
+    columns = "RUN JOB AGENT SIGNAL STATE WHEN TOOK ATTEMPT TRIGGER REASON".split()
+    return table(columns, rows, hidden=hidden)
 
 
 def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
@@ -57,16 +62,16 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "lane": run["lane"],
             "replay of": run["replayOf"],
             "signal": _signal(run),
-            "payload": None if run["payload"] is None else compact(run["payload"]),
-            "context": None if run.get("context") is None else compact(run["context"]),
+            "payload": run["payload"],
+            "context": run.get("context"),
             "response": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
             "output": run["output"],
             "requires": run.get("requires") if run["state"] in _LIVE else None,
-            "emitted": compact(run["emitted"]) if run.get("emitted") else None,
+            "emitted": run.get("emitted") or None,
             "error": None if run["error"] is None else Text(run["error"], "red"),
             "delivery": _delivery(run),
-            "usage": None if run["usage"] is None else compact(run["usage"]),
-            "evidence": compact(run["evidence"]) if run.get("evidence") else None,
+            "usage": run["usage"],
+            "evidence": run.get("evidence") or None,
             "key": Text(run["idempotencyKey"], "dim"),
         }
     )
@@ -131,8 +136,8 @@ def event_line(event: EventShape, tz: str) -> Text:
     if run is None:
         return Text(f"{at}  {event['type']}", "dim")
     line = Text(f"{at}  ", "dim")
-    agent = "" if run["agentId"] == "default" else f"{run['agentId']}/"
-    line.append(escaped(f"{agent}{run['job'] or signal_of(run) or 'wake'}").plain, "bold").append("  ")
+    name = full_name(run["agentId"], run["job"] or signal_of(run) or "wake")
+    line.append(escaped(name).plain, "bold").append("  ")
     if event["type"] == "run.started":  # the run may have ended since
         line.append_text(state("running")).append(f" (attempt {run['attempt']})", "dim")
     else:

@@ -16,10 +16,10 @@ from rich.text import Text
 from wakeful.cli.arguments import job_names
 from wakeful.cli.concurrency import for_each
 from wakeful.cli.exit_codes import OK, exit_code, exit_code_of
-from wakeful.cli.output import print_error
+from wakeful.cli.output import full_name, print_error
 from wakeful.cli.session import Session
 from wakeful.cli.unknown_names import UnknownName
-from wakeful.client.types import JobFailureShape, JobIdShape, JobShape
+from wakeful.client.types import BulkRunsShape, BulkShape, JobFailureShape, JobIdShape, JobShape
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -112,9 +112,28 @@ def selection_of(only: Filter) -> dict[str, Json]:
     return {"agent": only.agent, "label": labels, "all": True}
 
 
+async def find_jobs(
+    s: Session,
+    verb: str,
+    only: Filter | None,
+    names: Sequence[str],
+    request: Callable[..., Awaitable[BulkShape | BulkRunsShape]],
+    *,
+    yes: bool,
+) -> tuple[Sequence[JobIdShape], bool]:
+    """Return the jobs of these names, or those that a filter finds, and whether the operation goes on.
+
+    With `dry_run`, the request finds the jobs of a filter. The user confirms them.
+    """
+    if only is None:
+        return await named_jobs(s, names), True
+    found = (await s.out.wait_for(request(selection_of(only), dry_run=True)))["jobs"]
+    return found, confirmed(s, verb, only, found, yes=yes)
+
+
 async def in_parts(
     s: Session,
-    jobs: Sequence[JobIdShape] | Sequence[JobShape],
+    jobs: Sequence[JobIdShape],
     request: Callable[[dict[str, Json]], Awaitable[T]],
 ) -> tuple[list[T], WakefulError | None]:
     """Run or delete these jobs in several requests, each with a selection of some of them.
@@ -135,7 +154,7 @@ async def in_parts(
     return results, None
 
 
-def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: bool) -> bool:
+def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[JobIdShape], *, yes: bool) -> bool:
     """Say how many jobs a filter finds, and return whether the operation goes on.
 
     Without a terminal and without --yes it is refused. Without jobs there is nothing to do.
@@ -143,8 +162,9 @@ def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: 
     if not jobs:
         s.out.say(Text(f"no job to {verb}{only.describe()}", "yellow"))
         return False
+    names = ", ".join(full_name(job["agentId"], job["name"]) for job in jobs[:_SHOWN])
     more = f" and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
-    sentence = f"{verb}s {plural(len(jobs), 'job')}{only.describe()}: {', '.join(jobs[:_SHOWN])}{more}"
+    sentence = f"{verb}s {plural(len(jobs), 'job')}{only.describe()}: {names}{more}"
     if yes:
         s.out.say(Text(sentence, "dim"))
         return True
@@ -154,15 +174,6 @@ def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: 
         return True
     s.out.say(Text("nothing was changed", "yellow"))
     return False
-
-
-def full_name(agent: str, name: str) -> str:
-    """Return a job as the command line shows and accepts it.
-
-    >>> full_name("default", "digest"), full_name("ops", "digest")
-    ('digest', 'ops/digest')
-    """
-    return name if agent == "default" else f"{agent}/{name}"
 
 
 def print_failures(done: str, errors: Sequence[JobFailureShape], stopped: WakefulError | None = None) -> int:

@@ -45,10 +45,6 @@ WaitForDb = Annotated[
         help=f"at start, wait this long for an unavailable database ({WAIT_FOR_DB_S} without a value)",
     ),
 ]
-LogLevel = Annotated[
-    str | None, typer.Option("--log-level", help="debug, info, warning or error (default: info)")
-]
-LogFormat = Annotated[str | None, typer.Option("--log-format", help="console or json (default: console)")]
 
 
 def with_default_wait(arguments: list[str]) -> list[str]:

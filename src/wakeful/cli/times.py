@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from wakeful.errors import InvalidArgument
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: (used below this many seconds, its length in seconds, singular, plural)
 _UNITS: Final = (
@@ -61,6 +63,16 @@ def instant(text: str | None) -> int | None:
     1800000000123
     """
     return None if text is None else (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_time(option: str, text: str) -> datetime:
+    """Return the ISO 8601 time of an option, which may have no zone. InvalidArgument if it is no time."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidArgument(
+            f"{option}: '{text}' is not a time; write one such as 2027-03-01T09:00"
+        ) from None
 
 
 def moment(ms: int, tz: str | None, now_ms: int | None = None) -> str:

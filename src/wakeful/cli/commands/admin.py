@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.arguments import CreateAgent, Limit, now_ms
+from wakeful.cli.arguments import CreateAgent, Cursor, Limit, now_ms
 from wakeful.cli.concurrency import full_page
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.help import DefaultCommandGroup
@@ -223,9 +223,7 @@ def _register_audit(app: typer.Typer) -> None:
             str | None, typer.Option("--subject", help="only about this subject, such as agent/job")
         ] = None,
         limit: Limit = 50,
-        cursor: Annotated[
-            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
-        ] = None,
+        cursor: Cursor = None,
     ) -> None:
         """Show the audit log, newest first."""
 
@@ -234,8 +232,7 @@ def _register_audit(app: typer.Typer) -> None:
 
         entries = await s.out.wait_for(full_page(fetch, limit, cursor))
         none = "no entry matches" if actor or action or subject else "the audit log is empty"
-        shown = audit_table(entries, now_ms()) if entries else Text(none, "dim")
-        s.out.show({"entries": entries, "cursor": entries.cursor}, shown)
+        s.out.show_page("entries", entries, audit_table(entries, now_ms()), none=Text(none, "dim"))
 
     @command(group, "verify", examples=("wakeful audit verify",))
     async def verify(s: Session) -> int:

@@ -9,14 +9,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.arguments import AgentName, CreateAgent, check_given, json_argument, now_ms
-from wakeful.cli.document_options import split_pair
+from wakeful.cli.arguments import (
+    AgentName,
+    CreateAgent,
+    Unset,
+    check_given,
+    json_argument,
+    now_ms,
+    split_pair,
+)
 from wakeful.cli.job_pages import secret
 from wakeful.cli.output import Cell, compact, page, table
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.times import relative_text
 from wakeful.client.types import AgentShape
-from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 
@@ -127,8 +133,7 @@ def register(app: typer.Typer) -> None:
         agent = await s.out.wait_for(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
         )
-        s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
-        s.out.warn_of(agent.get("warnings", ()))
+        _show_saved(s, agent)
 
     @command(
         group,
@@ -146,12 +151,11 @@ def register(app: typer.Typer) -> None:
             list[str] | None,
             typer.Argument(metavar="[FIELD=VALUE]...", help="text, or the JSON of a field that is not text"),
         ] = None,
-        unset: Annotated[
-            list[str] | None,
-            typer.Option("--unset", metavar="FIELD", help="reset a field to its default; may be repeated"),
-        ] = None,
+        unset: Unset = None,
     ) -> None:
         """Change fields of an agent. All its other fields stay."""
+        from wakeful.document.values import camel
+
         patch: dict[str, Json] = {}
         for key, text in (split_pair("agents set", each) for each in fields or ()):
             field = camel(key)
@@ -162,8 +166,7 @@ def register(app: typer.Typer) -> None:
                 "nothing to change; write FIELD=VALUE, as in active=false, or --unset FIELD"
             )
         agent = await s.out.wait_for(s.client.agents.update(s.named_agent(name), patch))
-        s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
-        s.out.warn_of(agent.get("warnings", ()))
+        _show_saved(s, agent)
 
     @command(group, "rotate-secret", examples=("wakeful agents rotate-secret writer",))
     async def rotate_secret(s: Session, name: AgentName) -> None:
@@ -176,6 +179,11 @@ def register(app: typer.Typer) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
         await s.out.wait_for(s.client.agents.delete(s.named_agent(name)))
         s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))
+
+
+def _show_saved(s: Session, agent: AgentShape) -> None:
+    s.out.show(agent, Text(f"saved {agent['name']}", "green"), *secret(agent))
+    s.out.warn_of(agent.get("warnings", ()))
 
 
 def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:

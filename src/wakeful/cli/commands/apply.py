@@ -12,14 +12,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, now_ms, read_text
-from wakeful.cli.concurrency import batches, for_each, gather
+from wakeful.cli.concurrency import batches, for_each, gather, raise_if_unreachable
 from wakeful.cli.exit_codes import DRIFT, OK, exit_code
-from wakeful.cli.output import field_lines, print_error
+from wakeful.cli.output import field_lines, full_name, print_error
 from wakeful.cli.session import Session, command
 from wakeful.cli.unknown_names import UnknownName
 from wakeful.client.connection import error_of_code
 from wakeful.client.types import JobShape
-from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable, WakefulError
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.values.plural import plural
 
 if TYPE_CHECKING:
@@ -151,9 +151,7 @@ async def _validate(s: Session, jobs: Sequence[ManifestJob]) -> list[ManifestErr
     from wakeful.cli.manifest import job_errors
 
     _, failed = await for_each(jobs, lambda job: s.jobs(job.agent).dry_run(job.document))
-    for _, error in failed:
-        if isinstance(error, Unavailable | Unauthenticated):
-            raise error
+    raise_if_unreachable(error for _, error in failed)
     return [each for job, error in failed for each in job_errors(job, error)]
 
 
@@ -274,8 +272,7 @@ def diff(changes: Sequence[JobChange], *, dry_run: bool) -> Iterator[RenderableT
     """Yield a line for each job, a line for each changed field, and the totals."""
     for change in changes:
         mark, colour = _MARKS[change.kind]
-        agent = "" if change.agent == "default" else f"{change.agent}/"
-        yield Text(f"{mark} {agent}{change.name}", colour).append(f"  {change.kind}", "dim")
+        yield Text(f"{mark} {full_name(change.agent, change.name)}", colour).append(f"  {change.kind}", "dim")
         yield from field_lines(change.fields)
     counts = Counter(change.kind for change in changes)
     totals = ", ".join(f"{counts[kind]} {kind}" for kind in _MARKS)

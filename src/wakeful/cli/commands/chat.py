@@ -22,7 +22,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, now_ms
 from wakeful.cli.commands.messages import STATES, history_entry, turn_of
-from wakeful.cli.commands.run import follow
+from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.output import escaped
 from wakeful.cli.run_pages import progress_line
 from wakeful.cli.session import Session, command
@@ -95,7 +95,7 @@ async def _say(s: Session, agent: str, session: str, message: str) -> int:
         run_id = await s.out.wait_for(turn_of(s, agent, receipt), "waiting for the turn")
     run = await follow(s, run_id, quiet=True)
     s.out.show_line(run, _answer(run))
-    return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
+    return run_exit_code(run)
 
 
 async def _say_lines(s: Session, agent: str, session: str) -> int:

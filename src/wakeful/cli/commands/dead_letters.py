@@ -10,8 +10,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.arguments import Limit, now_ms
-from wakeful.cli.commands.run import follow
+from wakeful.cli.arguments import Limit, OfJob, now_ms
+from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.concurrency import full_page
 from wakeful.cli.output import Cell, first_line, table
 from wakeful.cli.run_pages import run_table
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
         groups: Annotated[
             bool, typer.Option("--groups", help="show the newest 2,000 by job and cause, with numbers")
         ] = False,
-        job: Annotated[str | None, typer.Option("--job", help="only of this job: its name or id")] = None,
+        job: OfJob = None,
         cause: Annotated[
             str | None, typer.Option("--cause", help="only with this cause, as --groups shows it")
         ] = None,
@@ -71,8 +71,8 @@ def register(app: typer.Typer) -> None:
             )
 
         found = await s.out.wait_for(full_page(fetch, limit))
-        shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no dead letters", "green")
-        s.out.show({"deadLetters": found, "cursor": found.cursor}, shown)
+        runs, none = run_table(found, now_ms(), wide=s.out.wide), Text("no dead letters", "green")
+        s.out.show_page("deadLetters", found, runs, what="dead letters", none=none)
         if found:
             s.out.say(
                 Text("replay one with: wakeful replay RUN; discard one with: wakeful discard RUN", "dim")
@@ -112,7 +112,7 @@ def register(app: typer.Typer) -> None:
         if wait:
             run = await follow(s, run["id"])
         s.out.show(run, Text(f"{run['job']} runs again: {run['id']}" if not wait else run["id"], "green"))
-        return exit_codes.OK if not wait or run["state"] == "succeeded" else exit_codes.NOT_DONE
+        return run_exit_code(run) if wait else exit_codes.OK
 
     @command(
         app,

@@ -17,11 +17,11 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.arguments import CreateAgent, JobName, now_ms
+from wakeful.cli.arguments import CreateAgent, JobName, Unset, now_ms
 from wakeful.cli.document_options import document_options, read_document
 from wakeful.cli.exit_codes import OK
 from wakeful.cli.job_pages import secret, status, ticks
-from wakeful.cli.output import field_lines, print_error
+from wakeful.cli.output import field_lines, full_name, print_error
 from wakeful.cli.session import Session, command
 from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape
@@ -68,8 +68,8 @@ def register(app: typer.Typer) -> None:
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))
         s.out.warn_of(job.get("warnings", ()))
-        full_name = job["name"] if s.agent is None else f"{s.agent}/{job['name']}"
-        s.out.say(Text(f"run it now with: wakeful run {full_name} --wait", "dim"))
+        name = full_name(job["agentId"], job["name"])
+        s.out.say(Text(f"run it now with: wakeful run {name} --wait", "dim"))
 
     @command(
         app,
@@ -87,10 +87,7 @@ def register(app: typer.Typer) -> None:
         s: Session,
         /,
         name: JobName,
-        unset: Annotated[
-            list[str] | None,
-            typer.Option("--unset", metavar="FIELD", help="reset a field to its default; may be repeated"),
-        ] = None,
+        unset: Unset = None,
         rename: Annotated[str | None, typer.Option("--rename", metavar="NAME", help="the new name")] = None,
         **options: object,
     ) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import check_given
+from wakeful.cli.arguments import LogFormat, LogLevel, check_given
 from wakeful.cli.session import Session, command, command_group
 from wakeful.client.rest import RestClient
 from wakeful.errors import InvalidArgument
@@ -82,12 +82,8 @@ def register(app: typer.Typer) -> None:
         host: Annotated[
             str, typer.Option("--host", help="the address for --health (default: 0.0.0.0)")
         ] = "0.0.0.0",
-        log_level: Annotated[
-            str | None, typer.Option("--log-level", help="debug, info, warning or error (default: info)")
-        ] = None,
-        log_format: Annotated[
-            str | None, typer.Option("--log-format", help="console or json (default: console)")
-        ] = None,
+        log_level: LogLevel = None,
+        log_format: LogFormat = None,
     ) -> None:
         """Execute the runs of pull jobs as Jobs of Kubernetes, one for each attempt.
 

@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.arguments import Limit, now_ms
-from wakeful.cli.output import Cell, first_line, page, table
+from wakeful.cli.arguments import Limit, OfJob, now_ms
+from wakeful.cli.output import Cell, first_line, hide_default_agent, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import IncidentShape
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
                 "(default: open,acknowledged)",
             ),
         ] = None,
-        job: Annotated[str | None, typer.Option("--job", help="only of this job: its name or id")] = None,
+        job: OfJob = None,
         note: Annotated[str | None, typer.Option("--note", help="with `ack`: why, for other people")] = None,
         limit: Limit = 50,
     ) -> None:
@@ -74,8 +74,7 @@ def register(app: typer.Typer) -> None:
             s.client.incidents.list(states=states, agent=s.agent, job=job, limit=limit)
         )
         none = Text("no incidents" if state else "no open incidents", "green")
-        shown = incident_table(found, now_ms(), wide=s.out.wide) if found else none
-        s.out.show({"incidents": found, "cursor": found.cursor}, shown)
+        s.out.show_page("incidents", found, incident_table(found, now_ms(), wide=s.out.wide), none=none)
         if any(each["state"] == "open" for each in found):
             s.out.say(Text("acknowledge one with: wakeful incidents ack INCIDENT", "dim"))
 
@@ -91,26 +90,23 @@ def _read(words: list[str]) -> tuple[bool, str | None]:
 
 def incident_table(incidents: Sequence[IncidentShape], now_ms: int, *, wide: bool = True) -> Table:
     """Return a table with a line per incident, in the given order."""
-    several = any(incident["agentId"] != "default" for incident in incidents)
-    columns = ["INCIDENT", "JOB", *(["AGENT"] if several else []), "STATE", "CAUSE", "RUNS", "OPENED"]
-    columns += ["LAST FAILED", "ERROR"] if wide else []
-    rows: list[list[Cell]] = []
-    for incident in incidents:
-        agent: list[Cell] = [incident["agentId"]] if several else []
-        last: list[Cell] = [relative_text(incident["lastFailedAt"], now_ms), first_line(incident["error"])]
-        rows.append(
-            [
-                Text(incident["id"], "dim"),
-                Text(incident["job"], "bold"),
-                *agent,
-                incident_state(incident),
-                incident["cause"],
-                str(incident["failedRuns"]),
-                relative_text(incident["openedAt"], now_ms),
-                *(last if wide else []),
-            ]
-        )
-    return table(columns, rows, elastic="ERROR" if wide else "CAUSE")
+    rows: list[list[Cell]] = [
+        [
+            Text(incident["id"], "dim"),
+            Text(incident["job"], "bold"),
+            incident["agentId"],
+            incident_state(incident),
+            incident["cause"],
+            str(incident["failedRuns"]),
+            relative_text(incident["openedAt"], now_ms),
+            relative_text(incident["lastFailedAt"], now_ms),
+            first_line(incident["error"]),
+        ]
+        for incident in incidents
+    ]
+    columns = ["INCIDENT", "JOB", "AGENT", "STATE", "CAUSE", "RUNS", "OPENED", "LAST FAILED", "ERROR"]
+    hidden = [*hide_default_agent(incidents), *([] if wide else ["LAST FAILED", "ERROR"])]
+    return table(columns, rows, elastic="ERROR" if wide else "CAUSE", hidden=hidden)
 
 
 def incident_page(incident: IncidentShape, now_ms: int) -> Table:

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.arguments import AgentName, Limit, json_argument, now_ms
+from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_ms
 from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.job_pages import job_table
 from wakeful.cli.output import Cell, compact, first_line, page, table
@@ -48,9 +48,7 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option("--status", help="only active, paused, blocked or stopped ones")
         ] = None,
         limit: Limit = 50,
-        cursor: Annotated[
-            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
-        ] = None,
+        cursor: Cursor = None,
     ) -> None:
         """Show the instances of an agent, or of all agents. `list` may be left out."""
         agent = name or s.agent
@@ -59,10 +57,7 @@ def register(app: typer.Typer) -> None:
         found = await s.out.wait_for(
             s.client.instances.list(agent, status=status, limit=limit, cursor=cursor)
         )
-        shown = instance_table(found, now_ms()) if found else Text("no instances", "dim")
-        s.out.show({"instances": found, "cursor": found.cursor}, shown)
-        if found.cursor:
-            s.out.say(Text("more instances exist; raise --limit to show them", "dim"))
+        s.out.show_page("instances", found, instance_table(found, now_ms()))
 
     @command(group, "show", examples=("wakeful instances show daily-report eu",))
     async def show(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
@@ -171,7 +166,7 @@ def instance_page(instance: InstanceShape, now_ms: int) -> list[RenderableType]:
             "created": moment_text(instance["createdAt"], now_ms),
             "class version": str(instance["version"]) if instance["version"] else "none: initial state",
             "revision": str(instance["revision"]),
-            "state": _state(instance),
+            "state": instance.get("state", "only an admin sees it"),
             "state error": None if error is None else Text(error, "red"),
         }
     )

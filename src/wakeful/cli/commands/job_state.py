@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rich.text import Text
 from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.job_pages import next_at, secret, status
+from wakeful.cli.output import full_name
 from wakeful.cli.selection import (
     AllOption,
     Filter,
@@ -18,7 +20,7 @@ from wakeful.cli.selection import (
     LabelOption,
     YesOption,
     confirmed,
-    full_name,
+    find_jobs,
     in_parts,
     named_jobs,
     print_failures,
@@ -27,7 +29,7 @@ from wakeful.cli.selection import (
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment
-from wakeful.client.types import BulkShape, JobIdShape, JobShape
+from wakeful.client.types import BulkShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -72,15 +74,8 @@ def register(app: typer.Typer) -> None:
             job = await s.out.wait_for(jobs.pause(slug, note=note, until=until))
             s.out.show(job, Text(f"{job['name']} is ", "yellow").append(status(job)))
             return OK
-        if only is None:
-            select = await _named(s, names or [])
-        else:
-            select = selection_of(only)
-            found = await s.out.wait_for(s.jobs().pause_many(select, note=note, until=until, dry_run=True))
-            if not _confirmed(s, "pause", only, found, yes):
-                return OK if not found["count"] else NOT_DONE
-        done = await s.out.wait_for(s.jobs().pause_many(select, note=note, until=until))
-        return _report(s, "paused", done)
+        request = partial(s.jobs().pause_many, note=note, until=until)
+        return await _change_several(s, "pause", only, names or [], request, yes)
 
     @command(
         app,
@@ -109,15 +104,7 @@ def register(app: typer.Typer) -> None:
             job = await s.out.wait_for(jobs.resume(slug))
             s.out.show(job, Text(f"{job['name']} is on, next ", "green").append(next_at(job, now_ms())))
             return OK
-        if only is None:
-            select = await _named(s, names or [])
-        else:
-            select = selection_of(only)
-            found = await s.out.wait_for(s.jobs().resume_many(select, dry_run=True))
-            if not _confirmed(s, "resume", only, found, yes):
-                return OK if not found["count"] else NOT_DONE
-        done = await s.out.wait_for(s.jobs().resume_many(select))
-        return _report(s, "resumed", done)
+        return await _change_several(s, "resume", only, names or [], s.jobs().resume_many, yes)
 
     @command(app, "skip-next", examples=("wakeful skip-next digest",), panel=_PANEL)
     async def skip_next(s: Session, name: JobName) -> None:
@@ -177,15 +164,10 @@ def register(app: typer.Typer) -> None:
             s.out.show({"deleted": slug, **told}, Text(f"{slug} is deleted", "green"))
             s.out.warn_of(warnings)
             return OK
-        found: Sequence[JobIdShape] | Sequence[JobShape]
-        if only is None:
-            found = await named_jobs(s, names or [])
-        else:
-            found = (await s.out.wait_for(s.jobs().delete_many(selection_of(only), dry_run=True)))["jobs"]
-            shown = [full_name(job["agentId"], job["name"]) for job in found]
-            if not confirmed(s, "delete", only, shown, yes=yes):
-                s.out.show({"deleted": [], "errors": []})
-                return NOT_DONE if found else OK
+        found, sure = await find_jobs(s, "delete", only, names or [], s.jobs().delete_many, yes=yes)
+        if not sure:
+            s.out.show({"deleted": [], "errors": []})
+            return NOT_DONE if found else OK
         results, stopped = await in_parts(s, found, s.jobs().delete_many)
         deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
         errors = [error for result in results for error in result["errors"]]
@@ -206,18 +188,26 @@ def register(app: typer.Typer) -> None:
         s.out.show(job, *secret(job))
 
 
-async def _named(s: Session, names: list[str]) -> dict[str, Json]:
-    ids: Json = [job["id"] for job in await named_jobs(s, names)]
-    return {"jobs": ids}
-
-
-def _confirmed(s: Session, verb: str, only: Filter, found: BulkShape, yes: bool) -> bool:
-    names = [full_name(job["agentId"], job["name"]) for job in found["jobs"]]
-    if confirmed(s, verb, only, names, yes=yes):
-        return True
-    s.out.show(found)
-    print_failures(f"{verb}d", found["errors"])
-    return False
+async def _change_several(
+    s: Session,
+    verb: str,
+    only: Filter | None,
+    names: list[str],
+    request: Callable[..., Awaitable[BulkShape]],
+    yes: bool,
+) -> int:
+    """Pause or resume the named jobs, or those that a filter finds, if the user confirms it."""
+    if only is None:
+        ids: Json = [job["id"] for job in await named_jobs(s, names)]
+        select: dict[str, Json] = {"jobs": ids}
+    else:
+        select = selection_of(only)
+        found = await s.out.wait_for(request(select, dry_run=True))
+        if not confirmed(s, verb, only, found["jobs"], yes=yes):
+            s.out.show(found)
+            print_failures(f"{verb}d", found["errors"])
+            return NOT_DONE if found["count"] else OK
+    return _report(s, f"{verb}d", await s.out.wait_for(request(select)))
 
 
 def _report(s: Session, done: str, result: BulkShape) -> int:

@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.arguments import AgentName, Limit, check_given, json_argument, now_ms, read_text
-from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_until
+from wakeful.cli.arguments import AgentName, Cursor, Limit, check_given, json_argument, now_ms, read_text
+from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_until, show_finished
 from wakeful.cli.output import Cell, escaped, page, table
-from wakeful.cli.run_pages import run_page
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import relative_text
 from wakeful.client.types import HistoryShape, ReceiptShape, RunShape, SessionHistoryShape, SessionShape
@@ -98,9 +97,7 @@ def register(app: typer.Typer) -> None:
         if not wait:
             s.out.show(sent, *_sent_lines(sent, f"{name}/{instance}"))
             return exit_codes.OK
-        run = await follow_until(s, sent["id"], wait_s)
-        s.out.show(run, "", *run_page(run, now_ms()))
-        return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
+        return show_finished(s, await follow_until(s, sent["id"], wait_s))
 
     @command(
         app,
@@ -138,9 +135,7 @@ def register(app: typer.Typer) -> None:
         if not wait or receipt["state"] in ("dropped", "stopped"):
             s.out.show(receipt, Text(text, colour), *_details(receipt))
             return exit_codes.NOT_DONE if receipt["state"] == "dropped" else exit_codes.OK
-        run = await follow(s, receipt["runId"] or await turn_of(s, name, receipt))
-        s.out.show(run, "", *run_page(run, now_ms()))
-        return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
+        return show_finished(s, await follow(s, receipt["runId"] or await turn_of(s, name, receipt)))
 
     @command(
         app,
@@ -164,9 +159,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--delete", help="delete the session with its history; stop its turns")
         ] = False,
         limit: Limit = 50,
-        cursor: Annotated[
-            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
-        ] = None,
+        cursor: Cursor = None,
     ) -> None:
         """Show the sessions of an agent, or one of them with what was said and answered."""
         check_given("AGENT", name)
@@ -187,10 +180,7 @@ def register(app: typer.Typer) -> None:
                 s.out.say(Text("older entries exist; raise --limit to show them", "dim"))
             return
         listed = await s.out.wait_for(agents.sessions(agent, limit=limit, cursor=cursor))
-        shown = session_table(listed, now_ms()) if listed else Text("no sessions", "dim")
-        s.out.show({"sessions": list(listed), "cursor": listed.cursor}, shown)
-        if listed.cursor:
-            s.out.say(Text("more sessions exist; raise --limit to show them", "dim"))
+        s.out.show_page("sessions", listed, session_table(listed, now_ms()))
 
 
 async def _read_data(stdin: str | None, data: str | None, data_file: str | None) -> Json:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import job_names, now_ms
 from wakeful.cli.session import Session, command
-from wakeful.cli.times import local_zone, relative
+from wakeful.cli.times import local_zone, parse_time, relative
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show the next ticks of a schedule in its time zone and yours, with DST changes."""
         now = now_ms()
-        start = now if after is None else _instant(after)
+        start = now if after is None else _after_ms(after)
         if _is_name(what):
             jobs, name = await s.find_job(what)
             job = await s.out.wait_for(jobs.get(name))
@@ -103,13 +103,8 @@ def _iso(ms: int, tz: str) -> str:
     return datetime.fromtimestamp(ms // 1000, UTC).astimezone(ZoneInfo(tz)).isoformat()
 
 
-def _instant(text: str) -> int:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(
-            f"--after: '{text}' is not a time; write one such as 2027-03-01T09:00"
-        ) from None
+def _after_ms(text: str) -> int:
+    at = parse_time("--after", text)
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, NamedTuple
 
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
+from wakeful.cli.output import full_name
 from wakeful.cli.run_pages import progress_line, run_page, run_table
 from wakeful.cli.selection import (
     AllOption,
@@ -21,19 +21,16 @@ from wakeful.cli.selection import (
     JobNames,
     LabelOption,
     YesOption,
-    confirmed,
-    full_name,
+    find_jobs,
     in_parts,
-    named_jobs,
     print_failures,
     read_filter,
-    selection_of,
 )
 from wakeful.cli.session import Session, command
-from wakeful.cli.times import local_zone
+from wakeful.cli.times import local_zone, parse_time
 from wakeful.client.rest import RestJobs
-from wakeful.client.types import BulkRunsShape, JobIdShape, JobShape, RunShape
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.client.types import BulkRunsShape, RunShape
+from wakeful.errors import Unavailable
 from wakeful.run.run import RunState
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -97,9 +94,7 @@ def register(app: typer.Typer) -> None:
             line = Text(f"started {slug}: run {run_id}", "green")
             s.out.show(started, line, Text(f"show it with: wakeful runs {run_id}", "dim"))
             return exit_codes.OK
-        finished = await follow_until(s, run_id, wait_s)
-        s.out.show(finished, "", *run_page(finished, now_ms()))
-        return exit_codes.OK if finished["state"] == "succeeded" else exit_codes.NOT_DONE
+        return show_finished(s, await follow_until(s, run_id, wait_s))
 
     @command(
         app,
@@ -120,9 +115,13 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Run a job for each tick of its schedule between two times in the past."""
+        from wakeful.cron import zone
+
         jobs, slug = await s.find_job(name)
-        span = _instant("--from", start).isoformat(), _instant("--to", end).isoformat()
-        count = await s.out.wait_for(jobs.backfill(slug, *span, overlap_policy=overlap))
+        times = [parse_time(option, text) for option, text in (("--from", start), ("--to", end))]
+        own = zone(local_zone())
+        first, last = ((at if at.tzinfo else own.utc_of(at)).isoformat() for at in times)
+        count = await s.out.wait_for(jobs.backfill(slug, first, last, overlap_policy=overlap))
         s.out.show({"count": count}, Text(f"planned {plural(count, 'run')} of {slug}", "green"))
 
 
@@ -152,15 +151,10 @@ async def _run_several(
     wait_s: float | None,
     yes: bool,
 ) -> int:
-    found: Sequence[JobIdShape] | Sequence[JobShape]
-    if only is None:
-        found = await named_jobs(s, names)
-    else:
-        found = (await s.out.wait_for(s.jobs().run_many(selection_of(only), dry_run=True)))["jobs"]
-        shown = [full_name(job["agentId"], job["name"]) for job in found]
-        if not confirmed(s, "run", only, shown, yes=yes):
-            s.out.show({"runs": [], "notDue": [], "errors": []})
-            return exit_codes.NOT_DONE if found else exit_codes.OK
+    found, sure = await find_jobs(s, "run", only, names, s.jobs().run_many, yes=yes)
+    if not sure:
+        s.out.show({"runs": [], "notDue": [], "errors": []})
+        return exit_codes.NOT_DONE if found else exit_codes.OK
     results, stopped = await in_parts(s, found, partial(request.start_several, s.jobs()))
     runs = [run for result in results for run in result["runs"]]
     not_due = [full_name(job["agentId"], job["name"]) for result in results for job in result["notDue"]]
@@ -196,6 +190,17 @@ async def _finish(
         on_poll=on_poll,
         reached=True,
     )
+
+
+def show_finished(s: Session, run: RunShape) -> int:
+    """Show a run after `follow`, and return its exit code."""
+    s.out.show(run, "", *run_page(run, now_ms()))
+    return run_exit_code(run)
+
+
+def run_exit_code(run: RunShape) -> int:
+    """Return the exit code of a finished run."""
+    return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
 
 
 async def follow_until(s: Session, run_id: str, seconds: float | None) -> RunShape:
@@ -237,15 +242,3 @@ async def follow(s: Session, run_id: str, *, quiet: bool = False) -> RunShape:
     finally:
         if status:
             status.stop()
-
-
-def _instant(option: str, text: str) -> datetime:
-    from wakeful.cron import zone
-
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidArgument(
-            f"{option}: '{text}' is not a time; write one such as 2027-03-01T09:00"
-        ) from None
-    return at if at.tzinfo else zone(local_zone()).utc_of(at)

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import Limit, RunId, job_names, now_ms
+from wakeful.cli.arguments import Cursor, Limit, RunId, job_names, now_ms
 from wakeful.cli.exit_codes import OK
 from wakeful.cli.run_pages import event_line, run_page, run_table
 from wakeful.cli.session import Session, command
@@ -62,9 +62,7 @@ def register(app: typer.Typer) -> None:
             typer.Option("--to-confirm", help="only runs that wait for a person to confirm their work"),
         ] = False,
         limit: Limit = 20,
-        cursor: Annotated[
-            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
-        ] = None,
+        cursor: Cursor = None,
     ) -> None:
         """Show runs, newest first: all, those of a job, or one run with its attempts."""
         unknown: NotFound | None = None
@@ -94,10 +92,7 @@ def register(app: typer.Typer) -> None:
         )
         if unknown is not None and not found and not await _is_job(s, str(name)):
             raise unknown
-        shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no runs", "dim")
-        s.out.show({"runs": found, "cursor": found.cursor}, shown)
-        if found.cursor:
-            s.out.say(Text("more runs exist; raise --limit to show them", "dim"))
+        s.out.show_page("runs", found, run_table(found, now_ms(), wide=s.out.wide))
 
     @command(app, "cancel", examples=("wakeful cancel 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
     async def cancel(s: Session, run_id: RunId) -> None:

@@ -13,12 +13,10 @@ from typing import Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import check_given
+from wakeful.cli.arguments import LogFormat, LogLevel, check_given
 from wakeful.cli.serve_options import (
     AppOption,
     Db,
-    LogFormat,
-    LogLevel,
     WaitForDb,
     keep_log,
     load_app,

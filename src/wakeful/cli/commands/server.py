@@ -202,13 +202,17 @@ def executor_table(executors: Sequence[ExecutorShape], now_ms: int) -> Table:
 
 def setting_table(settings: Sequence[SettingShape], *, wide: bool = True) -> Table:
     """Return a table with a line per setting; with a description if there is room."""
-    rows: list[list[Cell]] = []
-    for each in settings:
-        source = Text(each["source"], "dim" if each["source"] == "default" else "cyan")
-        about: list[Cell] = [Text(each["description"], "dim")] if wide else []
-        rows.append([Text(each["name"], "bold"), _value(each), source, *about])
-    columns = ["SETTING", "VALUE", "SOURCE", *(["MEANING"] if wide else [])]
-    return table(columns, rows, elastic="" if wide else "VALUE")
+    rows: list[list[Cell]] = [
+        [
+            Text(each["name"], "bold"),
+            _value(each),
+            Text(each["source"], "dim" if each["source"] == "default" else "cyan"),
+            Text(each["description"], "dim"),
+        ]
+        for each in settings
+    ]
+    columns = ["SETTING", "VALUE", "SOURCE", "MEANING"]
+    return table(columns, rows, elastic="" if wide else "VALUE", hidden=[] if wide else ["MEANING"])
 
 
 def _value(setting: SettingShape) -> Text:

@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.arguments import Limit, now_ms
-from wakeful.cli.output import Cell, page, table
+from wakeful.cli.arguments import Limit, OfJob, now_ms
+from wakeful.cli.output import Cell, hide_default_agent, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import SuggestionShape
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
                 "(default: open)",
             ),
         ] = None,
-        job: Annotated[str | None, typer.Option("--job", help="only of this job: its name or id")] = None,
+        job: OfJob = None,
         limit: Limit = 50,
     ) -> None:
         """Show the suggestions for jobs, show one, or apply, dismiss or roll back one.
@@ -74,8 +74,7 @@ def register(app: typer.Typer) -> None:
         statuses = () if status == "all" else _CURRENT if status is None else status.split(",")
         listed = await s.out.wait_for(rest.list(statuses=statuses, agent=s.agent, job=job, limit=limit))
         none = Text("no suggestions" if status else "no open suggestions", "green")
-        shown = suggestion_table(listed, now_ms(), wide=s.out.wide) if listed else none
-        s.out.show({"suggestions": listed, "cursor": listed.cursor}, shown)
+        s.out.show_page("suggestions", listed, suggestion_table(listed, now_ms(), wide=s.out.wide), none=none)
         if any(each["status"] == "open" for each in listed):
             s.out.say(Text("apply one with: wakeful suggestions apply SUGGESTION", "dim"))
 
@@ -93,24 +92,21 @@ def _read(words: list[str]) -> tuple[str | None, str | None]:
 
 def suggestion_table(suggestions: Sequence[SuggestionShape], now_ms: int, *, wide: bool = True) -> Table:
     """Return a table with a line per suggestion, in the given order."""
-    several = any(each["agentId"] != "default" for each in suggestions)
-    columns = ["SUGGESTION", "JOB", *(["AGENT"] if several else []), "RULE", "STATUS", "CREATED"]
-    columns += ["SUMMARY"] if wide else []
-    rows: list[list[Cell]] = []
-    for each in suggestions:
-        agent: list[Cell] = [each["agentId"]] if several else []
-        rows.append(
-            [
-                Text(each["id"], "dim"),
-                Text(each["job"], "bold"),
-                *agent,
-                each["rule"],
-                suggestion_status(each),
-                relative_text(each["createdAt"], now_ms),
-                *([each["summary"]] if wide else []),
-            ]
-        )
-    return table(columns, rows, elastic="SUMMARY" if wide else "RULE")
+    rows: list[list[Cell]] = [
+        [
+            Text(each["id"], "dim"),
+            Text(each["job"], "bold"),
+            each["agentId"],
+            each["rule"],
+            suggestion_status(each),
+            relative_text(each["createdAt"], now_ms),
+            each["summary"],
+        ]
+        for each in suggestions
+    ]
+    columns = ["SUGGESTION", "JOB", "AGENT", "RULE", "STATUS", "CREATED", "SUMMARY"]
+    hidden = [*hide_default_agent(suggestions), *([] if wide else ["SUMMARY"])]
+    return table(columns, rows, elastic="SUMMARY" if wide else "RULE", hidden=hidden)
 
 
 def suggestion_page(suggestion: SuggestionShape, now_ms: int) -> Table:

@@ -8,7 +8,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.arguments import JobName, Payload, job_names, json_argument, now_ms, read_text
+from wakeful.cli.arguments import JobName, Payload, Target, job_names, json_argument, now_ms, read_text
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.output import escaped, page
 from wakeful.cli.session import Session, command
@@ -89,9 +89,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         url: Annotated[str | None, typer.Option("--url", help="call this webhook")] = None,
-        target: Annotated[
-            str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
-        ] = None,
+        target: Target = None,
         payload: Payload = None,
         message: Annotated[str | None, typer.Option("--message", "-m", help="a text as the payload")] = None,
         wait: Annotated[

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import json_argument, now_ms
-from wakeful.cli.concurrency import for_each
+from wakeful.cli.concurrency import for_each, raise_if_unreachable
 from wakeful.cli.importers.entries import STDIN, Entry, Reading, Remark
 from wakeful.cli.importers.options import ImportOptions
 from wakeful.cli.importers.planner import (
@@ -29,7 +29,7 @@ from wakeful.cli.output import Cell, escaped, first_line, table
 from wakeful.cli.session import Session
 from wakeful.cli.times import local_zone
 from wakeful.client.types import JobShape
-from wakeful.errors import Unauthenticated, Unavailable, WakefulError
+from wakeful.errors import WakefulError
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
@@ -122,7 +122,7 @@ async def _check(s: Session, planned: Sequence[Planned]) -> _Outcome:
     done, failed = await s.out.wait_for(
         for_each(planned, lambda each: s.jobs(each.agent).dry_run(each.document))
     )
-    _raise_if_unreachable([error for _, error in failed])
+    raise_if_unreachable([error for _, error in failed])
     refused = [_remark(each, error) for each, error in failed]
     return _Outcome([each for each, _ in done], refused)
 
@@ -135,18 +135,12 @@ async def _save(s: Session, outcome: _Outcome) -> None:
             try:
                 saved = await s.out.wait_for(s.jobs(each.agent).upsert(each.document))
             except WakefulError as error:
-                _raise_if_unreachable([error])
+                raise_if_unreachable([error])
                 outcome.refused.append(_remark(each, error))
             else:
                 outcome.accepted.append(each)
                 outcome.saved[each.agent, each.name] = saved
             step(1)
-
-
-def _raise_if_unreachable(errors: Sequence[WakefulError]) -> None:
-    for error in errors:
-        if isinstance(error, Unavailable | Unauthenticated):
-            raise error
 
 
 def _remark(planned: Planned, error: WakefulError) -> Remark:
