@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -208,6 +209,9 @@ class Connection:
         if response.status < 300:
             return value
         error = reported_error(response.status, value, response.reason or "")
+        retry_after = response.headers.get("Retry-After", "")
+        if re.fullmatch("[0-9]{1,9}", retry_after):
+            error.retry_after_s = int(retry_after)
         if isinstance(error, Unauthenticated):
             raise self._refused_key(error, sent="Authorization" in response.request_info.headers)
         raise error

@@ -18,7 +18,7 @@ from wakeful.api.mcp.stdio import RemoteScheduler
 from wakeful.client.connection import Connection
 from wakeful.client.rest.client import RestClient
 from wakeful.client.rest.events import events, read_events
-from wakeful.errors import WakefulError
+from wakeful.errors import ResourceExhausted, WakefulError
 from wakeful.service.cron_tool.tool import call
 
 BODIES = {
@@ -203,9 +203,9 @@ async def test_a_page_in_place_of_the_stream_is_unavailable():
 
 
 class _Streams(Connection):
-    """Answers with one stream after another, the last one again and again."""
+    """Answers with one stream or error after another, the last one again and again."""
 
-    def __init__(self, *streams: bytes) -> None:
+    def __init__(self, *streams: bytes | WakefulError) -> None:
         super().__init__("http://model", None)
         self.streams = [*streams]
         self.opened: list[float] = []
@@ -217,6 +217,8 @@ class _Streams(Connection):
             async def __aenter__(self) -> Any:
                 own.opened.append(loop.time())
                 content = own.streams.pop(0) if len(own.streams) > 1 else own.streams[0]
+                if isinstance(content, WakefulError):
+                    raise content
 
                 async def chunks() -> AsyncIterator[bytes]:
                     if content:
@@ -242,3 +244,47 @@ def test_a_server_that_responds_and_closes_is_tried_less_and_less_often_until_pa
 
     assert 60 < run_virtually(story()) < 70
     assert len(connection.opened) < 22
+
+
+def _too_many(retry_after_s: int | None) -> ResourceExhausted:
+    error = ResourceExhausted("too many requests")
+    error.retry_after_s = retry_after_s
+    return error
+
+
+@pytest.mark.parametrize("retry_after_s", [7, None, 0])
+def test_a_stream_waits_as_the_server_asks_before_it_reconnects(retry_after_s: int | None):
+    connection = _Streams(b"id: 7\n\n", _too_many(retry_after_s), b"id: 8\ndata: {}\n\n")
+
+    async def story() -> None:
+        stream = events(connection, "/events", {}, None, 60.0)
+        await anext(stream)
+        await stream.aclose()
+
+    run_virtually(story())
+    began, refused, again = connection.opened
+    assert refused - began == pytest.approx(0.1)
+    assert again - refused == pytest.approx(retry_after_s or 0.2)
+
+
+def test_a_stream_does_not_wait_for_longer_than_its_patience():
+    connection = _Streams(b"id: 7\n\n", _too_many(3600))
+
+    async def story() -> float:
+        with pytest.raises(ResourceExhausted):
+            await anext(events(connection, "/events", {}, None, 60.0))
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(story()) < 1
+
+
+async def test_a_refused_stream_knows_when_to_try_again():
+    async def talk(connection: RawConnection) -> None:
+        await connection.request()
+        await connection.send(b"HTTP/1.1 429 Too Many\r\nRetry-After: 9\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with raw_server(talk) as server, AsyncClient(f"http://127.0.0.1:{server.port}", "wk_x") as client:
+        with pytest.raises(ResourceExhausted) as refused:
+            await anext(client.events())
+    assert refused.value.retry_after_s == 9
+    assert server.accepted == 1, "a server that was never reached is not retried"

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from wakeful.client.connection import Connection, Query
 from wakeful.client.types import EventShape
-from wakeful.errors import Unavailable
+from wakeful.errors import ResourceExhausted, Unavailable, WakefulError
 
 #: Seconds before the first reconnection, and at most between two.
 _FIRST_WAIT: Final = 0.1
@@ -26,8 +26,9 @@ async def events(
 ) -> AsyncGenerator[EventShape, None]:
     """Yield the events after that number, over as many connections as necessary.
 
-    Reconnect for at most `patience` seconds to a server that was reached before. `on_connection` is called
-    with True when a connection is established, and with False when it is lost.
+    Reconnect for at most `patience` seconds to a server that was reached before; after a 429 not earlier than
+    its `Retry-After` says. `on_connection` is called with True when a connection is established, and with
+    False when it is lost.
     """
     loop = asyncio.get_running_loop()
     seen, wait = after, _FIRST_WAIT
@@ -40,8 +41,9 @@ async def events(
             reached = True
             yield chunk
 
+    ended: WakefulError
     while True:
-        opened_at = loop.time()
+        opened_at, asked = loop.time(), 0
         try:
             async with connection.stream(path, query={**query, "after": seen}) as chunks:
                 connected = True
@@ -54,6 +56,8 @@ async def events(
             ended = Unavailable(f"{connection.url} closed the stream of events; check the address")
         except Unavailable as error:
             ended = error
+        except ResourceExhausted as error:
+            ended, asked = error, error.retry_after_s or 0
         now = loop.time()
         if connected:
             connected = False
@@ -61,9 +65,9 @@ async def events(
             if now - opened_at >= _LONGEST_WAIT:  # less: a proxy may respond and close at once, for ever
                 lost_at, wait = None, _FIRST_WAIT
         lost_at = now if lost_at is None else lost_at
-        if not reached or now - lost_at > patience:
+        if not reached or now + asked - lost_at > patience:
             raise ended
-        await asyncio.sleep(wait)
+        await asyncio.sleep(max(wait, asked))
         wait = min(wait * 2, _LONGEST_WAIT)
 
 
