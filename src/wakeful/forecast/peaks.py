@@ -39,6 +39,7 @@ _DENSE: Final = 24
 #: How many peaks a week names, and how many schedules each.
 _PEAKS: Final = 10
 _SCHEDULES: Final = 3
+#: a cron expression with so many fields, or with a year as well, begins with seconds
 _SECONDS_FIELDS: Final = 6
 
 
@@ -247,7 +248,7 @@ def _interval(
 def _days(schedule: Schedule, ticks: Ticks, start_ms: int, days: int) -> Iterator[tuple[int, float]]:
     """Return the minutes of any schedule, day by day."""
     several = (
-        len(schedule.expr.split()) == _SECONDS_FIELDS
+        len(schedule.expr.split()) >= _SECONDS_FIELDS
         if isinstance(schedule, CronSchedule)
         else isinstance(schedule, Every) and schedule.every_ms < MINUTE_MS
     )
