@@ -35,8 +35,9 @@ from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.connect import store_at
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobPlan, RunFilter
+from wakeful.store.rows import RunFilter
 from wakeful.values.ids import new_id
 
 BATCH: Final = 1_000

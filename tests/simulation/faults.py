@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.simulation.machine import Machine
 from wakeful.errors import Unavailable
-from wakeful.store.port import Planned
+from wakeful.store.plans import Planned
 from wakeful.store.sqlite import SqliteStore
 from wakeful.values.clock import SteeredClock
 

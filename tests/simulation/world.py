@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from tests.simulation import checker
 from tests.simulation.faults import CALM, CrashingStore, Odds
@@ -36,6 +36,7 @@ from wakeful.run.outcome import AwaitingCallback, Failed
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import RunService
+from wakeful.store.port import Store
 from wakeful.store.sqlite import SqliteStore
 from wakeful.values import clock as wakeful_clock
 from wakeful.values import ids
@@ -95,7 +96,7 @@ class Replica:
             await self.store.open()
             hasten(self._inner)
             # The clock is steered only after the first response of the database.
-            engine = Engine(self.store, self.targets, self._world.config, Metrics(), ())
+            engine = Engine(cast(Store, self.store), self.targets, self._world.config, Metrics(), ())
             self.worker = engine.worker_name
             await engine.start()
             self._engine = engine

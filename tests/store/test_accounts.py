@@ -11,9 +11,8 @@ from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, asleep, given_held, job
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 
 # --- workspaces -----------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from tests.support.factories import (
 from tests.support.notifications import NotificationRecorder
 from wakeful.run.alerts import Alert, AlertEvent
 from wakeful.store.accounts import WorkspaceRow
-from wakeful.store.incidents import (
+from wakeful.store.internal_jobs import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
     ALERT_JOBS,

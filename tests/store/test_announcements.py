@@ -26,8 +26,9 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.run.consequences import consequences
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
+from wakeful.store.rows import JobChange, RunFilter
 
 
 async def _quiet(store: Store, recorder: NotificationRecorder) -> None:

@@ -25,10 +25,9 @@ from tests.support.factories import (
 from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditRow, flaw
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, Allowance
-from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 
 
 def entry(action: str = "job.create", workspace: str = "default", **fields: object) -> AuditEntry:

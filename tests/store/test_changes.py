@@ -30,8 +30,9 @@ from tests.support.factories import (
 )
 from wakeful.run.consequences import consequences
 from wakeful.store.changelog import PAGE, ChangedJob, ChangeRow
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobChange, JobPlan
+from wakeful.store.rows import JobChange
 from wakeful.values.ids import new_id
 
 

@@ -6,8 +6,8 @@ from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, alone, asleep, ended, given_held, given_job, held, tick
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow
-from wakeful.store.budgets import BlockRow, BudgetRow, DayRange, JobTitle, SpendingRow
 from wakeful.store.port import Store
+from wakeful.store.sql.reports import BlockRow, BudgetRow, DayRange, JobTitle, SpendingRow
 
 TODAY = NOW // DAY
 WEEK = DayRange(TODAY - 6, TODAY)

@@ -19,8 +19,9 @@ from tests.support.factories import (
     tick,
     ticks_of,
 )
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, JobRow
+from wakeful.store.rows import JobChange, JobFilter, JobRow
 
 
 @pytest.mark.parametrize("planners", [2, 10])

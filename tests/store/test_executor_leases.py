@@ -6,9 +6,9 @@ from tests.store.test_audit import actions, entry
 from tests.support.factories import NOW, SECOND, alone, asked, ended, held, jobless, look
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, ME, YOU, claim, new_job, pulled, refuse, retry_later
-from wakeful.store.jobs import WorkflowRow
-from wakeful.store.port import Store, claim_topic
-from wakeful.store.rows import AttemptView, JobChange, Move, UnfinishedRun
+from wakeful.store.changelog import claim_topic
+from wakeful.store.port import Store
+from wakeful.store.rows import AttemptView, JobChange, Move, UnfinishedRun, WorkflowRow
 
 
 async def renew(

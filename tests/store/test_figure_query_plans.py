@@ -16,8 +16,8 @@ from tests.support.query_plans import visited
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
-from wakeful.store.run_counts import DAY_MS, HOUR_MS
 from wakeful.store.sql import figures, run_counts
+from wakeful.store.sql.run_counts import DAY_MS, HOUR_MS
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.values.ids import first_id, new_id

@@ -21,9 +21,9 @@ from tests.support.factories import (
 )
 from wakeful.job.capabilities import Requirement
 from wakeful.run.run import NewRun
-from wakeful.store.figures import LiveWorker, Troubles, UpcomingRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunFilter
+from wakeful.store.stats import LiveWorker, Troubles, UpcomingRun
 from wakeful.values.ids import first_id, new_id
 
 LIMIT = 100

@@ -32,8 +32,7 @@ from wakeful.run.consequences import consequences
 from wakeful.run.factory import follow_up_run
 from wakeful.run.run import Follower, NewRun, Upstream
 from wakeful.store.port import Store
-from wakeful.store.revisions import NewRevision
-from wakeful.store.rows import JobChange, JobRow, RunFilter
+from wakeful.store.rows import JobChange, JobRow, NewRevision, RunFilter
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import chains
 

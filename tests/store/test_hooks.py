@@ -13,10 +13,10 @@ from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, FalseClock, asleep
 from tests.support.query_plans import visited
 from wakeful.store.audit import AuditEntry
-from wakeful.store.hooks import HookRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import hooks
+from wakeful.store.sql.hooks import HookRow
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 from wakeful.values.json_value import compact

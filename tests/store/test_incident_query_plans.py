@@ -13,8 +13,8 @@ import pytest
 from tests.support.factories import MINUTE, NOW, FalseClock
 from tests.support.query_plans import visited
 from wakeful.run.incidents import Incident
-from wakeful.store.incidents import IncidentFilter
 from wakeful.store.sql import incidents
+from wakeful.store.sql.incidents import IncidentFilter
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 

@@ -29,9 +29,10 @@ from wakeful.run.consequences import Effects, Facts
 from wakeful.run.incidents import Incident, acknowledge
 from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry
-from wakeful.store.incidents import ALERT_JOBS, WORKSPACE_ALERTS, IncidentFilter
+from wakeful.store.internal_jobs import ALERT_JOBS, WORKSPACE_ALERTS
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.sql.incidents import IncidentFilter
 from wakeful.values.ids import new_id
 
 AT = NOW + SECOND
@@ -369,11 +370,11 @@ async def test_a_failure_that_an_earlier_version_queued_becomes_an_incident(stor
     forget = "DELETE FROM job_incidents"
 
     async def queue(db: Any, events: Any) -> None:
-        session = store._driver.session(db)  # type: ignore[attr-defined]
+        session = store._driver.session(db)
         await session.execute(statement)
         await session.execute(forget)
 
-    await store._driver.write(queue)  # type: ignore[attr-defined]
+    await store._driver.write(queue)
     assert await listed(store) == []
     assert await store.raise_alerts(AT, 10, lambda event: ()) == 1
     (adopted,) = await listed(store)

@@ -23,9 +23,10 @@ from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import AlreadyPerformed, Keyed
-from wakeful.store.port import Store, TakeNext
+from wakeful.store.plans import TakeNext
+from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter, RunFilter, TakenRun
-from wakeful.store.verifications import DueVerification
+from wakeful.store.sql.verifications import DueVerification
 
 FREE = {"cron": 100}
 _SECOND_CLAIM = "claim"
@@ -138,7 +139,7 @@ class _Work:
 
 def _check_connections(store: Store) -> None:
     """Check that no connection of the store is in use, or in a transaction."""
-    driver: Any = store._driver  # type: ignore[attr-defined]
+    driver: Any = store._driver
     if store.kind == "sqlite":
         assert not driver._db.in_transaction
         assert not driver._read_db.in_transaction
@@ -181,7 +182,7 @@ class _CutConnection:
 @contextlib.contextmanager
 def _cutting(store: Store, number: int) -> Iterator[Callable[[], bool]]:
     """Cut each connection of the store at its statement of this number. Yields whether one was cut."""
-    driver: Any = store._driver  # type: ignore[attr-defined]
+    driver: Any = store._driver
     cut: list[_CutConnection] = []
 
     def cutting(db: Any) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.support.factories import NOW, alone, asked, asleep, ended, held, over
 from wakeful.run.usage import day_of
-from wakeful.store.overviews import DayCost, JobOverview
 from wakeful.store.port import Store
+from wakeful.store.stats import DayCost, JobOverview
 from wakeful.values.ids import new_id
 
 TODAY = day_of(NOW)

@@ -16,7 +16,8 @@ from wakeful.job.capabilities import NO_CAPABILITIES
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
 from wakeful.store.lane_shares import NOT_SHARED, REMEMBERED_MS, LaneUse, Owner, OwnerMemory
-from wakeful.store.port import Store, TakeNext
+from wakeful.store.plans import TakeNext
+from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun
 from wakeful.store.sqlite import SqliteStore
 

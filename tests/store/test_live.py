@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.factories import NOW, alone, asked, ended, given_job, held, jobless, look
-from wakeful.store import figures
-from wakeful.store.figures import LiveFigures, RunChange
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
+from wakeful.store.stats import LIVE_LIMIT, NEWEST_LIMIT, LiveFigures, RunChange
 
 
 async def _given(store: Store) -> JobRow:
@@ -47,7 +46,7 @@ async def test_figures_beyond_the_limits_are_lower_bounds(
     monkeypatch.setattr("wakeful.store.sql.figures.LIVE_LIMIT", 3)
     found = await store.live_figures("default", None, NOW)
     assert (found.dead_letters, found.more) == (2, ("running", "dead_letters"))
-    assert figures.NEWEST_LIMIT < figures.LIVE_LIMIT
+    assert NEWEST_LIMIT < LIVE_LIMIT
 
 
 async def test_changed_runs_have_their_state(store: Store) -> None:

@@ -41,20 +41,9 @@ from wakeful.run.instances import DeclaredSchedule, InstanceStatus
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
+from wakeful.store.plans import DueJob, JobPlan, LiveRuns, ManualRunPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import (
-    DeadLetter,
-    DueJob,
-    JobChange,
-    JobPlan,
-    JobRow,
-    LiveRuns,
-    ManualRunPlan,
-    Move,
-    Recipient,
-    RunFilter,
-    UnfinishedRun,
-)
+from wakeful.store.rows import DeadLetter, JobChange, JobRow, Move, Recipient, RunFilter, UnfinishedRun
 
 pytestmark = pytest.mark.usefixtures("classes")
 

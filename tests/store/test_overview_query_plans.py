@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.store.overviews import DeadLetterFilter
 from wakeful.store.postgres import instances as postgres_instances
 from wakeful.store.postgres import list_statements as postgres_lists
 from wakeful.store.rows import RunFilter
@@ -22,6 +21,7 @@ from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import instances as sqlite_instances
 from wakeful.store.sqlite import list_statements as sqlite_lists
 from wakeful.store.sqlite.session import translate
+from wakeful.store.stats import DeadLetterFilter
 
 RUNS = 40_000
 AGENTS = 40

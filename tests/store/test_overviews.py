@@ -7,9 +7,9 @@ from tests.support.factories import NOW, alone, asked, asleep, ended, given_job,
 from tests.support.instances import agent_class, given_sent, key_of, taken
 from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.store.accounts import AgentRow
-from wakeful.store.overviews import AgentOverview, DeadLetterFilter
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
+from wakeful.store.stats import AgentOverview, DeadLetterFilter
 
 
 async def _agents(store: Store, *names: str) -> None:

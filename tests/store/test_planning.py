@@ -26,8 +26,8 @@ from tests.support.factories import (
     ticks_of,
 )
 from wakeful.run.run import NewRun
+from wakeful.store.plans import CatchupState, DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import CatchupState, DueJob, JobPlan
 
 
 async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: FalseClock) -> None:

@@ -27,8 +27,9 @@ from wakeful.job.policy import Policy
 from wakeful.run.outcome import Failed, Finished, conclude
 from wakeful.run.prechecks import Checked, checked_from_text, checked_to_text
 from wakeful.store.audit import AuditEntry
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunView, TakenRun
+from wakeful.store.rows import JobChange, JobRow, RunView, TakenRun
 
 WORK = '{"target":{"kind":"function","name":"digest"},"precheck":{"kind":"function","name":"new"}}'
 OTHER = '{"target":{"kind":"function","name":"digest"},"precheck":{"kind":"function","name":"other"}}'

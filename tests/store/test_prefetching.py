@@ -9,7 +9,8 @@ from wakeful.job.policy import Policy
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
-from wakeful.store.port import Store, TakeNext
+from wakeful.store.plans import TakeNext
+from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, TakenRun, UnfinishedRun
 
 FAIL = policy_to_text(Policy(on_lost="fail"))

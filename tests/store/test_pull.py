@@ -30,8 +30,9 @@ from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.port import TURN_MS, Store
-from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, Move, TakenRun, UnfinishedRun
+from wakeful.store.plans import TURN_MS, DueJob, JobPlan
+from wakeful.store.port import Store
+from wakeful.store.rows import JobChange, JobRow, Move, TakenRun, UnfinishedRun
 
 
 def _expired(lost: UnfinishedRun) -> Finished:

@@ -13,7 +13,7 @@ import pytest
 from tests.support.factories import NOW, FalseClock, alone
 from tests.support.query_plans import visited
 from wakeful.run.outcome import Finished
-from wakeful.store.port import TURN_MS
+from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import executors, waiting_runs
 from wakeful.store.rows import UnfinishedRun
 from wakeful.store.sqlite import SqliteStore

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.store.budgets import DayRange
 from wakeful.store.sql import audit, queries, reports
+from wakeful.store.sql.reports import DayRange
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 

@@ -7,8 +7,7 @@ import pytest
 from tests.support.factories import DAY, NOW, alone, asked, ended, given_held, given_job, held
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.revisions import MAX_REVISIONS, NewRevision, RevisionRow
-from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.rows import MAX_REVISIONS, JobChange, JobRow, NewRevision, RevisionRow
 
 FIRST = NewRevision('{"name":"digest","tz":"UTC"}', '["tz"]', "admin:key:1")
 

@@ -24,8 +24,8 @@ from tests.support.factories import (
 )
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.run_counts import DayCount, HourCount
 from wakeful.store.sql import run_counts
+from wakeful.store.sql.run_counts import DayCount, HourCount
 from wakeful.values.ids import new_id
 
 BATCH = 2_000

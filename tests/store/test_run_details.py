@@ -6,8 +6,9 @@ from tests.support.factories import NOW, asked, asleep, job, look, plan_of, tick
 from tests.support.instances import taken
 from wakeful.run.instances import instance_id
 from wakeful.run.run import RunDetails
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobPlan, RunView
+from wakeful.store.rows import RunView
 
 DETAILS = RunDetails("telegram:1", 2, '{"upstream":1}')
 

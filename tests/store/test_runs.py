@@ -28,8 +28,9 @@ from tests.support.factories import (
 from wakeful.errors import AlreadyExists, FailedPrecondition, NotFound
 from wakeful.job.job import StaleJob
 from wakeful.run.run import NewRun
+from wakeful.store.plans import ManualRunPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, ManualRunPlan, RunFilter, RunView
+from wakeful.store.rows import JobRow, RunFilter, RunView
 
 STATES = ("pending", "running", "retrying", "succeeded", "failed", "cancelled", "skipped", "missed")
 

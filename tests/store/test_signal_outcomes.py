@@ -27,9 +27,10 @@ from wakeful.run.instances import MAX_SCHEDULES, ScheduleChange, Send, schedule_
 from wakeful.run.job_transitions import schedule_job
 from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import InstanceChange
-from wakeful.store.port import Store, TakeNext
+from wakeful.store.plans import DueJob, JobPlan, TakeNext
+from wakeful.store.port import Store
 from wakeful.store.row_mapping import row_of
-from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, RunFilter, RunView, TakenRun
+from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView, TakenRun
 
 
 async def _running(store: Store, instance: str = "eu") -> TakenRun:

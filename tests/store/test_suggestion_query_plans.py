@@ -17,9 +17,9 @@ from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import suggestions
+from wakeful.store.sql.suggestions import SuggestionFilter
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
-from wakeful.store.suggestions import SuggestionFilter
 from wakeful.values.ids import first_id
 
 COUNT = 10_000

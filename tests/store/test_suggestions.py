@@ -30,7 +30,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
-from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
+from wakeful.store.sql.suggestions import SuggestionDecision, SuggestionFilter
 from wakeful.values.ids import first_id, new_id
 
 HOURLY = 3_600_000

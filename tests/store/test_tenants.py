@@ -13,7 +13,7 @@ import pytest
 from tests.support.factories import FalseClock
 from tests.support.waiting import PATIENCE
 from wakeful.errors import Unavailable
-from wakeful.store.port import current_tenant
+from wakeful.store.sql.driver import current_tenant
 from wakeful.store.sqlite import SqliteStore
 
 if TYPE_CHECKING:

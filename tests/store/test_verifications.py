@@ -13,9 +13,10 @@ from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import ME, claim, new_job, pulled, refuse
 from wakeful.job.capabilities import NO_CAPABILITIES
 from wakeful.run.outcome import Finished, Verification
+from wakeful.store.plans import ManualRunPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import ManualRunPlan, RunFilter, RunView
-from wakeful.store.verifications import DueVerification, VerificationView
+from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.sql.verifications import DueVerification, VerificationView
 
 CHECK = '{"kind":"http","url":"https://a.example"}'
 LEASE = 30 * SECOND

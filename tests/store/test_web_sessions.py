@@ -18,9 +18,9 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.sql import web_sessions
 from wakeful.store.sql.accounts import ADD_KEY
+from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
-from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow
 
 COUNT = 20_000
 HOUR = 60 * MINUTE

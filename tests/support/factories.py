@@ -9,8 +9,9 @@ from wakeful.run.consequences import Consequences, consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import Follower, NewRun, tick_key
 from wakeful.store.accounts import AgentRow, WorkspaceRow
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobPlan, JobRow, RunFilter, RunView, TakenRun
+from wakeful.store.rows import JobRow, RunFilter, RunView, TakenRun
 from wakeful.values.ids import new_id
 
 #: Friday, 15 January 2027, 08:00 UTC

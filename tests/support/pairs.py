@@ -34,8 +34,8 @@ from wakeful.store.internal_jobs import is_reserved
 from wakeful.store.port import Store
 from wakeful.store.quotas import INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
-from wakeful.store.run_counts import DAY_MS
 from wakeful.store.sessions import HEARTBEAT, SessionKey
+from wakeful.store.sql.run_counts import DAY_MS
 
 AGENT: Final = "default"
 #: An agent that has a class, instances, sessions and a key.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wakeful.evolution.suggestion import Suggestion
 from wakeful.store.port import Store
-from wakeful.store.suggestions import SuggestionFilter
+from wakeful.store.sql.suggestions import SuggestionFilter
 from wakeful.values.ids import new_id
 
 

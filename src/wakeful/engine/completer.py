@@ -23,7 +23,8 @@ from wakeful.errors import AlreadyExists, DatabaseFault, InvalidArgument, Unavai
 from wakeful.logs import get_logger
 from wakeful.run.consequences import Consequences, Effects, Facts
 from wakeful.run.outcome import Finished
-from wakeful.store.port import Store, TakeNext
+from wakeful.store.plans import TakeNext
+from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun
 from wakeful.values.clock import Clock
 

@@ -2,7 +2,7 @@
 
 The run counter reads the changelog some seconds after the fact, so finishing a run costs nothing more. All
 replicas have one; the store lets one of them count at a time, and counts each run once
-(`wakeful.store.run_counts`).
+(`wakeful.store.sql.run_counts`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ from wakeful.run.consequences import JOB_DELETED
 from wakeful.run.outcome import TAKEN_OVER, Failed, Outcome
 from wakeful.run.prechecks import Checked, Watch, checked_from_text
 from wakeful.run.run import NewRun
-from wakeful.store.rows import DueJob, TakenRun
+from wakeful.store.plans import DueJob
+from wakeful.store.rows import TakenRun
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
 log = get_logger("wakeful.engine")

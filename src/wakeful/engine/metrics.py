@@ -27,7 +27,8 @@ from prometheus_client.core import (
 from wakeful.engine.database_metrics import AgentCounts, DatabaseMetrics
 from wakeful.job.start_rules import BLOCK_REASONS
 from wakeful.run.outcome import Finished
-from wakeful.store.port import Planned, Store
+from wakeful.store.plans import Planned
+from wakeful.store.port import Store
 from wakeful.values.package import package_version
 from wakeful.values.process_share import current_share
 

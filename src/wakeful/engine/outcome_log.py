@@ -11,7 +11,7 @@ from wakeful.run.outcome import Finished
 from wakeful.run.planning import Becomes, Verdict
 from wakeful.run.prechecks import ONCE
 from wakeful.run.run import NewRun
-from wakeful.store.rows import DueJob
+from wakeful.store.plans import DueJob
 from wakeful.values.instants import iso_utc
 
 Log = structlog.stdlib.BoundLogger

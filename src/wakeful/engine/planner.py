@@ -31,9 +31,9 @@ from wakeful.run.planning import Becomes, Facts, JobState, Limits, Plan, Spread,
 from wakeful.run.run import NewRun
 from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
-from wakeful.store.port import Planned, Store
+from wakeful.store.plans import CatchupState, DueJob, JobPlan, Planned
+from wakeful.store.port import Store
 from wakeful.store.row_mapping import ticks_from_text, ticks_to_text
-from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 from wakeful.values.clock import Clock
 

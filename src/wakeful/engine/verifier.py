@@ -1,7 +1,7 @@
 """The verifier: checks runs that were reported as done, and writes their outcomes (`verify`).
 
-Verifications are stored (`wakeful.store.verifications`). A worker takes one with a lease that is longer than
-the check may take. If the process dies, another one checks the run again: the target is not launched again.
+Verifications are stored (`store.sql.verifications`). A worker takes one with a lease that is longer than the
+check may take. If the process dies, another one checks the run again: the target is not launched again.
 A check that fails itself is tried again a few times. Then, and if it says no, the attempt has failed with the
 reason `unverified`. A run that a person verifies (`manual`) is due at its deadline.
 """
@@ -35,7 +35,7 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Failed, Finished, Succeeded, with_history
 from wakeful.run.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
 from wakeful.store.port import Store
-from wakeful.store.verifications import DueVerification
+from wakeful.store.sql.verifications import DueVerification
 from wakeful.values.clock import Clock
 from wakeful.values.instants import iso_utc
 

@@ -31,7 +31,7 @@ from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude, with_history
 from wakeful.store.lane_shares import UNKNOWN_USE, LaneUse
-from wakeful.store.port import TakeNext
+from wakeful.store.plans import TakeNext
 from wakeful.store.rows import TakenRun
 from wakeful.values.clock import Clock
 

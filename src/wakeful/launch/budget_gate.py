@@ -15,7 +15,7 @@ from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.run.outcome import Failed, Skipped
 from wakeful.run.usage import ReservationRequest, Reserved, Spent
-from wakeful.store.budgets import BudgetStore
+from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 
 #: The first and the longest pause before a request asks again, in seconds.
@@ -28,7 +28,7 @@ _LOST: Final = Failed("the attempt is not running any more", reason="lost", coun
 class BudgetGate:
     """Asks the store for reservations."""
 
-    def __init__(self, store: BudgetStore, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 

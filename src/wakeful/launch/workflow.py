@@ -28,7 +28,7 @@ from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
 from wakeful.run.outcome import Failed, Outcome
-from wakeful.store.jobs import WorkflowRow
+from wakeful.store.rows import WorkflowRow
 from wakeful.values.instants import iso_utc
 
 _FIELDS: Final = frozenset({"kind", "claimTimeoutMs"})

@@ -18,8 +18,8 @@ from wakeful.model.codec import JsonObject
 from wakeful.run.run import RunState
 from wakeful.service.row_codec import instant
 from wakeful.store.changelog import SUGGESTION, ChangeRow
-from wakeful.store.figures import LiveFigures
 from wakeful.store.port import Store
+from wakeful.store.stats import LiveFigures
 
 #: How many ids of each kind a summary lists.
 LISTED: Final = 500

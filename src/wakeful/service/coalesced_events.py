@@ -38,8 +38,8 @@ from wakeful.service.change_summary import (
 )
 from wakeful.service.event_stream import RESET, Event, serialize_event
 from wakeful.store.changelog import ChangeRow
-from wakeful.store.figures import LiveFigures
 from wakeful.store.port import Store
+from wakeful.store.stats import LiveFigures
 from wakeful.values.json_value import compact
 from wakeful.values.stored_text import cleaned
 

@@ -29,9 +29,8 @@ from wakeful.service.row_codec import RowCodec, instant
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
 from wakeful.store.instances import InstanceRow
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.quotas import QuotaRow
-from wakeful.store.rows import AttemptView, JobRow, RunView
+from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
 from wakeful.store.sessions import HistoryEntry, SessionView
 from wakeful.values.bounded_cache import MB, bounded_cache
 

@@ -69,7 +69,7 @@ from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.service.search import SearchService
 from wakeful.settings import Settings
-from wakeful.store.incidents import WORKSPACE_AGENT
+from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.rows import RunView

@@ -1,1 +1,1 @@
-"""The database layer. `port.py` is the contract; `sql/`, `sqlite/` and `postgres/` implement it."""
+"""The database layer. `port.py` and `sql/` are the store and its contract, over `sqlite/` or `postgres/`."""

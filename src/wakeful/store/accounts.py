@@ -8,12 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from wakeful.errors import NotFound, Unavailable
 from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import Keyed
-from wakeful.store.internal_jobs import NO_RULES, InternalRules
 from wakeful.store.rows import JobChange, JobRow
 
 #: The topic that any keys may be revoked, or sign-in sessions ended; `key_topic` names the key.
@@ -144,122 +142,3 @@ class KeyChange(NamedTuple):
     #: ids
     revoke: Sequence[str] = ()
     entries: Sequence[AuditEntry] = ()
-
-
-class AccountStore(Protocol):
-    """The part of a store that holds workspaces, agents and keys."""
-
-    # --- workspaces and agents --------------------------------------------------------------------
-
-    async def workspace(self, name: str) -> WorkspaceRow | None:
-        """Return the workspace of that name."""
-        ...
-
-    async def workspaces(self) -> list[WorkspaceRow]:
-        """Return all workspaces, by name."""
-        ...
-
-    async def workspaces_named(self, prefix: str, limit: int) -> list[WorkspaceRow]:
-        """Return the workspaces whose names begin like this, by name."""
-        ...
-
-    async def put_workspace(
-        self, row: WorkspaceRow, entries: Sequence[AuditEntry] = (), internal: InternalRules = NO_RULES
-    ) -> None:
-        """Add the workspace, or replace all of it but `created_ms`.
-
-        Its internal jobs (of the agent `WORKSPACE_AGENT`) and its budget blocks follow in the same
-        transaction.
-        """
-        ...
-
-    async def repair_workspace(self, name: str, internal: Callable[[WorkspaceRow], InternalRules]) -> None:
-        """Lock the workspace, if it exists, and write its internal jobs."""
-        ...
-
-    async def agent(self, workspace: str, name: str) -> AgentRow | None:
-        """Return the agent of that name."""
-        ...
-
-    async def agents(self, workspace: str) -> list[AgentRow]:
-        """Return the agents of a workspace, by name."""
-        ...
-
-    async def agents_with_internal_jobs(self) -> list[tuple[str, str]]:
-        """Return the agents (workspace, name) that have internal jobs, or whose documents require them."""
-        ...
-
-    async def evolving_agents(self) -> list[tuple[str, str, bool]]:
-        """Return the agents (workspace, name, active) whose `evolution` is on, in all workspaces."""
-        ...
-
-    async def put_agent(
-        self,
-        workspace: str,
-        name: str,
-        change: Callable[[AgentRow | None], AgentRow | None],
-        entries: Sequence[AuditEntry] = (),
-        follow: InheritingChange | None = None,
-        internal: Callable[[AgentRow], InternalRules] | None = None,
-        keyed: Keyed[AgentRow | None] | None = None,
-    ) -> AgentRow | None:
-        """Lock the agent and write what `change` returns; None changes nothing and writes no entry.
-
-        `version` goes up by one, or is 1 for a new agent; `created_ms` stays. Returns the agent afterwards.
-        The changes of its jobs that `follow` returns are written in the same transaction, as by `change_job`,
-        but set-based. Transactions that create or change jobs of this agent wait for this one, and the other
-        way round. Then the `internal` jobs of the agent are written, also if it did not change, and its
-        budget blocks if its budget did. An exception of any function rolls everything back. `follow` may be
-        called twice for a job.
-        """
-        ...
-
-    async def delete_agent(
-        self,
-        workspace: str,
-        name: str,
-        entries: Sequence[AuditEntry] = (),
-        internal: InternalRules = NO_RULES,
-    ) -> bool:
-        """Delete the agent, with what `internal` deletes, and revoke its keys. False: there is none.
-
-        FailedPrecondition: it has other jobs, and says how many, or instances that are not stopped. Then
-        nothing is changed.
-        """
-        ...
-
-    # --- keys -------------------------------------------------------------------------------------
-
-    async def add_key(
-        self, row: KeyRow, entries: Sequence[AuditEntry] = (), keyed: Keyed[None] | None = None
-    ) -> None:
-        """Add a key."""
-        ...
-
-    async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
-        """Write what `decide` returns for all keys. No other transaction changes keys meanwhile.
-
-        Returns whether anything changed. For the start of a process only: it reads all keys and blocks
-        other writers of keys.
-        """
-        ...
-
-    async def key_by_hash(self, hash: bytes) -> KeyRow | None:
-        """Return the key with that hash, expired and revoked ones included."""
-        ...
-
-    async def keys(self, workspace: str | None) -> list[KeyRow]:
-        """Return the keys of a workspace, oldest first; None: all keys."""
-        ...
-
-    async def global_keys(self) -> list[KeyRow]:
-        """Return the keys that belong to no workspace, oldest first."""
-        ...
-
-    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
-        """Revoke a key. False: no such key, or it is revoked already."""
-        ...
-
-    async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
-        """Record when keys were last used: (id, instant). An instant before the stored one is ignored."""
-        ...

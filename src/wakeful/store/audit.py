@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from wakeful.values.stored_text import cleaned
 
@@ -72,34 +72,6 @@ class AuditPage(NamedTuple):
     rows: list[AuditRow]
     #: where the next page begins: only entries below this number; None: there are no more
     before: int | None
-
-
-class AuditStore(Protocol):
-    """The part of a store that holds the audit log."""
-
-    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
-        """Append entries about actions that change nothing in the store."""
-        ...
-
-    async def audit(
-        self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
-    ) -> list[AuditRow]:
-        """Return entries with `seq > after`, oldest first; with `before`, those below it, newest first."""
-        ...
-
-    async def audit_page(
-        self, workspace: str, only: AuditFilter, *, before: int | None, limit: int, considered: int
-    ) -> AuditPage:
-        """Return entries that match, below number `before`, newest first.
-
-        At most `considered` entries are read: a page may have less than `limit` entries, or none, and still
-        have a next one.
-        """
-        ...
-
-    async def audit_head(self, workspace: str) -> tuple[int, str]:
-        """Return number and hash of the newest entry, stored apart from the entries; (0, ''): none."""
-        ...
 
 
 def always(result: object) -> bool:

@@ -8,8 +8,9 @@ pruned; a reader detects that by the first number it gets.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from wakeful.logs import get_logger
 from wakeful.run.incidents import Incident, IncidentEvent
@@ -159,26 +160,15 @@ class TransactionEvents:
         return rows
 
 
-class ChangelogStore(Protocol):
-    """The part of a store that holds the changelog."""
+#: The topic that says that a claim is over begins so.
+CLAIM_OVER: Final = "claim:"
 
-    async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
-        """Return up to `limit` rows that hold a number above `after`, in order.
 
-        The first may begin before it. If it begins later than `after + 1`, the rows between are pruned.
-        No rows: nothing has changed since, or `after` is not a number of this log.
-        """
-        ...
+def claim_topic(workspace: str, worker: str, claim_id: str) -> str:
+    """Return the topic that says that a claim is over: its executor does not wait for it any more.
 
-    async def last_change(self) -> int:
-        """Return the number of the newest change; 0: there is none."""
-        ...
-
-    async def prune_changes(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` older rows, from the first on, but never the newest. Returns how many.
-
-        Rows of an hour and more ahead were written while the clock was wrong, and count as old.
-
-        Rows stay until their runs are counted (`wakeful.store.run_counts`), if any were ever counted.
-        """
-        ...
+    >>> claim_topic("default", "laptop-1", "7")
+    'claim:442ac55280a11c617d5c423f93733a2c'
+    """
+    names = "\n".join((workspace, worker, claim_id))
+    return CLAIM_OVER + hashlib.sha256(names.encode()).hexdigest()[:32]

@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 #: The result of an attempt at a delivery; `pending`: it is retried; `unknown`: it may have arrived.
 Became = Literal["delivered", "suppressed", "failed", "unknown", "pending"]
@@ -78,36 +77,3 @@ class DeliveryView(NamedTuple):
     attempt: int
     at_ms: int
     error: str | None
-
-
-class DeliveryStore(Protocol):
-    """The part of a store that holds deliveries."""
-
-    async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
-    ) -> tuple[list[Delivery], int]:
-        """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
-
-        None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did
-        not report in time become *unknown*. Returns those that were taken, and how many timed out.
-        """
-        ...
-
-    async def finish_deliveries(
-        self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
-    ) -> set[str]:
-        """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
-        ...
-
-    async def next_delivery_ms(self, after_ms: int) -> int | None:
-        """Return when the next delivery is due or times out after that instant; None: there is none."""
-        ...
-
-    async def recent_deliveries(
-        self, workspace: str, since_ms: int, considered: int, limit: int
-    ) -> list[DeliveryView]:
-        """Return the newest deliveries of runs of a workspace that were created since then, newest first.
-
-        Only the newest `considered` ones of all workspaces are read.
-        """
-        ...

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
 
@@ -132,15 +132,3 @@ def conflict(stored: StoredResponse, fingerprint: str) -> Exception:
     """Return the exception for a key that exists."""
     check_fingerprint(stored, fingerprint)
     return AlreadyPerformed(stored) if stored.status else InProgress()
-
-
-class IdempotencyStore(Protocol):
-    """The part of a store that holds idempotency keys."""
-
-    async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
-        """Return the response that was stored with that key less than a day ago."""
-        ...
-
-    async def keep_response(self, claim: Claim, status: int, body: str) -> None:
-        """Store the response of an operation; also its key, if no transaction has claimed it."""
-        ...

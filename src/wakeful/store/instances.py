@@ -10,13 +10,9 @@ its end, if the instance is active. Lock order: cursors, jobs, instances by id, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from wakeful.job.self_scheduling import ChargeRule
-from wakeful.run.instances import AgentClass, InstanceLimits, InstanceStatus
-from wakeful.run.signal_rules import Arrival
-from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import Keyed
+from wakeful.run.instances import InstanceStatus
 from wakeful.store.rows import JobRow, RunView
 
 #: The topic that is published when a signal has added an instance.
@@ -102,87 +98,3 @@ class Received(NamedTuple):
     run: RunView
     #: the instance has received the same (source, id) before; `run` is the first run
     duplicate: bool = False
-
-
-class InstanceStore(Protocol):
-    """The part of a store that holds instances."""
-
-    async def put_class(self, agent_class: AgentClass, now_ms: int) -> AgentClass:
-        """Write what the database knows of a class, unless it knows a higher version. Returns what it knows.
-
-        The agent is added if it does not exist.
-        """
-        ...
-
-    async def agent_class(self, workspace: str, agent: str) -> AgentClass | None:
-        """Return the class of an agent."""
-        ...
-
-    async def send(
-        self,
-        arrivals: Sequence[Arrival],
-        mailbox: int,
-        limits: InstanceLimits | None = None,
-        entries: Sequence[AuditEntry] = (),
-        keyed: Keyed[list[Received]] | None = None,
-        charge: ChargeRule | None = None,
-    ) -> list[Received]:
-        """Store signals in mailboxes, all or none, in this order; add instances that do not exist.
-
-        A signal with an id that the instance has received before is not stored. FailedPrecondition: an
-        instance is stopped. ResourceExhausted: more than `mailbox` runs would be pending in a mailbox, or
-        there would be more instances than `limits` allow. All signals are for instances of one agent.
-        `charge` is as in `create_jobs`; duplicates alone charge nothing.
-        Topics: `runs`, and `instances` if an instance was added.
-        """
-        ...
-
-    async def change_instance(
-        self,
-        workspace: str,
-        agent: str,
-        name: str,
-        now_ms: int,
-        rule: InstanceRule,
-        entries: Sequence[AuditEntry] = (),
-        limits: InstanceLimits | None = None,
-        keyed: Keyed[InstanceRow | None] | None = None,
-        charge: ChargeRule | None = None,
-    ) -> InstanceRow | None:
-        """Lock an instance and its schedules, and write what `rule` returns. Returns the row afterwards.
-
-        A new instance counts towards `limits` (ResourceExhausted). Only a change writes the entries and the
-        `charge`, which is as in `create_jobs`. Topics: `jobs`, `runs`, and `stop:<id>` for a running run that
-        is cancelled.
-        """
-        ...
-
-    async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
-        """Return an instance."""
-        ...
-
-    async def instances(self, only: InstanceFilter) -> list[InstanceView]:
-        """Return instances, ordered by agent and name."""
-        ...
-
-    async def schedules(self, instance_id: str) -> list[JobRow]:
-        """Return the jobs of the schedules of an instance, by origin and id."""
-        ...
-
-    async def stale_instances(self, agent_class: AgentClass, limit: int) -> list[str]:
-        """Return names of instances that are not stopped and have other declared schedules than this class.
-
-        Without those whose schedules are of a higher version.
-        """
-        ...
-
-    async def hibernated(self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False) -> None:
-        """Record that these instances hibernate.
-
-        With `publish`, every process unloads them. Topic: `hibernate:<id>`.
-        """
-        ...
-
-    async def prune_signal_ids(self, now_ms: int, limit: int) -> int:
-        """Delete up to `limit` ids of signals that have expired. Returns how many."""
-        ...

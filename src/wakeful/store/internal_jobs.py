@@ -9,11 +9,22 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from wakeful.store.audit import AuditEntry
-from wakeful.store.incidents import ALERT_JOBS
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
-from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
+#: The jobs that send alerts: of an agent, and of a workspace (owned by its agent `default`). Webhook and
+#: channel have a job each, so that each is retried on its own. Their own runs cause no alerts.
+AGENT_ALERTS: Final = "wakeful-alerts"
+WORKSPACE_ALERTS: Final = "wakeful-workspace-alerts"
+AGENT_CHANNEL: Final = "wakeful-channel-alerts"
+WORKSPACE_CHANNEL: Final = "wakeful-workspace-channel-alerts"
+ALERT_JOBS: Final = (AGENT_ALERTS, WORKSPACE_ALERTS, AGENT_CHANNEL, WORKSPACE_CHANNEL)
+#: The agent that owns the alert jobs of a workspace.
+WORKSPACE_AGENT: Final = "default"
+#: The jobs that analyze an agent and evaluate its suggestions, and the labels that mark them as internal.
+ANALYSIS_JOB: Final = "wakeful-analysis"
+EVALUATION_JOB: Final = "wakeful-evaluation"
+EVOLUTION_LABELS: Final = '{"system":"evolution"}'
 INTERNAL_JOBS: Final = frozenset({*ALERT_JOBS, WAKE_JOB, HEARTBEAT, ANALYSIS_JOB, EVALUATION_JOB})
 #: Names with this prefix are reserved for future internal jobs.
 RESERVED_PREFIX: Final = "wakeful-"

@@ -16,7 +16,7 @@ from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import Received
-from wakeful.store.port import TakeNext
+from wakeful.store.plans import TakeNext
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView

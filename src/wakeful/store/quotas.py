@@ -8,12 +8,11 @@ The functions are pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import ResourceExhausted
 from wakeful.run.usage import day_of
-from wakeful.store.audit import AuditEntry
 from wakeful.store.rows import JobRow
 from wakeful.values.plural import plural
 
@@ -150,17 +149,3 @@ def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaR
 
 def _owner(workspace: str, agent: str) -> str:
     return f"agent '{agent}' of workspace '{workspace}'" if agent else f"workspace '{workspace}'"
-
-
-class QuotaStore(Protocol):
-    """The part of a store that holds quotas."""
-
-    async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
-        """Return limits and use of the workspace and of each of its agents with either."""
-        ...
-
-    async def set_quota(
-        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
-    ) -> None:
-        """Set a limit, or with None return to the installation's default. The use stays."""
-        ...

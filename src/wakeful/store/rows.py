@@ -15,10 +15,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from wakeful.errors import IncompatibleSchema
 from wakeful.run.run import NewRun
-from wakeful.store.revisions import NewRevision
 
-#: The worker of a run that was reported as done and is not verified yet (`store.verifications`).
+#: The worker of a run that was reported as done and is not verified yet (`store.sql.verifications`).
 VERIFYING: Final = "verifying"
+
+
+#: The most revisions that a job keeps: what it was before each change of its definition. Pauses add none.
+MAX_REVISIONS: Final = 50
 
 
 class JobRow(NamedTuple):
@@ -69,99 +72,6 @@ class JobRow(NamedTuple):
     def log_fields(self) -> dict[str, object]:
         """The fields of log events about this job."""
         return {"job_id": self.id, "job": self.name, "agent": self.agent, "workspace": self.workspace}
-
-
-class DueJob(NamedTuple):
-    """What planning and launching need of a due job, with its live runs."""
-
-    id: str
-    workspace: str
-    agent: str
-    name: str
-    timing: str | None
-    policy: str
-    work: str
-    payload: str | None
-    anchor_ms: int
-    #: for a paused job, when its pause ends
-    next_ms: int
-    run_count: int
-    #: ids of its runs that are running or between two attempts
-    running: tuple[str, ...]
-    #: ids of its pending ticks; manual runs are never replaced by a tick
-    waiting: tuple[str, ...]
-    #: what the previous pass left for the next one (`CatchupState`)
-    missed: int = 0
-    spread_from_ms: int | None = None
-    spread_until_ms: int | None = None
-    #: of a paused job: when its pause ends, and whether its agent is active
-    pause_until_ms: int | None = None
-    agent_active: bool | None = None
-    #: its encrypted webhook secret, and the one before it while it is still accepted
-    secret: bytes | None = None
-    old_secret: bytes | None = None
-    old_secret_until_ms: int | None = None
-    #: compact JSON of the state that the last precheck left, and its revision
-    precheck_state: str | None = None
-    precheck_revision: int = 0
-    #: ticks that have a record (`JobRecord.decided`), separated by commas; None: there are none
-    decided_ticks: str | None = None
-
-    @property
-    def log_fields(self) -> dict[str, object]:
-        """The fields of log events about this job."""
-        return {"job_id": self.id, "job": self.name, "agent": self.agent, "workspace": self.workspace}
-
-
-class LiveRuns(NamedTuple):
-    """The ids of the live runs of a job: running or between two attempts, and waiting for their turn."""
-
-    running: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-
-
-class ManualRunPlan(NamedTuple):
-    """What the overlap rule decided for a manual run: the run to add, and the runs that it replaces."""
-
-    run: NewRun
-    #: live runs to cancel, with the reason
-    cancelled: tuple[tuple[str, str], ...] = ()
-
-
-#: Decides how a manual run is added, given the live runs of its job.
-ManualRunRule = Callable[[NewRun, LiveRuns], ManualRunPlan]
-
-
-class CatchupState(NamedTuple):
-    """What a planning pass leaves for the next one: see `planning.JobState.missed` and `planning.Spread`."""
-
-    missed: int = 0
-    spread_from_ms: int | None = None
-    spread_until_ms: int | None = None
-
-
-class JobPlan(NamedTuple):
-    """What planning decided for one due job."""
-
-    job_id: str
-    #: the new cursor
-    next_ms: int | None
-    wake_ms: int | None
-    run_count: int
-    enabled: bool
-    disabled_reason: str | None
-    #: the runs of its ticks, in the order of the ticks
-    runs: tuple[NewRun, ...]
-    #: live runs to cancel, with the reason: replaced or superseded by a newer one
-    cancelled: tuple[tuple[str, str], ...] = ()
-    #: what is left for the next pass; None: unchanged
-    catchup: CatchupState | None = None
-    #: the ids of runs with missed ticks before them, and how many
-    missed: tuple[tuple[str, int], ...] = ()
-    #: the pause of the job has ended: `enabled` and `disabled_reason` apply again
-    resumed: bool = False
-    #: of a job that is over: its ticks that have a record (`JobRow.decided_ticks`); None: as before
-    decided_ticks: str | None = None
 
 
 #: `free`: one that was free; `later`: none yet, it waits until one is free; `previous`: that of the signal
@@ -420,6 +330,28 @@ class Move(NamedTuple):
     serial: bool = False
 
 
+class NewRevision(NamedTuple):
+    """What a change of the definition of a job records."""
+
+    #: compact JSON of the document before the change, without credentials
+    document: str
+    #: compact JSON of the names of the changed fields
+    fields: str
+    #: who changed it: `role:actor`
+    by: str
+
+
+class RevisionRow(NamedTuple):
+    """A stored revision."""
+
+    #: the version of the job before the change
+    version: int
+    document: str
+    fields: str
+    replaced_ms: int
+    replaced_by: str
+
+
 class JobChange(NamedTuple):
     """A change of a job, and what follows for its runs."""
 
@@ -513,3 +445,14 @@ class JobFilter(NamedTuple):
     after_tick: tuple[int, str] | None = None
     #: with the order `name`: how many of the first ones are left out
     offset: int = 0
+
+
+class WorkflowRow(NamedTuple):
+    """A version of a workflow."""
+
+    workspace: str
+    id: str
+    version: int
+    #: compact JSON
+    dag: str
+    created_ms: int

@@ -14,14 +14,11 @@ messages wait in any session, the topic `sessions` is published.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.job.job import WAKE_JOB as WAKE_JOB
-from wakeful.job.self_scheduling import ChargeRule
 from wakeful.run.run import NewRun
-from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import Keyed
 
 #: The job of an agent's heartbeat, and the labels that mark it as internal.
 HEARTBEAT: Final = HEARTBEAT_JOB
@@ -139,64 +136,3 @@ class SessionView(NamedTuple):
 
 #: Decides the update of a session.
 SessionRule = Callable[[SessionState], SessionUpdate]
-
-
-class SessionStore(Protocol):
-    """The part of a store that holds sessions."""
-
-    async def update_session(
-        self,
-        key: SessionKey,
-        now_ms: int,
-        judge: SessionRule,
-        entries: Sequence[AuditEntry] = (),
-        keyed: Keyed[SessionUpdate] | None = None,
-        charge: ChargeRule | None = None,
-    ) -> SessionUpdate:
-        """Lock a session, which is added if there is none, and write the update that `judge` returns.
-
-        Topic: `sessions`, if anything waits in it. `charge` is as in `create_jobs`.
-        """
-        ...
-
-    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
-        """Update up to `limit` sessions that are due and may have another turn, longest due first.
-
-        Sessions that another transaction holds are skipped. Returns how many were updated.
-        """
-        ...
-
-    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
-        """Return whether any session is due, full or not, and when the next one will be."""
-        ...
-
-    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-        """Return the sessions of an agent, by name, after `after`."""
-        ...
-
-    async def session(self, key: SessionKey) -> SessionView | None:
-        """Return a session."""
-        ...
-
-    async def history(
-        self, key: SessionKey, before: int | None = None, limit: int = 50
-    ) -> list[HistoryEntry]:
-        """Return the entries of a session with a number below `before`, newest first."""
-        ...
-
-    async def delete_session(
-        self, key: SessionKey, now_ms: int, judge: SessionRule, entries: Sequence[AuditEntry] = ()
-    ) -> SessionUpdate | None:
-        """Lock a session, write the update that `judge` returns, and delete it with its history.
-
-        The update drops all messages and stops all live turns. Returns None if there is no such session.
-        """
-        ...
-
-    async def prune_sessions(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` entries of histories from before then. Returns how many.
-
-        If there are no others, delete ended turns that began before then, and sessions without a message or
-        an answer since.
-        """
-        ...

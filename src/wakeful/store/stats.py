@@ -1,12 +1,14 @@
-"""Counts, samples and processes, for status pages and metrics."""
+"""What pages and metrics show: counts, samples, processes, agents, dead letters. All reads are bounded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from wakeful.forecast.peaks import TimingCount
-from wakeful.job.capabilities import Capabilities, Requirement
+from wakeful.job.capabilities import Requirement
+
+#: How many characters of an error are read: `failure_cause` reads no more.
+ERROR_READ: Final = 2_000
 
 
 class ConnectionUse(NamedTuple):
@@ -113,88 +115,6 @@ def backlog_of(
     )
 
 
-class StatsStore(Protocol):
-    """The part of a store that only reads, for observers."""
-
-    @property
-    def kind(self) -> str:
-        """The database: `sqlite` or `postgresql`."""
-        ...
-
-    @property
-    def notifies_other_processes(self) -> bool:
-        """Whether `listen` also reports changes by other processes on the same database."""
-        ...
-
-    async def workspace_stats(self, workspace: str, agent: str | None = None) -> WorkspaceStats:
-        """Return the counts of a workspace, or of one of its agents."""
-        ...
-
-    async def recent_runs(
-        self, workspace: str, since_ms: int, limit: int, agent: str | None = None
-    ) -> list[RecentRun]:
-        """Return the newest runs of a workspace, or of one of its agents, that were created since then."""
-        ...
-
-    async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
-        """Return the work that waits, and the number of workers with a heartbeat since then.
-
-        `pull_by_agent` has at most so many agents.
-        """
-        ...
-
-    async def workers(self, since_ms: int) -> list[str]:
-        """Return the names of the workers with a heartbeat since then."""
-        ...
-
-    async def capabilities(self, since_ms: int) -> list[Capabilities]:
-        """Return what the processes of the workers with a heartbeat since then can launch."""
-        ...
-
-    async def due_requirements(self, now_ms: int) -> list[DueRequirement]:
-        """Return the due runs that require something, by requirement, longest due first."""
-        ...
-
-    async def expired_leases(self, workspace: str | None, before_ms: int) -> int:
-        """Return the number of running runs whose lease or callback time ended before then; None: of all.
-
-        `rescue` ends them within seconds: if there are any, no replica does it.
-        """
-        ...
-
-    async def dead_letters_by_reason(self, workspace: str | None, limit: int) -> list[tuple[str, int]]:
-        """Return the number of dead letters by reason, most frequent first; at most the newest are counted.
-
-        `workspace` None: of all workspaces. A dead letter without a reason counts as ''.
-        """
-        ...
-
-    async def delivery_counts(
-        self, workspace: str | None, since_ms: int, limit: int
-    ) -> list[tuple[str, str, int]]:
-        """Return the number of deliveries by channel and state, of runs that were created since then.
-
-        At most the newest deliveries are counted. `workspace` None: of all workspaces.
-        """
-        ...
-
-    async def timings(self, workspace: str, agent: str | None = None) -> list[TimingCount]:
-        """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs.
-
-        Jobs with the same timing and policy are counted together; those with an interval, if their ticks are
-        in the same minutes. Each count has the first of its jobs as an example.
-        """
-        ...
-
-    async def database_size(self) -> int:
-        """Return the size of the database in bytes."""
-        ...
-
-    async def connection_use(self) -> ConnectionUse | None:
-        """Return the connections of the database server; None if the database is a file."""
-        ...
-
-
 class WorkerRow(NamedTuple):
     """A process that takes runs."""
 
@@ -216,16 +136,154 @@ class HolderRow(NamedTuple):
     beat_ms: int | None
 
 
-class ProcessStore(Protocol):
-    """The part of a store that reads processes, for observers."""
+class Troubles(NamedTuple):
+    """What needs attention in a workspace. Each number is counted up to a limit."""
 
-    async def worker_rows(self, limit: int) -> list[WorkerRow]:
-        """Return the processes that the database knows, newest start first.
+    #: failed runs that were neither replayed nor discarded
+    dead_letters: int
+    #: enabled jobs whose last run failed
+    failing_jobs: int
+    #: incidents that are not closed, and those of them that nobody has acknowledged
+    open_incidents: int
+    new_incidents: int
+    #: daily caps that are reached
+    exhausted_budgets: int
+    #: pull runs that wait for an executor since before a given time
+    unclaimed_runs: int
 
-        One that stopped is removed; one that ended without notice, when another takes its runs.
-        """
-        ...
 
-    async def holders(self, workspace: str | None, limit: int) -> list[HolderRow]:
-        """Return who holds running runs of a workspace, or of all (None), most runs first."""
-        ...
+class LiveWorker(NamedTuple):
+    """A process that launches runs."""
+
+    name: str
+    beat_ms: int
+    started_ms: int
+
+
+class UpcomingRun(NamedTuple):
+    """The next tick of a job."""
+
+    job_id: str
+    agent: str
+    job: str
+    at_ms: int
+
+
+#: How many live runs, and how many next ticks, are read at most for the figures: of all workspaces.
+LIVE_LIMIT: Final = 10_000
+#: How many dead letters and open incidents of the workspace are read at most, the newest.
+NEWEST_LIMIT: Final = 1_000
+
+
+class RunChange(NamedTuple):
+    """The fields of a changed run that summaries use."""
+
+    id: str
+    workspace: str
+    agent: str
+    job_id: str | None
+    state: str
+
+
+class LiveFigures(NamedTuple):
+    """Current figures of a workspace or an agent."""
+
+    running: int
+    pending: int
+    retrying: int
+    dead_letters: int
+    open_incidents: int
+    acknowledged_incidents: int
+    #: the number of workers with a recent heartbeat, of all workspaces
+    workers: int
+    #: the next tick of all its jobs; None: there is none, or it is not among those that were read
+    next_tick_ms: int | None
+    #: the fields whose real value may be higher, because a limit was reached
+    more: tuple[str, ...] = ()
+
+
+class LiveCounts(NamedTuple):
+    """Live runs by state, and whether the limit was reached for running and for waiting ones."""
+
+    states: dict[str, int]
+    more_running: bool
+    more_waiting: bool
+
+
+class AgentOverview(NamedTuple):
+    """What an agent has. A count ends at the limit of the call."""
+
+    name: str
+    jobs: int
+    sessions: int
+    instances: int
+    #: the version of its class; None: it has no class
+    class_version: int | None
+    #: the job of its heartbeat, and the newest run of that job
+    heartbeat_job: str | None
+    heartbeat_run: str | None
+
+
+class RunOutcome(NamedTuple):
+    """What a bar of the last outcomes shows of a run."""
+
+    id: str
+    state: str
+    trigger: str
+    fire_ms: int
+    started_ms: int | None
+    finished_ms: int | None
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it ran; None if it has not ended, or did not start."""
+        if self.started_ms is None or self.finished_ms is None:
+            return None
+        return max(0, self.finished_ms - self.started_ms)
+
+
+class DayCost(NamedTuple):
+    """What runs used on a day (UTC, counted from 1970)."""
+
+    day: int
+    tokens: int
+    cost: float
+
+
+class JobOverview(NamedTuple):
+    """What a list shows of a job besides its fields."""
+
+    #: its last runs, oldest first
+    runs: tuple[RunOutcome, ...] = ()
+    #: the days on which its runs used something, oldest first
+    costs: tuple[DayCost, ...] = ()
+    #: the ids of its open incidents, oldest first
+    incidents: tuple[str, ...] = ()
+
+
+class DeadLetterFilter(NamedTuple):
+    """Which dead letters to read; None does not filter. Ids are in the order of creation."""
+
+    workspace: str
+    agent: str | None = None
+    #: only ids above this one, and not above the other; oldest first if `oldest_first`
+    after: str | None = None
+    through: str | None = None
+    #: only ids below this one
+    before: str | None = None
+    oldest_first: bool = False
+    limit: int = 50
+
+
+class DeadLetterRow(NamedTuple):
+    """What says why a run is a dead letter."""
+
+    id: str
+    agent: str
+    job_id: str | None
+    job_name: str | None
+    reason: str | None
+    response_code: int | None
+    #: its beginning
+    error: str | None
+    finished_ms: int

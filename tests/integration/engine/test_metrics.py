@@ -84,7 +84,7 @@ async def test_failures_retries_and_dead_letters_are_counted(new_app: NewApp) ->
 async def test_skipped_and_missed_ticks_are_counted(new_app: NewApp) -> None:
     from tests.support.factories import NOW, job, tick
     from tests.support.factories import over as ended
-    from wakeful.store.port import Planned
+    from wakeful.store.plans import Planned
 
     metrics = Metrics()
     runs = [

@@ -28,7 +28,7 @@ from wakeful.engine import verifier
 from wakeful.run.outcome import Succeeded
 from wakeful.run.verification import conclude_verified
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.sql.store import SqlStore
+from wakeful.store.port import Store
 
 CHECK = {"kind": "function", "name": "check"}
 ONCE: Any = {"schedule": SELDOM, "max_attempts": 1}
@@ -177,14 +177,14 @@ async def test_an_unexpected_error_after_a_check_does_not_repeat_it_for_ever(
 async def test_a_stored_check_that_cannot_be_read_fails_its_run_and_others_are_verified(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    take: Any = SqlStore.take_verifications
+    take: Any = Store.take_verifications
 
     async def damage(self: Any, *args: Any) -> Any:
         *before, limit_ms, without = args
         taken = await take(self, *before, lambda verify: limit_ms("{"), without)
         return [due._replace(verify="{") if due.view.job_name == "bad" else due for due in taken]
 
-    monkeypatch.setattr(SqlStore, "take_verifications", damage)
+    monkeypatch.setattr(Store, "take_verifications", damage)
     app = new_app()
     work = Work(app)
     async with app:

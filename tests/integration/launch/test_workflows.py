@@ -20,7 +20,7 @@ from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
 from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.jobs import WorkflowRow
+from wakeful.store.rows import WorkflowRow
 
 DAG = {"nodes": [{"id": "fetch"}, {"id": "Zoë"}], "edges": []}
 INVOICES: dict[str, Json] = {"workflowId": "invoices", "version": 3, "userId": "ada"}

@@ -34,7 +34,7 @@ from wakeful.run.outcome import Finished
 from wakeful.run.signal_rules import signal_run
 from wakeful.service.agents import instance_rules
 from wakeful.store.instances import InstanceRule
-from wakeful.store.port import TakeNext
+from wakeful.store.plans import TakeNext
 from wakeful.store.rows import TakenRun
 
 AGENTS = ("alpha", "beta")

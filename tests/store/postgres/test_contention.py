@@ -33,6 +33,7 @@ from wakeful.agents.sessions import receive, start_turns
 from wakeful.errors import Unavailable
 from wakeful.job.capabilities import NO_CAPABILITIES
 from wakeful.run.consequences import consequences
+from wakeful.store.plans import DueJob
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres import jobs as postgres_jobs
@@ -40,12 +41,7 @@ from wakeful.store.postgres import leases as postgres_running
 from wakeful.store.postgres import planning as postgres_planning
 from wakeful.store.postgres import runs as postgres_runs
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.rows import (
-    DueJob,
-    JobChange,
-    Move,
-    RunFilter,
-)
+from wakeful.store.rows import JobChange, Move, RunFilter
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS, WAKE_JOB, SessionKey, SessionMessage
 from wakeful.values.ids import id_at
 

@@ -33,19 +33,10 @@ from wakeful.run.instances import InstanceStatus, Send
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
+from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.postgres import PostgresStore, connection, waiting_runs
 from wakeful.store.postgres import leases as postgres_leases
-from wakeful.store.rows import (
-    DueJob,
-    JobChange,
-    JobPlan,
-    JobRow,
-    Move,
-    Recipient,
-    RunFilter,
-    TakenRun,
-    UnfinishedRun,
-)
+from wakeful.store.rows import JobChange, JobRow, Move, Recipient, RunFilter, TakenRun, UnfinishedRun
 
 pytestmark = pytest.mark.usefixtures("classes")
 

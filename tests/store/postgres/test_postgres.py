@@ -35,20 +35,12 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.run.outcome import Finished
 from wakeful.run.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
-from wakeful.store.port import DECISIONS_AT_ONCE, TOPICS
+from wakeful.store.plans import DECISIONS_AT_ONCE, DueJob, JobPlan
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.address import address_of
+from wakeful.store.postgres.listener import TOPICS
 from wakeful.store.postgres.schema import migrate
-from wakeful.store.rows import (
-    DueJob,
-    JobChange,
-    JobFilter,
-    JobPlan,
-    RunFilter,
-    RunView,
-    TakenRun,
-    UnfinishedRun,
-)
+from wakeful.store.rows import JobChange, JobFilter, RunFilter, RunView, TakenRun, UnfinishedRun
 
 # --- stored values --------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from wakeful.store.sql import (
     admin,
     base,
     budgets,
-    callbacks,
+    executors,
     figures,
     jobs_and_runs,
     overviews,
@@ -57,7 +57,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
         *(audit, jobs),
     ),
     "budgets": (budgets, usage),
-    "callbacks": (callbacks,),
+    "callbacks": (executors,),
     "deliveries": (deliveries,),
     "live": (figures,),
     "prechecks": (prechecks,),
@@ -503,9 +503,9 @@ async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     }
     for name, values in given.items():
         yield f"prechecks.{name}", getattr(prechecks, name), values
-    yield "callbacks.EXTEND", callbacks.EXTEND, [run, 1, NOW]
-    yield "callbacks.NOTE", callbacks.NOTE, [run, 1, "no worker"]
-    yield "callbacks.AWAITING", callbacks.AWAITING["postgresql"], [callbacks.FIRST_ID, 1000]
+    yield "callbacks.EXTEND", executors.EXTEND, [run, 1, NOW]
+    yield "callbacks.NOTE", executors.NOTE, [run, 1, "no worker"]
+    yield "callbacks.AWAITING", executors.AWAITING["postgresql"], [executors.FIRST_ID, 1000]
 
 
 def _statements() -> dict[str, str]:

@@ -20,7 +20,7 @@ from wakeful.store.sql import (
     admin,
     base,
     budgets,
-    callbacks,
+    executors,
     figures,
     jobs_and_runs,
     overviews,
@@ -140,7 +140,7 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, admin, base),
-    *(budgets, callbacks, jobs_and_runs, figures, prechecks, queries),
+    *(budgets, executors, jobs_and_runs, figures, prechecks, queries),
 )
 OWN = (
     *(audit, changelog, deliveries),

@@ -37,7 +37,8 @@ from tests.support.paths import ROOT
 from wakeful.errors import Unavailable
 from wakeful.store import sql, sqlite
 from wakeful.store.migrations import load
-from wakeful.store.rows import DueJob, JobFilter, JobPlan
+from wakeful.store.plans import DueJob, JobPlan
+from wakeful.store.rows import JobFilter
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import Bulk
 

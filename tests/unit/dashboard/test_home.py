@@ -10,8 +10,8 @@ from wakeful.errors import InvalidArgument
 from wakeful.forecast.peaks import MINUTE_MS
 from wakeful.service.admin.attention import LIMIT, Facts, concerns
 from wakeful.service.admin.figures import Upcoming, compare, midnights
-from wakeful.store.figures import Troubles, UpcomingRun
-from wakeful.store.run_counts import HOUR_MS, HourCount
+from wakeful.store.sql.run_counts import HOUR_MS, HourCount
+from wakeful.store.stats import Troubles, UpcomingRun
 
 START = 1_800_000_000_000
 NOTHING = Troubles(0, 0, 0, 0, 0, 0)

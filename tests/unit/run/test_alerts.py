@@ -11,7 +11,7 @@ import pytest
 from wakeful.run.alerts import AlertEvent, DueIncident, Recipients, decide, judge
 from wakeful.run.incidents import Incident
 from wakeful.run.run import NewRun
-from wakeful.store.incidents import AGENT_ALERTS, AGENT_CHANNEL
+from wakeful.store.internal_jobs import AGENT_ALERTS, AGENT_CHANNEL
 
 AT = 1_741_392_000_250  # 2025-03-08T00:00:00.250Z
 WEBHOOK = ("s1", "ops", AGENT_ALERTS, "{}")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.run.dead_letter_groups import DeadLetterSelection, cause_of, groups_of
-from wakeful.store.overviews import DeadLetterRow
+from wakeful.store.stats import DeadLetterRow
 
 _LETTERS = st.lists(
     st.builds(

@@ -28,7 +28,7 @@ from wakeful.run.incidents import (
     recover,
 )
 from wakeful.run.outcome import Finished
-from wakeful.store.incidents import AGENT_ALERTS
+from wakeful.store.internal_jobs import AGENT_ALERTS
 
 AT = 1_741_392_000_250  # 2025-03-08T00:00:00.250Z
 HOUR, DAY = 3_600_000, 86_400_000

@@ -19,8 +19,9 @@ from wakeful.run.planning import Becomes, Verdict
 from wakeful.run.run import Follower, NewRun
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.manual_runs import apply_overlap, replay_run, triggered_run
+from wakeful.store.plans import LiveRuns
 from wakeful.store.row_mapping import job_of, view_of
-from wakeful.store.rows import DeadLetter, LiveRuns
+from wakeful.store.rows import DeadLetter
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionState
 
 NOW = 1_800_000_000_000

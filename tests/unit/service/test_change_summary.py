@@ -14,7 +14,7 @@ from wakeful.service.change_summary import (
     figures_to_json,
     summarize,
 )
-from wakeful.store.figures import LiveFigures
+from wakeful.store.stats import LiveFigures
 
 
 def _run(kind: str, number: int, state: str = "running", agent: str = "ada") -> Change:

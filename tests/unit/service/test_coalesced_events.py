@@ -10,7 +10,7 @@ from typing import Any, cast
 from wakeful.service.change_summary import Scope
 from wakeful.service.coalesced_events import CoalescedEvents
 from wakeful.store.changelog import ChangeRow
-from wakeful.store.figures import RunChange
+from wakeful.store.stats import RunChange
 
 WORKSPACES = 1_000
 

@@ -21,14 +21,15 @@ from wakeful.job.policy import Backoff, Policy
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.service.agents.inheritance import needs_secret
 from wakeful.service.jobs.job_factory import unscheduled_job
-from wakeful.store.incidents import (
+from wakeful.store.internal_jobs import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
     WORKSPACE_AGENT,
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
+    InternalChange,
+    InternalRules,
 )
-from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow

@@ -17,8 +17,8 @@ from wakeful.run.usage import day_of
 from wakeful.service.admin.diagnosis import LATE_MS, check_clock
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.store.figures import Troubles
 from wakeful.store.port import Store
+from wakeful.store.stats import Troubles
 
 ConcernKind = Literal[
     "workers",

@@ -17,8 +17,8 @@ from wakeful.job.job import Json
 from wakeful.run.usage import Spent, day_of
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.store.budgets import DayRange, SpendingRow
 from wakeful.store.port import Store
+from wakeful.store.sql.reports import DayRange, SpendingRow
 
 #: How many of the most expensive agents and jobs of each day are considered.
 PER_DAY: Final = 100

@@ -38,7 +38,7 @@ from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobFilter, JobRow
-from wakeful.store.suggestions import SuggestionFilter
+from wakeful.store.sql.suggestions import SuggestionFilter
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json
 

@@ -25,11 +25,16 @@ from wakeful.run.job_transitions import disabled
 from wakeful.schedule.schedules import Every
 from wakeful.service.jobs.job_factory import WAKEFUL
 from wakeful.store.accounts import AgentRow
-from wakeful.store.internal_jobs import InternalChange, InternalRules
+from wakeful.store.internal_jobs import (
+    ANALYSIS_JOB,
+    EVALUATION_JOB,
+    EVOLUTION_LABELS,
+    InternalChange,
+    InternalRules,
+)
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
-from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB, EVOLUTION_LABELS
 from wakeful.values.ids import new_id
 
 #: The kind of target of these jobs. No other job can have it.

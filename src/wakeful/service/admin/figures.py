@@ -19,9 +19,9 @@ from wakeful.service.admin.peaks import PeakService
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.job_query import no_job
-from wakeful.store.figures import LiveWorker, UpcomingRun
 from wakeful.store.port import Store
-from wakeful.store.run_counts import HOUR_MS, DayCount, HourCount
+from wakeful.store.sql.run_counts import HOUR_MS, DayCount, HourCount
+from wakeful.store.stats import LiveWorker, UpcomingRun
 
 #: The longest time of hourly counts in one call.
 MOST_HOURS: Final = 24 * 100

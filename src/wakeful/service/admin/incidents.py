@@ -12,8 +12,8 @@ from wakeful.run.incidents import INCIDENT_STATES, Incident, acknowledge
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.row_codec import instant
-from wakeful.store.incidents import IncidentFilter
 from wakeful.store.port import Store
+from wakeful.store.sql.incidents import IncidentFilter
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The longest note of an acknowledgement.

@@ -17,7 +17,7 @@ from wakeful.service.jobs.jobs import JobService
 from wakeful.service.row_codec import instant
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
-from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
+from wakeful.store.sql.suggestions import SuggestionDecision, SuggestionFilter
 from wakeful.values.json_value import Json
 
 #: Wakeful itself, when it rolls back a suggestion.

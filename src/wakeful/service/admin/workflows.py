@@ -10,8 +10,8 @@ from wakeful.document.values import json_value
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import Store
+from wakeful.store.rows import WorkflowRow
 
 _MAX_DAG_BYTES: Final = 256 * 1024
 _LARGEST: Final = 2**31 - 1

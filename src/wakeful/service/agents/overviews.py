@@ -15,10 +15,10 @@ from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.accounts import AgentRow
-from wakeful.store.overviews import AgentOverview
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import RunView
+from wakeful.store.stats import AgentOverview
 
 #: Counts end here: of one agent, and of each agent of a list.
 COUNTED: Final = 1_000

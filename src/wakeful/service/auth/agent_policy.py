@@ -30,11 +30,10 @@ from wakeful.run.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX
-from wakeful.store.internal_jobs import INTERNAL_JOBS, is_reserved
+from wakeful.store.internal_jobs import ANALYSIS_JOB, EVALUATION_JOB, INTERNAL_JOBS, is_reserved
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sessions import HEARTBEAT
-from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
 #: What to do instead of deleting an internal job; the other ones send alerts.
 _SWITCHES: Final = {

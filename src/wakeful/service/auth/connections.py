@@ -31,7 +31,8 @@ from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.settings import PREFIX
 from wakeful.store.accounts import KEYS_TOPIC
-from wakeful.store.port import Store, current_tenant
+from wakeful.store.port import Store
+from wakeful.store.sql.driver import current_tenant
 
 ORIGINS: Final = f"{PREFIX}ALLOWED_ORIGINS"
 HOSTS: Final = f"{PREFIX}ALLOWED_HOSTS"

@@ -15,7 +15,7 @@ from wakeful.document import write_definition
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Definition, Json
 from wakeful.service.auth.access import Principal
-from wakeful.store.incidents import ALERT_JOBS
+from wakeful.store.internal_jobs import ALERT_JOBS
 
 MASK: Final = "***"
 #: The fields of a job that may hold credentials.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from wakeful.model.codec import JsonObject
 from wakeful.service.auth.web_sessions import SignInLink
 from wakeful.service.row_codec import instant
-from wakeful.store.web_sessions import WebSessionRow
+from wakeful.store.sql.web_sessions import WebSessionRow
 
 
 def serialize_sign_in_link(link: SignInLink, base_url: str) -> JsonObject:

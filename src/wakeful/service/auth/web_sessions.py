@@ -23,7 +23,7 @@ from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, p
 from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
-from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow
+from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
 
 #: How long a one-time link works.
 LINK_MS: Final = 5 * 60_000

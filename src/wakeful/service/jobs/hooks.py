@@ -26,11 +26,11 @@ from wakeful.service.jobs.job_editor import JobDependencies, JobEditor, check_ve
 from wakeful.service.jobs.job_query import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
 from wakeful.store.audit import AuditEntry
-from wakeful.store.hooks import HookRow
 from wakeful.store.idempotency import Keyed
-from wakeful.store.port import current_tenant
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sql.driver import current_tenant
+from wakeful.store.sql.hooks import HookRow
 
 PREFIX: Final = "hook_"
 #: How many requests with unknown tokens a process looks up in a minute, per address: one sender of wrong

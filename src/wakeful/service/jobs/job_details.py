@@ -25,9 +25,9 @@ from wakeful.service.jobs.jobs import JobService
 from wakeful.service.row_codec import instant
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.service.runs.runs import RunService
-from wakeful.store.overviews import JobOverview, RunOutcome
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.store.stats import JobOverview, RunOutcome
 
 #: What a person can do about it on the page of the job.
 Remedy = Literal["resume", "edit", "agent", "budget", ""]

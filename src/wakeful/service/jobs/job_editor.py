@@ -54,7 +54,7 @@ from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter
-from wakeful.store.suggestions import SuggestionDecision
+from wakeful.store.sql.suggestions import SuggestionDecision
 from wakeful.values.bounded_cache import bypass
 from wakeful.values.clock import Clock
 

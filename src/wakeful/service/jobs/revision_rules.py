@@ -1,6 +1,6 @@
 """The history of the definition of a job, as a list of changes. Pure.
 
-The store keeps the document before each change (`store.revisions`). The list has one revision for each
+The store keeps the document before each change (`NewRevision`). The list has one revision for each
 change, with what it changed and who made it; the last one is the creation, unless older rows were deleted.
 """
 
@@ -16,7 +16,7 @@ from wakeful.document.values import compact
 from wakeful.job.job import Definition, JobRecord, Json
 from wakeful.service.auth.masking import FIELDS as CREDENTIAL_FIELDS
 from wakeful.service.auth.masking import has_mask, masked_document
-from wakeful.store.revisions import MAX_REVISIONS, NewRevision, RevisionRow
+from wakeful.store.rows import MAX_REVISIONS, NewRevision, RevisionRow
 
 #: Short forms of the target.
 _DERIVED: Final = frozenset(field.name for field in WORKFLOW)

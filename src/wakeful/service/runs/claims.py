@@ -39,9 +39,8 @@ from wakeful.model.codec import JsonObject
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.service.serializers import serialize_run
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView, TakenRun
+from wakeful.store.rows import RunView, TakenRun, WorkflowRow
 
 #: Before a payload of so many characters is read, the event loop has its turn.
 _LARGE: Final = 16_384

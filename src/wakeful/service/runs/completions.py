@@ -17,9 +17,9 @@ from wakeful.run.outcome import Failed, Finished, Succeeded, conclude, with_hist
 from wakeful.run.prechecks import checked_from_text
 from wakeful.run.verification import judge_success
 from wakeful.store.audit import AuditEntry
-from wakeful.store.jobs import EntryForRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sql.jobs_and_runs import EntryForRun
 
 #: The error for an executor that does not name its attempt.
 ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"

@@ -15,9 +15,9 @@ from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.runs import MANY, RunService
 from wakeful.store.idempotency import Keyed
-from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
+from wakeful.store.stats import DeadLetterFilter, DeadLetterRow
 from wakeful.values.ids import is_id
 
 #: How many of the newest dead letters the groups are made of.

@@ -26,7 +26,8 @@ from wakeful.run.prechecks import context_before
 from wakeful.run.run import NewRun, RunDetails, TriggerName
 from wakeful.schedule.schedules import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
-from wakeful.store.rows import DeadLetter, LiveRuns, ManualRunPlan, RunView
+from wakeful.store.plans import LiveRuns, ManualRunPlan
+from wakeful.store.rows import DeadLetter, RunView
 from wakeful.values.ids import new_id
 
 MAX_BACKFILL: Final = 10_000

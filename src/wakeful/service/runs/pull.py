@@ -30,7 +30,8 @@ from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import RunService
-from wakeful.store.port import CLAIM_OVER, Store, claim_topic
+from wakeful.store.changelog import CLAIM_OVER, claim_topic
+from wakeful.store.port import Store
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.values.ids import new_id
 from wakeful.values.stored_text import is_storable

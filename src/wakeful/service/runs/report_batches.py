@@ -27,7 +27,7 @@ from wakeful.service.runs.completions import (
 )
 from wakeful.service.runs.runs import RunService, no_run
 from wakeful.store.audit import AuditEntry
-from wakeful.store.incidents import ALERT_JOBS
+from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunView
 

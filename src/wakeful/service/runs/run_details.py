@@ -27,7 +27,7 @@ from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import AttemptView, RunView
-from wakeful.store.verifications import VerificationView
+from wakeful.store.sql.verifications import VerificationView
 from wakeful.values.ids import first_id, is_id
 from wakeful.values.instants import iso_utc
 

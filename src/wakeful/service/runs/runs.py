@@ -34,7 +34,7 @@ from wakeful.service.runs.completions import (
 )
 from wakeful.service.runs.manual_runs import replay_run
 from wakeful.store.idempotency import Keyed
-from wakeful.store.incidents import ALERT_JOBS
+from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.values.clock import Clock

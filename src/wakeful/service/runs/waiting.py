@@ -20,7 +20,7 @@ from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.instances import InstanceView
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
-from wakeful.store.verifications import VerificationView
+from wakeful.store.sql.verifications import VerificationView
 
 #: How many live runs of a job are read to find the one that a run waits for.
 _LIVE: Final = 10

@@ -29,7 +29,7 @@ NUMBER: Final = """
     UPDATE changes_head SET last = head.last FROM head WHERE head.rows > 0 RETURNING head.rows"""
 LAST_CHANGE: Final = "SELECT last FROM changes_head"
 #: the primary key, from its beginning up to the first that is neither old nor of a future that a wrong clock
-#: showed; rows whose runs are not counted yet stay (`store/run_counts.py`)
+#: showed; rows whose runs are not counted yet stay (`store/sql/run_counts.py`)
 PRUNE_CHANGES: Final = """
     WITH page AS MATERIALIZED (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2),
     kept AS MATERIALIZED (SELECT min(id) AS id FROM page WHERE at >= $1 AND at <= $3),
@@ -53,10 +53,8 @@ async def number(db: Db, events: TransactionEvents) -> int:
 
 
 async def last_change(db: Db) -> int:
-    """Return the number of the newest change."""
     return int(await db.fetchval(LAST_CHANGE))
 
 
 async def prune_changes(db: Db, before_ms: int, limit: int, future_ms: int) -> int:
-    """Delete older rows. See `Store.prune_changes`."""
     return int(await db.fetchval(PRUNE_CHANGES, before_ms, limit, future_ms))

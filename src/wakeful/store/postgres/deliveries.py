@@ -80,7 +80,6 @@ async def take_deliveries(
     limit: int,
     without: Sequence[str],
 ) -> tuple[list[Delivery], int]:
-    """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     timed_out = int(await db.fetchval(TIME_OUT, now_ms))
     taken = await db.fetch(TAKE, now_ms, worker, until_ms, limit, list(without))
     return [Delivery(*row) for row in taken], timed_out
@@ -89,7 +88,6 @@ async def take_deliveries(
 async def finish_deliveries(
     db: Db, events: TransactionEvents, now_ms: int, worker: str, results: Sequence[DeliveryResult]
 ) -> set[str]:
-    """Write how attempts ended. See `Store.finish_deliveries`."""
     if not results:
         return set()
     columns = map(list, zip(*sorted(results), strict=True))  # rows are locked in this order

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.jobs import WorkflowRow
-from wakeful.store.port import TURN_MS, claim_topic
+from wakeful.store.changelog import claim_topic
+from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.runs import runs_by_ids
 from wakeful.store.postgres.waiting_runs import release_runs
-from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import RunView, TakenRun, UnfinishedRun, WorkflowRow
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -126,7 +126,6 @@ async def claim(
     limit: int,
     claim_id: str | None,
 ) -> list[tuple[TakenRun, RunView]]:
-    """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     if agents is None:
         picked = await db.fetch(CLAIMABLE, now_ms, workspace, _lanes(lanes), limit)
     else:
@@ -154,7 +153,6 @@ async def renew(
     worker: str | None,
     waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
-    """Renew the leases of these runs. See `Store.renew`."""
     known = sorted(each for each in held if is_id(each[0]))
     if not known:
         return []
@@ -174,7 +172,6 @@ async def release_claims(
     claim_id: str | None,
     agent: str | None,
 ) -> list[str]:
-    """Retry claimed runs immediately. See `Store.release_claims`."""
     whose = worker, workspace, agent
     held: list[str] = []
     named = sorted(each for each in runs if is_id(each[0]))
@@ -190,7 +187,6 @@ async def release_claims(
 
 
 async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
-    """Return these workflow versions, without those that do not exist. See `Store.workflows`."""
     ids, versions = [key[0] for key in wanted], [key[1] for key in wanted]
     return [WorkflowRow(*row) for row in await db.fetch(WORKFLOWS, workspace, ids, versions)]
 
@@ -198,7 +194,6 @@ async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -
 async def next_claim_ms(
     db: Db, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
 ) -> int | None:
-    """Return when the next claimable run is due. See `Store.next_claim_ms`."""
     names = None if agents is None else list(agents)
     due: int | None = await db.fetchval(NEXT_CLAIMABLE, after_ms, workspace, _lanes(lanes), names)
     return due
@@ -217,7 +212,6 @@ async def expire(
     judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
-    """End runs that no executor claimed in time. See `Store.expire`."""
     await db.execute(RESTART_WAIT, now_ms, now_ms + TURN_MS, limit)
     expired = [UnfinishedRun(*row) for row in await db.fetch(EXPIRED, now_ms, limit)]
     if not expired:

@@ -80,7 +80,6 @@ async def send(
     mailbox: int,
     limits: InstanceLimits | None,
 ) -> list[Received]:
-    """Store signals in mailboxes. See `Store.send`."""
     if not arrivals:
         return []
     await shared.hold_class(PostgresSession(db), arrivals[0].run.workspace, arrivals[0].run.agent)
@@ -125,7 +124,6 @@ async def change_instance(
     rule: InstanceRule,
     limits: InstanceLimits | None,
 ) -> tuple[InstanceRow | None, bool]:
-    """Write what `rule` returns. Returns the row afterwards, and whether it was written."""
     own = instance_id(workspace, agent, name)
     session = PostgresSession(db)
     inactive = await hold_agents(db, [(workspace, agent)])
@@ -161,7 +159,6 @@ async def change_instance(
 
 
 async def instance(db: Db, workspace: str, agent: str, name: str) -> InstanceView | None:
-    """Return an instance."""
     row = await db.fetchrow(VIEW, instance_id(workspace, agent, name))
     return None if row is None else shared.instance_view(row)
 
@@ -173,5 +170,4 @@ async def list_instances(db: Db, only: InstanceFilter) -> list[InstanceView]:
 
 
 async def mailbox(db: Db, instance_id: str, limit: int) -> list[str]:
-    """Return the ids of the pending runs of an instance. See `OverviewStore.mailbox`."""
     return [row[0] for row in await db.fetch(PENDING, instance_id, limit)]

@@ -179,7 +179,6 @@ async def put_agent(
     change: Callable[[AgentRow | None], AgentRow | None],
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
-    """Write an agent and the changes of its jobs. See `Store.put_agent`."""
     before, row, written = await accounts.put_agent(PostgresSession(db), workspace, name, change)
     if follow is None or row is None or before is None:  # an agent that was not there has no jobs
         return row, written
@@ -262,7 +261,6 @@ async def create_jobs(
     allowance: Allowance | None,
     agents: Mapping[tuple[str, str], Inherited] | None = None,
 ) -> None:
-    """Add jobs, all or none."""
     await hold_agents(db, now_ms, owners(jobs), agents)
     try:
         async with savepoint(db):  # the transaction continues after a conflict
@@ -281,20 +279,17 @@ async def create_jobs(
 
 
 async def job(db: Db, workspace: str, agent: str, name: str) -> JobRow | None:
-    """Return the job of that name."""
     row = await db.fetchrow(sql.JOB, workspace, agent, name)
     return None if row is None else JobRow(*row)
 
 
 async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None:
-    """Return the job of that id."""
     query = sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID
     row = await db.fetchrow(query, job_id) if is_id(job_id) else None
     return None if row is None else JobRow(*row)
 
 
 async def jobs_by_ids(db: Db, ids: Sequence[str]) -> list[JobRow]:
-    """Return those of these jobs that exist."""
     return [JobRow(*row) for row in await db.fetch(JOBS_BY_IDS, ",".join(filter(is_id, ids)))]
 
 
@@ -313,7 +308,6 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
 
 
 async def count_jobs(db: Db, only: JobFilter, most: int) -> int:
-    """Return the number of jobs that match, at most `most`."""
     query, args = lists.count_jobs(only, most)
     return int(await db.fetchval(query, *args))
 
@@ -326,7 +320,6 @@ async def change_job(
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None = None,
 ) -> tuple[JobRow | None, bool]:
-    """Write what `change` returns. Returns the job afterwards, and whether it was written."""
     if agent is not None and is_id(job_id):
         await hold_agent_of(db, job_id, agent)
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
@@ -354,7 +347,6 @@ async def change_jobs(
     change: Callable[[JobRow], JobChange | None],
     agents: Mapping[tuple[str, str], Inherited] | None,
 ) -> list[JobRow]:
-    """Write what `change` returns for each job. Returns the changed jobs."""
     if agents:
         await check_agents(db, agents)
     known = [job_id for job_id in job_ids if is_id(job_id)]
@@ -380,7 +372,6 @@ async def delete_job(
     reason: str,
     due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
-    """Delete the job and cancel its runs that have not started. The row of a job without runs is deleted."""
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False

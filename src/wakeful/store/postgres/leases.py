@@ -25,7 +25,7 @@ from wakeful.store.lane_shares import (
     totals,
 )
 from wakeful.store.mailbox_rules import slots_of_instances
-from wakeful.store.port import NO_SLOTS, TakeNext
+from wakeful.store.plans import NO_SLOTS, TakeNext
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import expose, lock, lock_held_by
 from wakeful.store.postgres.mailbox_statements import START_NEXT
@@ -77,7 +77,6 @@ async def take(
     prefetch: Mapping[str, int] = NO_SLOTS,
     usage: Mapping[str, LaneUse] = NOT_SHARED,
 ) -> list[TakenRun]:
-    """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
     rows, weights = await choose_runs(
         now_ms,
@@ -164,7 +163,6 @@ async def take_suspects(
     capabilities: Capabilities,
     limit: int,
 ) -> list[TakenRun]:
-    """Mark due suspects as running under this worker. See `Store.take_suspects`."""
     names, versions = list(capabilities), list(capabilities.values())
     picked = await db.fetch(sql.PICK_SUSPECTS, now_ms, list(lanes), names, versions, limit)
     signals = any(row[3] for row in picked)
@@ -229,7 +227,6 @@ async def finish_and_take(
     consequences: Consequences,
     take_next: TakeNext,
 ) -> tuple[set[str], list[TakenRun]]:
-    """Write outcomes, and take the next signals of their instances and other runs."""
     idle: set[str] = set()
     written = await finish(db, events, clock, now_ms, worker, finished, consequences, idle)
     taken: list[TakenRun] = []
@@ -252,7 +249,6 @@ async def finish_and_take(
 
 
 async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities: Capabilities) -> int | None:
-    """Return when the next run of these lanes is due. See `Store.next_due_ms`."""
     names, versions = list(capabilities), list(capabilities.values())
     due: int | None = await db.fetchval(sql.NEXT_DUE, after_ms, list(lanes), names, versions)
     return due
@@ -261,7 +257,6 @@ async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str], capabilities:
 async def beat(
     db: Db, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
 ) -> tuple[set[str], int]:
-    """Record a heartbeat. Returns the lost runs, and the newest breaking migration of the database."""
     row = await db.fetchrow(sql.BEAT, worker, now_ms, ",".join(holding), capabilities)
     lost, required = row or (None, 0)
     return set(lost.split(",")) if lost else set(), required
@@ -273,12 +268,10 @@ async def required_schema(db: Db) -> int:
 
 
 async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
-    """Return those of these runs that the worker no longer holds."""
     return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
 
 
 async def limit_heartbeats(db: Db, events: TransactionEvents, now_ms: int) -> None:
-    """Set heartbeats that are later than now to now. See `Store.limit_heartbeats`."""
     await db.execute(sql.LIMIT_WORKERS, now_ms)
     await db.execute(sql.LIMIT_EXECUTORS, now_ms)
 
@@ -294,7 +287,6 @@ async def rescue(
     consequences: Consequences,
     spared_before_ms: int,
 ) -> list[str]:
-    """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     # Instances are locked before their runs. Other locks are not held yet.
     since = dead_before_ms, now_ms, limit, spared_before_ms
     found = {row[0] for row in await db.fetch(sql.LOST_INSTANCES, *since)}
@@ -323,7 +315,6 @@ async def rescue(
 async def release(
     db: Db, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[tuple[str, int]] | None
 ) -> int:
-    """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
     instances = await lock_held_by(db, worker)
     found = await db.fetch(sql.HELD_BY, worker, instances)
@@ -367,7 +358,6 @@ async def prune(
 async def give_back(
     db: Db, events: TransactionEvents, worker: str, now_ms: int, runs: Sequence[tuple[str, int]]
 ) -> int:
-    """Release prefetched runs that have not started. See `Store.give_back`."""
     if not runs:
         return 0
     ids, attempts = map(list, zip(*runs, strict=True))
@@ -380,7 +370,6 @@ async def give_back(
 
 
 async def record_starts(db: Db, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
-    """Write when prefetched runs started. See `Store.record_starts`."""
     if starts:
         ids, attempts, at_ms = map(list, zip(*starts, strict=True))
         await db.execute(RECORD_STARTS, worker, ids, attempts, at_ms)

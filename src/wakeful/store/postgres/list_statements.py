@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.postgres.statements import jobs_of, runs_where
 from wakeful.store.rows import VERIFYING, JobFilter, RunFilter
 from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
+from wakeful.store.stats import ERROR_READ, DeadLetterFilter
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: before and after every id

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.logs import get_logger
-from wakeful.store.port import TOPICS
+from wakeful.store.accounts import KEYS_TOPIC
+from wakeful.store.instances import INSTANCES_TOPIC
 from wakeful.store.postgres.connect import CONNECT_S
 from wakeful.store.postgres.connection import BROKEN, Pool
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions
@@ -34,6 +35,11 @@ _CHECK: Final = """
         current_setting('transaction_read_only')"""
 
 log = get_logger("wakeful.store")
+#: The topics without an object: all that may be missed while a process receives no notifications.
+TOPICS: Final = (
+    "jobs", "runs", "budget_blocks", "incidents", "sessions", "deliveries", "verifications", INSTANCES_TOPIC,
+    KEYS_TOPIC,
+)  # fmt: skip
 
 
 class Listener:

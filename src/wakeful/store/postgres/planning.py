@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
-from wakeful.store.port import DECISIONS_AT_ONCE, Planned
+from wakeful.store.plans import DECISIONS_AT_ONCE, CatchupState, DueJob, JobPlan, Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.session import Breaks
 from wakeful.store.postgres.waiting_runs import cancel
-from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sql.new_runs import check_written
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ async def plan(
     limit: int,
     decide: Callable[[DueJob], JobPlan | None],
 ) -> Planned:
-    """One planning pass. See `Store.plan`."""
     claimed = await db.fetch(sql.CLAIM, until_ms, limit)
     if not claimed:
         return Planned(0, [])
@@ -120,6 +118,5 @@ def _ids(text: str | None) -> tuple[str, ...]:
 
 
 async def next_wake_ms(db: Db) -> int | None:
-    """Return the earliest `wake_at` of all jobs."""
     wake: int | None = await db.fetchval(sql.NEXT_WAKE)
     return wake

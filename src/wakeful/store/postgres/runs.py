@@ -9,7 +9,7 @@ from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
-from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
+from wakeful.store.plans import LiveRuns, ManualRunRule
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
@@ -18,8 +18,9 @@ from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.store.sql.new_runs import hold_jobs
+from wakeful.store.stats import DeadLetterFilter, DeadLetterRow
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -49,7 +50,6 @@ OLDEST_LETTERS: Final = f"""{_LETTER}
 async def add_runs(
     db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], version: int | None = None
 ) -> list[RunView]:
-    """Add runs that are not ticks, all or none. Returns them as stored."""
     await hold_jobs(PostgresSession(db), runs, version)
     inserted = {run.id: run for run in await insert_runs(db, events, now_ms, runs, strict=True)}
     for run in runs:
@@ -67,7 +67,6 @@ async def add_manual_run(
     judge: ManualRunRule,
     version: int | None = None,
 ) -> RunView:
-    """Add a manual run as `judge` decides, and cancel what it replaces. See `Store.add_manual_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(sql.LOCK_CURSORS, [run.job_id])
     await hold_jobs(PostgresSession(db), [run], version)
@@ -87,7 +86,6 @@ async def add_manual_run(
 async def cancel_run(
     db: Db, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    """Cancel a waiting run or, with `running`, a running one. See `Store.cancel_run`."""
     if is_id(run_id):
         await lock_of_runs(db, [run_id])  # before the run
     found = await _locked(db, run_id)
@@ -125,7 +123,6 @@ async def complete_run(
 
 
 async def run(db: Db, run_id: str) -> RunView | None:
-    """Return the run of that id."""
     row = await db.fetchrow(sql.RUN, run_id) if is_id(run_id) else None
     return None if row is None else RunView(*row)
 
@@ -137,7 +134,6 @@ async def _locked(db: Db, run_id: str) -> RunView | None:
 
 
 async def runs_by_ids(db: Db, ids: Sequence[str]) -> list[RunView]:
-    """Return those of these runs that exist."""
     return [RunView(*row) for row in await db.fetch(RUNS_BY_IDS, ",".join(filter(is_id, ids)))]
 
 
@@ -150,7 +146,6 @@ async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
 
 
 async def dead_letters(db: Db, only: DeadLetterFilter) -> list[DeadLetterRow]:
-    """Return dead letters. See `OverviewStore.dead_letters`."""
     if not all(value is None or is_id(value) for value in (only.after, only.through, only.before)):
         return []
     query, args = lists.dead_letters(only)
@@ -158,13 +153,11 @@ async def dead_letters(db: Db, only: DeadLetterFilter) -> list[DeadLetterRow]:
 
 
 async def attempts(db: Db, run_id: str) -> list[AttemptView]:
-    """Return the attempts before the last, in order."""
     rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
     return [AttemptView(*row) for row in rows]
 
 
 async def lock_dead_letters(db: Db, workspace: str, which: Sequence[str] | int) -> list[DeadLetter]:
-    """Return dead letters, locked until the end of the transaction. See `Store.replay_runs`."""
     if isinstance(which, int):
         rows = await db.fetch(OLDEST_LETTERS, workspace, which)
         return [DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)]

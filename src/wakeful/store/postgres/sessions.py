@@ -111,7 +111,6 @@ SESSION: Final = f"{_VIEW} AND s.name = $3"
 async def update_session(
     db: Db, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
-    """Update a session, which is added if there is none. See `Store.update_session`."""
     if await PostgresSession(db).execute(TOUCH, *key, now_ms) == 0:
         raise no_agent(key.agent)
     await db.execute(HOLD_WAKE_JOB, key.workspace, key.agent)
@@ -124,7 +123,6 @@ async def update_session(
 async def delete_session(
     db: Db, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate | None:
-    """Update a session, and delete it with its history. See `Store.delete_session`."""
     if await db.fetchrow(history.LOCK_SESSION, *key) is None:
         return None
     (update,) = await _update(db, events, [key], now_ms, judge)
@@ -133,7 +131,6 @@ async def delete_session(
 
 
 async def take_turns(db: Db, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule) -> int:
-    """Update sessions that are due. See `Store.take_turns`."""
     due = [SessionKey(*row) for row in await db.fetch(DUE, now_ms, limit)]
     if due:
         changing = {SessionKey(*row) for row in await db.fetch(CHANGING, *_columns(due))}
@@ -193,12 +190,10 @@ def _columns(keys: Sequence[SessionKey]) -> tuple[list[str], list[str], list[str
 
 
 async def sessions(db: Db, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-    """Return the sessions of an agent. See `Store.sessions`."""
     return [_view(row) for row in await db.fetch(SESSIONS, workspace, agent, after or "", limit)]
 
 
 async def session(db: Db, key: SessionKey) -> SessionView | None:
-    """Return a session."""
     row = await db.fetchrow(SESSION, *key)
     return None if row is None else _view(row)
 

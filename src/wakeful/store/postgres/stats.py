@@ -6,10 +6,17 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.forecast.peaks import TimingCount
 from wakeful.job.capabilities import Requirement
-from wakeful.store.figures import LiveCounts
 from wakeful.store.postgres import statements
 from wakeful.store.sql.job_conditions import FEW
-from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, DueRuns, WorkspaceStats, backlog_of
+from wakeful.store.stats import (
+    Backlog,
+    ConnectionUse,
+    DueRequirement,
+    DueRuns,
+    LiveCounts,
+    WorkspaceStats,
+    backlog_of,
+)
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -130,7 +137,6 @@ COUNT_ALL_INCIDENTS: Final = """
 
 
 async def workspace_stats(db: Db, workspace: str, agent: str | None) -> WorkspaceStats:
-    """Return the counts of a workspace or agent."""
     jobs = await db.fetchrow(COUNT_JOBS, workspace, agent)
     active, all_jobs = (0, 0) if jobs is None else jobs
     counted = await db.fetch(COUNT_LIVE, workspace, agent)
@@ -144,7 +150,6 @@ async def workspace_stats(db: Db, workspace: str, agent: str | None) -> Workspac
 
 
 async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
-    """Return the work that waits and the number of workers."""
     due = [
         (lane, is_pull, DueRuns(n, oldest))
         for lane, is_pull, n, oldest in await db.fetch(DUE_BY_LANE, now_ms)
@@ -158,18 +163,15 @@ async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Back
 
 
 async def due_requirements(db: Db, now_ms: int) -> list[DueRequirement]:
-    """Return the due runs that require something, by requirement."""
     rows = await db.fetch(DUE_REQUIREMENTS, now_ms)
     return [DueRequirement(Requirement(name, version), *rest) for name, version, *rest in rows]
 
 
 async def expired_leases(db: Db, workspace: str | None, before_ms: int) -> int:
-    """Return the number of running runs whose lease or callback time ended before then."""
     return int(await db.fetchval(EXPIRED_LEASES, workspace, before_ms))
 
 
 async def database_size(db: Db) -> int:
-    """Return the size of the database in bytes."""
     return int(await db.fetchval(SIZE))
 
 

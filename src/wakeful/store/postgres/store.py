@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wakeful.errors import Unavailable
+from wakeful.store.port import Store
 from wakeful.store.postgres import (
     audit,
     changelog,
@@ -29,7 +30,6 @@ from wakeful.store.postgres import (
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.listener import Listener
 from wakeful.store.sql.operations import Operations
-from wakeful.store.sql.store import SqlStore
 from wakeful.store.stats import ConnectionUse
 from wakeful.values.clock import Clock, SteeredClock
 from wakeful.values.process_share import current_share
@@ -55,7 +55,7 @@ _OPERATIONS: Operations[Db] = Operations(
 )
 
 
-class PostgresStore(SqlStore["Db"]):
+class PostgresStore(Store):
     """A store in a PostgreSQL database.
 
     `url` is `postgresql://user:password@host/database`; `?schema=` names the schema of its tables

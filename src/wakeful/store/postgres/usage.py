@@ -1,6 +1,6 @@
 """Usage, budget blocks and alert events in PostgreSQL, written in the transaction that causes them.
 
-See `wakeful.store.budgets` and `wakeful.store.incidents`.
+See `wakeful.store.sql.reports` and `wakeful.store.sql.incidents`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.run.usage import (
     incident_details,
     levels_of,
 )
-from wakeful.store.incidents import ALERT_JOBS
+from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.sql import budgets
 from wakeful.store.sql.incidents import HAS_ALERTS

@@ -11,8 +11,7 @@ from typing import Final
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
-from wakeful.store.incidents import WORKSPACE_AGENT
-from wakeful.store.internal_jobs import IN_SQL
+from wakeful.store.internal_jobs import IN_SQL, WORKSPACE_AGENT
 from wakeful.store.sql.driver import Duplicate, Row, Session
 from wakeful.values.plural import plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from wakeful.errors import AlreadyExists
 from wakeful.job.start_rules import BudgetOwner
@@ -13,18 +13,13 @@ from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow
 from wakeful.store.audit import AuditEntry, AuditFilter, AuditPage, AuditRow, always
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Claim, Keyed, StoredResponse
-from wakeful.store.incidents import WORKSPACE_AGENT
-from wakeful.store.internal_jobs import IN_SQL, NO_RULES, InternalChange, InternalRules
+from wakeful.store.internal_jobs import IN_SQL, NO_RULES, WORKSPACE_AGENT, InternalChange, InternalRules
 from wakeful.store.job_changes import overdue_runs
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, listed
-from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 from wakeful.store.sql import accounts, audit, revisions
 from wakeful.store.sql.base import Recorded, SqlBase, claim_key, response, store_response
 from wakeful.store.sql.driver import Session
-
-D = TypeVar("D")
-
 
 #: the primary key, jobs_list and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
@@ -80,24 +75,33 @@ async def workflow(session: Session, workspace: str, workflow_id: str, version: 
     return None if row is None else WorkflowRow(*row)
 
 
-class SqlAdmin(SqlBase[D]):
-    """Accounts and records in an SQL database. Each method is that of `port.Store`."""
+class SqlAdmin(SqlBase):
+    """Accounts and records."""
 
     # --- workspaces and agents --------------------------------------------------------------------
 
     async def workspace(self, name: str) -> WorkspaceRow | None:
+        """Return the workspace of that name."""
         return await self._read(accounts.workspace, name)
 
     async def workspaces(self) -> list[WorkspaceRow]:
+        """Return all workspaces, by name."""
         return await self._read(accounts.workspaces)
 
     async def workspaces_named(self, prefix: str, limit: int) -> list[WorkspaceRow]:
+        """Return the workspaces whose names begin like this, by name."""
         return await self._read(accounts.workspaces_named, prefix, limit)
 
     async def put_workspace(
         self, row: WorkspaceRow, entries: Sequence[AuditEntry] = (), internal: InternalRules = NO_RULES
     ) -> None:
-        async def put(db: D, events: TransactionEvents) -> Sequence[AuditEntry]:
+        """Add the workspace, or replace all of it but `created_ms`.
+
+        Its internal jobs (of the agent `WORKSPACE_AGENT`) and its budget blocks follow in the same
+        transaction.
+        """
+
+        async def put(db: Any, events: TransactionEvents) -> Sequence[AuditEntry]:
             await accounts.put_workspace(self._driver.session(db), row)
             made = await self._write_internal(db, events, row.name, WORKSPACE_AGENT, internal)
             await self._operations.usage.check_budgets(
@@ -109,7 +113,9 @@ class SqlAdmin(SqlBase[D]):
         await self._record(recorded, put)
 
     async def repair_workspace(self, name: str, internal: Callable[[WorkspaceRow], InternalRules]) -> None:
-        async def repair(db: D, events: TransactionEvents) -> None:
+        """Lock the workspace, if it exists, and write its internal jobs."""
+
+        async def repair(db: Any, events: TransactionEvents) -> None:
             row = await accounts.lock_workspace(self._driver.session(db), name)
             if row is not None:
                 await self._write_internal(db, events, name, WORKSPACE_AGENT, internal(row))
@@ -117,15 +123,19 @@ class SqlAdmin(SqlBase[D]):
         await self._write(repair)
 
     async def agent(self, workspace: str, name: str) -> AgentRow | None:
+        """Return the agent of that name."""
         return await self._read(accounts.agent, workspace, name)
 
     async def agents(self, workspace: str) -> list[AgentRow]:
+        """Return the agents of a workspace, by name."""
         return await self._read(accounts.agents, workspace)
 
     async def agents_with_internal_jobs(self) -> list[tuple[str, str]]:
+        """Return the agents (workspace, name) that have internal jobs, or whose documents require them."""
         return await self._read(accounts.agents_with_internal_jobs)
 
     async def evolving_agents(self) -> list[tuple[str, str, bool]]:
+        """Return the agents (workspace, name, active) whose `evolution` is on, in all workspaces."""
         return await self._read(accounts.evolving_agents)
 
     async def put_agent(
@@ -138,7 +148,17 @@ class SqlAdmin(SqlBase[D]):
         internal: Callable[[AgentRow], InternalRules] | None = None,
         keyed: Keyed[AgentRow | None] | None = None,
     ) -> AgentRow | None:
-        async def put(db: D, events: TransactionEvents) -> tuple[AgentRow | None, Sequence[AuditEntry]]:
+        """Lock the agent and write what `change` returns; None changes nothing and writes no entry.
+
+        `version` goes up by one, or is 1 for a new agent; `created_ms` stays. Returns the agent afterwards.
+        The changes of its jobs that `follow` returns are written in the same transaction, as by `change_job`,
+        but set-based. Transactions that create or change jobs of this agent wait for this one, and the other
+        way round. Then the `internal` jobs of the agent are written, also if it did not change, and its
+        budget blocks if its budget did. An exception of any function rolls everything back. `follow` may be
+        called twice for a job.
+        """
+
+        async def put(db: Any, events: TransactionEvents) -> tuple[AgentRow | None, Sequence[AuditEntry]]:
             before: AgentRow | None = None
 
             def decide(old: AgentRow | None) -> AgentRow | None:
@@ -171,7 +191,13 @@ class SqlAdmin(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         internal: InternalRules = NO_RULES,
     ) -> bool:
-        async def delete(db: D, events: TransactionEvents) -> tuple[bool, Sequence[AuditEntry]]:
+        """Delete the agent, with what `internal` deletes, and revoke its keys. False: there is none.
+
+        FailedPrecondition: it has other jobs, and says how many, or instances that are not stopped. Then
+        nothing is changed.
+        """
+
+        async def delete(db: Any, events: TransactionEvents) -> tuple[bool, Sequence[AuditEntry]]:
             session = self._driver.session(db)
             await accounts.lock_agent(session, workspace, name)
             made = await self._write_internal(db, events, workspace, name, internal)
@@ -188,7 +214,7 @@ class SqlAdmin(SqlBase[D]):
         return deleted
 
     async def _write_internal(
-        self, db: D, events: TransactionEvents, workspace: str, agent: str, rules: InternalRules
+        self, db: Any, events: TransactionEvents, workspace: str, agent: str, rules: InternalRules
     ) -> Sequence[AuditEntry]:
         """Add, change and delete internal jobs of an agent that is locked. Returns their audit entries."""
         jobs, now_ms = self._operations.jobs, self.clock.now_ms()
@@ -226,10 +252,17 @@ class SqlAdmin(SqlBase[D]):
     async def add_key(
         self, row: KeyRow, entries: Sequence[AuditEntry] = (), keyed: Keyed[None] | None = None
     ) -> None:
+        """Add a key."""
         await self._record(Recorded(entries, always, keyed), self._shared(accounts.add_key), row)
 
     async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
-        async def write(db: D, events: TransactionEvents) -> KeyChange:
+        """Write what `decide` returns for all keys. No other transaction changes keys meanwhile.
+
+        Returns whether anything changed. For the start of a process only: it reads all keys and blocks
+        other writers of keys.
+        """
+
+        async def write(db: Any, events: TransactionEvents) -> KeyChange:
             change = await accounts.change_keys(self._driver.session(db), decide, self.clock.now_ms())
             for key_id in change.revoke:
                 events.publish(key_topic(key_id))
@@ -239,67 +272,87 @@ class SqlAdmin(SqlBase[D]):
         return await self._record(recorded, write) != KeyChange()
 
     async def key_by_hash(self, hash: bytes) -> KeyRow | None:
+        """Return the key with that hash, expired and revoked ones included."""
         return await self._read(accounts.key_by_hash, hash)
 
     async def keys(self, workspace: str | None) -> list[KeyRow]:
+        """Return the keys of a workspace, oldest first; None: all keys."""
         return await self._read(accounts.keys, workspace)
 
     async def global_keys(self) -> list[KeyRow]:
+        """Return the keys that belong to no workspace, oldest first."""
         return await self._read(accounts.global_keys)
 
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Revoke a key. False: no such key, or it is revoked already."""
         revoke = self._shared(accounts.revoke_key, key_topic(key_id))
         return await self._record(Recorded(entries), revoke, key_id, now_ms)
 
     async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
+        """Record when keys were last used: (id, instant). An instant before the stored one is ignored."""
         await self._driver.write(self._shared(accounts.touch_keys), used)
 
     # --- audit ------------------------------------------------------------------------------------
 
     async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Append entries about actions that change nothing in the store."""
         await self._record(Recorded(entries, always), self._shared(audit.nothing))
 
     async def audit(
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
+        """Return entries with `seq > after`, oldest first; with `before`, those below it, newest first."""
         return await self._read(audit.page, workspace, after, before, limit)
 
     async def audit_page(
         self, workspace: str, only: AuditFilter, *, before: int | None, limit: int, considered: int
     ) -> AuditPage:
+        """Return entries that match, below number `before`, newest first.
+
+        At most `considered` entries are read: a page may have less than `limit` entries, or none, and still
+        have a next one.
+        """
         return await self._read(audit.filtered, workspace, only, before, limit, considered)
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:
+        """Return number and hash of the newest entry, stored apart from the entries; (0, ''): none."""
         return await self._read(audit.head, workspace)
 
     # --- quotas -----------------------------------------------------------------------------------
 
     async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
+        """Return limits and use of the workspace and of each of its agents with either."""
         return await self._read(quotas, workspace, now_ms)
 
     async def set_quota(
         self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
     ) -> None:
+        """Set a limit, or with None return to the installation's default. The use stays."""
         write = self._shared(set_quota)
         await self._record(Recorded(entries, always), write, workspace, agent, bucket, limit)
 
     # --- workflows --------------------------------------------------------------------------------
 
     async def put_workflow(self, row: WorkflowRow, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Add a version. False: it exists with the same content. AlreadyExists: with another content."""
         return await self._record(Recorded(entries), self._shared(put_workflow), row)
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        """Return that version."""
         return await self._read(workflow, workspace, workflow_id, version)
 
     async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+        """Return those of these versions (id, version) that exist, in any order."""
         return await self._driver.read(self._operations.executors.workflows, workspace, wanted)
 
     # --- idempotency keys -------------------------------------------------------------------------
 
     async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
+        """Return the response that was stored with that key less than a day ago."""
         return await self._read(response, workspace, key, self.clock.now_ms())
 
     async def keep_response(self, claim: Claim, status: int, body: str) -> None:
+        """Store the response of an operation; also its key, if no transaction has claimed it."""
         keyed: Keyed[None] = replace(claim.keyed, render=lambda _: (status, body))
 
         async def keep(session: Session) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from wakeful.errors import Unavailable
 from wakeful.job.self_scheduling import CallingRun, ChargeRule, RunCharge, refused_charge
@@ -138,13 +138,13 @@ class Recorded(Generic[T]):
     charge: ChargeRule | None = None
 
 
-class SqlBase(Generic[D]):
-    """A driver and the operations of its database."""
+class SqlBase:
+    """A driver and the operations of its database. Only these know the type of its connections."""
 
     def __init__(self, driver: Driver[D], operations: Operations[D], clock: Clock) -> None:
         self.clock = clock
-        self._driver = driver
-        self._operations = operations
+        self._driver: Driver[Any] = driver
+        self._operations: Operations[Any] = operations
 
     async def _read(
         self, query: Callable[Concatenate[Session, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
@@ -154,10 +154,10 @@ class SqlBase(Generic[D]):
 
     def _shared(
         self, operation: Callable[Concatenate[Session, P], Pending[T]], topic: str | None = None
-    ) -> Callable[Concatenate[D, TransactionEvents, P], Pending[T]]:
+    ) -> Callable[Concatenate[Any, TransactionEvents, P], Pending[T]]:
         """Return a shared operation as one for a write transaction, which publishes the topic."""
 
-        def run(db: D, events: TransactionEvents, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+        def run(db: Any, events: TransactionEvents, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
             if topic is not None:
                 events.publish(topic)
             return operation(self._driver.session(db), *args, **kwargs)
@@ -166,7 +166,7 @@ class SqlBase(Generic[D]):
 
     async def _write(
         self,
-        operation: Callable[Concatenate[D, TransactionEvents, P], Pending[T]],
+        operation: Callable[Concatenate[Any, TransactionEvents, P], Pending[T]],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
@@ -181,7 +181,7 @@ class SqlBase(Generic[D]):
     async def _record(
         self,
         recorded: Recorded[T],
-        operation: Callable[Concatenate[D, TransactionEvents, P], Pending[T]],
+        operation: Callable[Concatenate[Any, TransactionEvents, P], Pending[T]],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
@@ -191,7 +191,7 @@ class SqlBase(Generic[D]):
         claim = claim if claim is not None and claim.is_open else None
         written: Sequence[AuditEntry] = ()
 
-        async def run(db: D, events: TransactionEvents) -> T:
+        async def run(db: Any, events: TransactionEvents) -> T:
             nonlocal written
             used: Keyed[T] | None = keyed if claim is None else claim.keyed
             if used is None:

@@ -1,9 +1,20 @@
-"""Spending, budget blocks, alert events and cool-downs. Each database adds spending in its own way."""
+"""Budgets and cost: what runs used per day, and which caps are reached.
+
+- `spending`: what runs used (`Finished.usage`) per day (UTC, counted from 1970) of a job, an agent and a
+  workspace. The transaction of an outcome adds to it, whether or not the attempt succeeded. An owner is an
+  agent and a job of a workspace; the job '' stands for the whole agent, the agent '' for the whole workspace.
+- `budget_blocks`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces.
+  Whenever use is added, or a budget changes, the budgets concerned are checked in the same transaction.
+  Topic: `holds`.
+- `reservations`: what running attempts under a budget have reserved, and what they have used so far.
+
+Alert events and cool-downs: `incidents`. Each database adds spending in its own way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.run.alerts import Alert, AlertEvent, Recipients
@@ -13,6 +24,7 @@ from wakeful.run.usage import (
     ReservationDecision,
     ReservationFacts,
     ReservationRequest,
+    Reserved,
     Spent,
     add,
     budget_from_text,
@@ -20,7 +32,10 @@ from wakeful.run.usage import (
     day_of,
     levels_of,
 )
-from wakeful.store.sql.driver import Session
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.sql import incidents
+from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.driver import Session, urgent
 from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
@@ -214,3 +229,59 @@ async def prune(session: Session, before_ms: int) -> None:
     await session.execute(PRUNE_SPENDING, day_of(before_ms))
     await session.execute(PRUNE_BLOCKS, day_of(before_ms))
     await session.execute(PRUNE_COOLDOWNS, before_ms)
+
+
+class SqlBudgets(SqlBase):
+    """Budgets and alerts."""
+
+    async def spent(self, owner: BudgetOwner, day: int) -> Spent:
+        """Return what was used on that day."""
+        return await self._read(spent, owner, day)
+
+    @urgent
+    async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
+        """Return the caps that are reached on that day; of one workspace, or of all."""
+        return await self._read(budget_blocks, day, workspace)
+
+    @urgent
+    async def budget_owners(self) -> set[BudgetOwner]:
+        """Return all agents and workspaces that have a budget."""
+        return await self._read(budget_owners)
+
+    async def budget_owners_of(self, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
+        """Return those of a workspace and these agents of it that have a budget."""
+        return await self._read(budget_owners_of, workspace, agents)
+
+    async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
+        """Reserve what the next step of a running attempt may use, and count what it has used so far.
+
+        Reservations of one workspace are made one after another. A reservation ends when the run ends, is
+        lost or is tried again. Without a budget nothing is written. Of an attempt that was stopped, what it
+        has used is counted.
+        """
+        return await self._driver.write(self._operations.usage.reserve, now_ms, request)
+
+    async def raise_alerts(
+        self, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
+    ) -> int:
+        """Remove up to `limit` events, oldest first, and add the runs of the alerts that `judge` returns.
+
+        An alert is dropped while the cool-down of its kind and subject runs, whichever replica sent the last
+        one; all destinations of an alert count as one. Returns the number of events.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> int:
+            session = self._driver.session(db)
+            taken, runs = await take_alert_events(session, now_ms, limit, judge)
+            failed = [event for event in taken if event.kind == "failed"]
+            if failed:
+                await incidents.adopt_failures(session, events, failed)
+            if runs:
+                await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
+            return len(taken)
+
+        return await self._driver.write(run)
+
+    async def prune_budgets(self, before_ms: int) -> None:
+        """Delete spending, blocks and cool-downs from before then, and what ended runs had reserved."""
+        await self._driver.write(self._shared(prune), before_ms)

@@ -17,7 +17,6 @@ from weakref import WeakValueDictionary
 
 from wakeful.errors import Unavailable
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.port import current_tenant
 
 D = TypeVar("D")
 P = ParamSpec("P")
@@ -27,6 +26,9 @@ T = TypeVar("T")
 Pending: TypeAlias = Coroutine[Any, Any, T]
 
 
+#: The workspace whose request makes the calls in this context; None: there is no request, or one with a key
+#: for all workspaces. The calls of one workspace leave a part of what they share to others.
+current_tenant: Final[ContextVar[str | None]] = ContextVar("current_tenant", default=None)
 #: Whether the call is one of the engine, which waits for no requests (`urgent`).
 is_urgent: Final[ContextVar[bool]] = ContextVar("is_urgent", default=False)
 

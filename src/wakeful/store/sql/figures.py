@@ -1,4 +1,4 @@
-"""Bounded reads for the home page and open dashboards, in both databases. See `store/figures.py`.
+"""Bounded reads for the home page and open dashboards. The rows are in `store/stats.py`.
 
 A statement that counts does it within a subquery with a limit. Where the databases have different tables or
 need a hint, there is a statement for each; all are in PostgreSQL's dialect.
@@ -7,10 +7,12 @@ need a hint, there is a statement for each; all are in PostgreSQL's dialect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from wakeful.job.capabilities import Requirement
-from wakeful.store.figures import (
+from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.driver import Row, Session
+from wakeful.store.stats import (
     LIVE_LIMIT,
     NEWEST_LIMIT,
     LiveFigures,
@@ -19,12 +21,7 @@ from wakeful.store.figures import (
     Troubles,
     UpcomingRun,
 )
-from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Row, Session
 from wakeful.values.ids import first_id
-
-D = TypeVar("D")
-
 
 # `{}` is a condition on the agent, or nothing.
 
@@ -203,30 +200,45 @@ async def upcoming_runs(
     return [UpcomingRun(*row) for row in rows]
 
 
-class SqlFigures(SqlBase[D]):
-    """Figures in an SQL database. Each method is that of `port.Store`."""
+class SqlFigures(SqlBase):
+    """Figures."""
 
     async def troubles(
         self, workspace: str, agent: str | None, day: int, waiting_since_ms: int, limit: int
     ) -> Troubles:
+        """Return what needs attention, each number up to `limit`; `agent` None: of all agents.
+
+        `day` is that of the budgets (UTC, counted from 1970). Unclaimed runs wait since `waiting_since_ms` or
+        longer.
+        """
         kind = self._driver.kind
         return await self._read(troubles, kind, workspace, agent, day, waiting_since_ms, limit)
 
     async def blocked_runs(
         self, workspace: str, agent: str | None, now_ms: int, missing: Sequence[Requirement], limit: int
     ) -> int:
+        """Return the number of due runs that require any of these, up to `limit`."""
         kind = self._driver.kind
         return await self._read(blocked_runs, kind, workspace, agent, now_ms, missing, limit)
 
     async def live_workers(self, since_ms: int) -> list[LiveWorker]:
+        """Return the workers with a heartbeat since then, by name."""
         return await self._read(live_workers, since_ms)
 
     async def start_delays(self, workspace: str, agent: str | None, since_ms: int, limit: int) -> list[int]:
+        """Return how late the first attempts of the newest runs since then started, in milliseconds.
+
+        At most `limit` runs are read. Retries are left out: they start late on purpose.
+        """
         return await self._read(start_delays, self._driver.kind, workspace, agent, since_ms, limit)
 
     async def upcoming_runs(
         self, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
     ) -> list[UpcomingRun]:
+        """Return the next ticks until then, soonest first.
+
+        At most `scanned` jobs of all workspaces are read.
+        """
         kind = self._driver.kind
         return await self._read(upcoming_runs, kind, workspace, agent, until_ms, scanned, limit)
 
@@ -256,14 +268,20 @@ async def run_changes(session: Session, ids: Sequence[str]) -> list[RunChange]:
     return [RunChange(*row) for row in await session.rows(RUN_CHANGES, list(ids))]
 
 
-class SqlLive(SqlBase[D]):
-    """Figures and changed runs in an SQL database. Each method is that of `port.Store`."""
+class SqlLive(SqlBase):
+    """Figures and changed runs."""
 
     async def run_changes(self, ids: Sequence[str]) -> list[RunChange]:
+        """Return those of these runs that exist, in any order."""
         return await self._read(run_changes, ids) if ids else []
 
     async def live_figures(self, workspace: str, agent: str | None, alive_since_ms: int) -> LiveFigures:
-        async def read(db: D) -> LiveFigures:
+        """Return the figures of a workspace or, with `agent`, of one agent.
+
+        `workers` counts those with a heartbeat since `alive_since_ms`.
+        """
+
+        async def read(db: Any) -> LiveFigures:
             live = await self._operations.stats.live_counts(db, workspace, agent, LIVE_LIMIT)
             next_tick = await self._operations.stats.next_tick(db, workspace, agent, LIVE_LIMIT)
             session = self._driver.session(db)

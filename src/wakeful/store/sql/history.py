@@ -1,4 +1,4 @@
-"""The history of sessions, for both databases. See `store/sessions.py`.
+"""Sessions with their history, and deliveries. See `store/sessions.py` and `store/deliveries.py`.
 
 The row of a session is the lock of its history and has its last number. A transaction locks the rows of
 sessions before those of runs. So PostgreSQL locks them (`lock`) before it writes the outcomes, and only then
@@ -11,8 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.job.self_scheduling import ChargeRule
 from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
-from wakeful.store.sessions import HistoryEntry, SessionKey
+from wakeful.store.audit import AuditEntry, always
+from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.idempotency import Keyed
+from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
+from wakeful.store.sql import queries
+from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Session
 from wakeful.values.stored_text import cleaned
 
@@ -147,3 +153,101 @@ async def _lock(session: Session, key: SessionKey, now_ms: int) -> _Locked:
 
 def _key_of(entry: HistoryAppend) -> SessionKey:
     return SessionKey(*entry[:3])
+
+
+class SqlSessions(SqlBase):
+    """Sessions with their history, and deliveries."""
+
+    async def update_session(
+        self,
+        key: SessionKey,
+        now_ms: int,
+        judge: SessionRule,
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[SessionUpdate] | None = None,
+        charge: ChargeRule | None = None,
+    ) -> SessionUpdate:
+        """Lock a session, which is added if there is none, and write the update that `judge` returns.
+
+        Topic: `sessions`, if anything waits in it. `charge` is as in `create_jobs`.
+        """
+        recorded = Recorded(entries, always, keyed, charge)
+        return await self._record(recorded, self._operations.sessions.update_session, key, now_ms, judge)
+
+    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
+        """Update up to `limit` sessions that are due and may have another turn, longest due first.
+
+        Sessions that another transaction holds are skipped. Returns how many were updated.
+        """
+        return await self._driver.write(self._operations.sessions.take_turns, now_ms, limit, judge)
+
+    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
+        """Return whether any session is due, full or not, and when the next one will be."""
+        return await self._read(queries.next_turn, now_ms)
+
+    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
+        """Return the sessions of an agent, by name, after `after`."""
+        return await self._driver.read(self._operations.sessions.sessions, workspace, agent, after, limit)
+
+    async def session(self, key: SessionKey) -> SessionView | None:
+        """Return a session."""
+        return await self._driver.read(self._operations.sessions.session, key)
+
+    async def history(
+        self, key: SessionKey, before: int | None = None, limit: int = 50
+    ) -> list[HistoryEntry]:
+        """Return the entries of a session with a number below `before`, newest first."""
+        return await self._read(history, key, before, limit)
+
+    async def delete_session(
+        self, key: SessionKey, now_ms: int, judge: SessionRule, entries: Sequence[AuditEntry] = ()
+    ) -> SessionUpdate | None:
+        """Lock a session, write the update that `judge` returns, and delete it with its history.
+
+        The update drops all messages and stops all live turns. Returns None if there is no such session.
+        """
+        delete = self._operations.sessions.delete_session
+        recorded: Recorded[SessionUpdate | None] = Recorded(entries)
+        return await self._record(recorded, delete, key, now_ms, judge)
+
+    async def prune_sessions(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` entries of histories from before then. Returns how many.
+
+        If there are no others, delete ended turns that began before then, and sessions without a message or
+        an answer since.
+        """
+
+        async def prune_all(session: Session) -> int:
+            pruned = await prune(session, before_ms, limit)
+            if pruned < limit:  # nothing of them is left: a session that is added again starts with number 1
+                await queries.prune_sessions(session, before_ms)
+            return pruned
+
+        return await self._driver.write(self._shared(prune_all))
+
+    async def take_deliveries(
+        self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
+    ) -> tuple[list[Delivery], int]:
+        """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
+
+        None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did
+        not report in time become *unknown*. Returns those that were taken, and how many timed out.
+        """
+        take = self._operations.deliveries.take_deliveries
+        return await self._driver.write(take, now_ms, worker, until_ms, limit, without)
+
+    async def finish_deliveries(
+        self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
+    ) -> set[str]:
+        """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
+        # The error may quote a channel.
+        storable = [
+            each if each.error is None else each._replace(error=cleaned(each.error)) for each in results
+        ]
+        return await self._driver.write(
+            self._operations.deliveries.finish_deliveries, now_ms, worker, storable
+        )
+
+    async def next_delivery_ms(self, after_ms: int) -> int | None:
+        """Return when the next delivery is due or times out after that instant; None: there is none."""
+        return await self._read(queries.next_delivery_ms, after_ms)

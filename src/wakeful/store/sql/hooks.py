@@ -1,22 +1,22 @@
-"""Trigger URLs of jobs in both databases. See `store/hooks.py`."""
+"""Trigger URLs of jobs, by the SHA-256 of their token: the token itself is not stored.
+
+`hooks` has one row per URL (`HookRow`). A job has at most two: the present one, and the one before it until
+it expires. A URL of a deleted job is not found.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from wakeful.job.job import check_version
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.hooks import HookRow
 from wakeful.store.idempotency import Keyed
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Session
 from wakeful.values.ids import is_id
-
-D = TypeVar("D")
-
 
 _COLUMNS: Final = "h.hash, h.job_id::text, h.created_at, h.created_by, h.expires_at"
 #: the primary keys of hooks and jobs
@@ -43,6 +43,24 @@ DELETE_HOOKS: Final = "DELETE FROM hooks WHERE job_id = $1"
 PRUNE: Final = """
     DELETE FROM hooks WHERE expires_at <= $1
     OR NOT EXISTS (SELECT 1 FROM jobs j WHERE j.id = hooks.job_id AND j.deleted_at IS NULL)"""
+
+
+class HookRow(NamedTuple):
+    """A trigger URL of a job."""
+
+    #: SHA-256 of the token
+    hash: bytes
+    job_id: str
+    created_ms: int
+    #: role and actor
+    created_by: str
+    #: until when a URL works that was replaced; None: it is the present one
+    expires_ms: int | None = None
+
+    @property
+    def id(self) -> str:
+        """Names the URL in runs, logs and responses; the token does not follow from it."""
+        return self.hash[:6].hex()
 
 
 async def hook(session: Session, hash: bytes, now_ms: int) -> HookRow | None:
@@ -98,13 +116,15 @@ async def prune(session: Session, now_ms: int) -> int:
     return await session.execute(PRUNE, now_ms)
 
 
-class SqlHooks(SqlBase[D]):
-    """Trigger URLs in an SQL database. Each method is that of `port.Store`."""
+class SqlHooks(SqlBase):
+    """Trigger URLs."""
 
     async def hook(self, hash: bytes) -> HookRow | None:
+        """Return the URL of that hash, unless it has expired or its job is deleted."""
         return await self._read(hook, hash, self.clock.now_ms())
 
     async def hooks_of_job(self, job_id: str) -> list[HookRow]:
+        """Return the URLs of a job that work, the newest first."""
         return await self._read(hooks_of_job, job_id, self.clock.now_ms())
 
     async def replace_hook(
@@ -116,7 +136,13 @@ class SqlHooks(SqlBase[D]):
         keyed: Keyed[tuple[bool, HookRow | None]] | None = None,
         charge: ChargeRule | None = None,
     ) -> tuple[bool, HookRow | None]:
-        async def run(db: D, events: TransactionEvents) -> tuple[bool, HookRow | None]:
+        """Add this URL to its job. The one before it works until `until_ms`; older ones are deleted.
+
+        Returns whether the job exists, and the URL that was replaced, which `entries` gets. The change of the
+        job is published. FailedPrecondition: the job is not at this version. `charge` is as in `create_jobs`.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> tuple[bool, HookRow | None]:
             return await replace_hook(self._driver.session(db), events, row, until_ms, version)
 
         recorded: Recorded[tuple[bool, HookRow | None]] = Recorded(
@@ -127,10 +153,16 @@ class SqlHooks(SqlBase[D]):
     async def delete_hooks(
         self, job_id: str, entries: Sequence[AuditEntry] = (), version: int | None = None
     ) -> bool:
-        async def run(db: D, events: TransactionEvents) -> bool:
+        """Delete all URLs of a job. Returns whether there was one. The change of the job is published.
+
+        FailedPrecondition: the job is not at this version.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> bool:
             return await delete_hooks(self._driver.session(db), events, job_id, version)
 
         return await self._record(Recorded(entries), run)
 
     async def prune_hooks(self, now_ms: int) -> int:
+        """Delete URLs that have expired or whose job is deleted. Returns how many."""
         return await self._driver.write(self._shared(prune), now_ms)

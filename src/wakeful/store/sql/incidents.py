@@ -1,9 +1,21 @@
-"""Incidents, and the messages about them: whether anyone receives alerts, and who."""
+"""Incidents of jobs, alerts about single events, and the jobs that send both.
+
+- `job_incidents` has one row per incident (`wakeful.run.incidents`). UNIQUE (job_id, cause) among open ones.
+  The transaction of an outcome writes it, as part of the consequences. In PostgreSQL that transaction locks
+  the job first, then its incidents. Topic: `incidents`, if a message may be due. An incident outlives its
+  job.
+- `incidents` is the queue of events (`AlertEvent`): ticks missed during downtime, and budget caps that were
+  reached. An event is written in the transaction of its cause if the agent or the workspace has `alerts`
+  (topic: `incidents`). The transaction that removes it decides whether an alert is sent, so at most one is.
+  Its name is that of an earlier version, whose replicas may use it at the same time. They write failed runs
+  too, which become incidents of jobs.
+- `alert_cooldowns`: when the last alert was sent, from which a cool-down counts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from wakeful.run.alerts import AlertEvent, DueIncident, Notification, Recipients
 from wakeful.run.incidents import (
@@ -17,16 +29,17 @@ from wakeful.run.incidents import (
 )
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
+from wakeful.store.audit import AuditEntry, written
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.incidents import (
+from wakeful.store.internal_jobs import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
     ALERT_JOBS,
     WORKSPACE_AGENT,
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
-    IncidentFilter,
 )
+from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, Session
 from wakeful.values.ids import is_id, new_id
 
@@ -40,6 +53,19 @@ HAS_ALERTS: Final = """
 RECIPIENT_COLUMNS: Final = (
     "coalesce(a.alerts, w.alerts), s.id::text, s.agent, s.name, s.work, c.id::text, c.agent, c.name, c.work"
 )
+
+
+class IncidentFilter(NamedTuple):
+    """Which incidents to list; None does not filter."""
+
+    workspace: str
+    agent: str | None = None
+    #: the id or the name of a job
+    job: str | None = None
+    states: tuple[str, ...] = ()
+    #: only incidents with an id lower than this one: ids are in the order of creation
+    before: str | None = None
+    limit: int = 50
 
 
 def recipient_joins() -> str:
@@ -287,3 +313,62 @@ def _incident(row: Row) -> Incident:
     columns = list(row)
     columns[_NOTIFIED] = bool(columns[_NOTIFIED])  # SQLite has no booleans
     return Incident(*columns)
+
+
+class SqlIncidents(SqlBase):
+    """Incidents of jobs."""
+
+    async def incident(self, workspace: str, incident_id: str) -> Incident | None:
+        """Return the incident of that id."""
+        return await self._read(incident, workspace, incident_id)
+
+    async def incidents_by_ids(self, ids: Sequence[str]) -> list[Incident]:
+        """Return those of these incidents that exist, in any order."""
+        return await self._read(by_ids, ids) if ids else []
+
+    async def incidents(self, only: IncidentFilter) -> list[Incident]:
+        """Return the incidents that match, newest first."""
+        return await self._read(incidents, only)
+
+    async def acknowledge_incident(
+        self,
+        workspace: str,
+        incident_id: str,
+        change: Callable[[Incident], Incident | None],
+        entries: Sequence[AuditEntry] = (),
+    ) -> Incident | None:
+        """Write what `change` returns for this incident; None leaves it. Returns it afterwards.
+
+        The change is published as `incident.acknowledged`. Returns None if there is no such incident.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> tuple[Incident | None, bool]:
+            session = self._driver.session(db)
+            return await acknowledge(session, events, workspace, incident_id, change)
+
+        recorded: Recorded[tuple[Incident | None, bool]] = Recorded(entries, written)
+        incident, _ = await self._record(recorded, run)
+        return incident
+
+    async def notify_incidents(
+        self, now_ms: int, limit: int, decide: Callable[[DueIncident], Notification]
+    ) -> tuple[int, int | None]:
+        """Write what `decide` returns for up to `limit` incidents whose `notify_ms` has come, oldest first.
+
+        Adds the runs of the messages in the same transaction, so each message is sent by one replica.
+        Incidents that another transaction holds are skipped. Returns the number of incidents, and the next
+        `notify_ms`.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> tuple[int, int | None]:
+            session = self._driver.session(db)
+            taken, runs = await take_due(session, now_ms, limit, decide)
+            if runs:
+                await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
+            return taken, await next_notify_ms(session)
+
+        return await self._driver.write(run)
+
+    async def prune_incidents(self, before_ms: int) -> None:
+        """Delete the incidents that were closed before then."""
+        await self._driver.write(self._shared(prune), before_ms)

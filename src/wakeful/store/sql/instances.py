@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import ChargeRule
@@ -22,9 +22,6 @@ from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, Session
 from wakeful.values.json_value import Json
-
-D = TypeVar("D")
-
 
 CLASS_COLUMNS: Final = "workspace, agent, version, policy, definition, hash"
 #: the primary key
@@ -241,13 +238,18 @@ async def _count(session: Session, workspace: str, agent: str, most: int) -> int
     return int(row[0]) if row else 0
 
 
-class SqlInstances(SqlBase[D]):
-    """Instances in an SQL database. Each method is that of `port.Store`."""
+class SqlInstances(SqlBase):
+    """Instances."""
 
     async def put_class(self, agent_class: AgentClass, now_ms: int) -> AgentClass:
+        """Write what the database knows of a class, unless it knows a higher version. Returns what it knows.
+
+        The agent is added if it does not exist.
+        """
         return await self._driver.write(self._shared(put_class), agent_class, now_ms)
 
     async def agent_class(self, workspace: str, agent: str) -> AgentClass | None:
+        """Return the class of an agent."""
         return await self._read(agent_class_of, workspace, agent)
 
     async def send(
@@ -259,6 +261,14 @@ class SqlInstances(SqlBase[D]):
         keyed: Keyed[list[Received]] | None = None,
         charge: ChargeRule | None = None,
     ) -> list[Received]:
+        """Store signals in mailboxes, all or none, in this order; add instances that do not exist.
+
+        A signal with an id that the instance has received before is not stored. FailedPrecondition: an
+        instance is stopped. ResourceExhausted: more than `mailbox` runs would be pending in a mailbox, or
+        there would be more instances than `limits` allow. All signals are for instances of one agent.
+        `charge` is as in `create_jobs`; duplicates alone charge nothing.
+        Topics: `runs`, and `instances` if an instance was added.
+        """
         recorded = Recorded(entries, _any_new, keyed, charge)
         send, now_ms = self._operations.instances.send, self.clock.now_ms()
         return await self._record(recorded, send, now_ms, arrivals, mailbox, limits)
@@ -275,6 +285,12 @@ class SqlInstances(SqlBase[D]):
         keyed: Keyed[InstanceRow | None] | None = None,
         charge: ChargeRule | None = None,
     ) -> InstanceRow | None:
+        """Lock an instance and its schedules, and write what `rule` returns. Returns the row afterwards.
+
+        A new instance counts towards `limits` (ResourceExhausted). Only a change writes the entries and the
+        `charge`, which is as in `create_jobs`. Topics: `jobs`, `runs`, and `stop:<id>` for a running run that
+        is cancelled.
+        """
         change = self._operations.instances.change_instance
         recorded: Recorded[tuple[InstanceRow | None, bool]] = Recorded(
             entries, written, None if keyed is None else keyed.of(_row), charge
@@ -286,19 +302,31 @@ class SqlInstances(SqlBase[D]):
         return row
 
     async def instance(self, workspace: str, agent: str, name: str) -> InstanceView | None:
+        """Return an instance."""
         return await self._driver.read(self._operations.instances.instance, workspace, agent, name)
 
     async def instances(self, only: InstanceFilter) -> list[InstanceView]:
+        """Return instances, ordered by agent and name."""
         return await self._driver.read(self._operations.instances.list_instances, only)
 
     async def schedules(self, instance_id: str) -> list[JobRow]:
+        """Return the jobs of the schedules of an instance, by origin and id."""
         return await self._driver.read(self._operations.instances.schedules, instance_id)
 
     async def stale_instances(self, agent_class: AgentClass, limit: int) -> list[str]:
+        """Return names of instances that are not stopped and have other declared schedules than this class.
+
+        Without those whose schedules are of a higher version.
+        """
         return await self._read(stale_instances, agent_class, limit)
 
     async def hibernated(self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False) -> None:
-        async def run(db: D, events: TransactionEvents) -> None:
+        """Record that these instances hibernate.
+
+        With `publish`, every process unloads them. Topic: `hibernate:<id>`.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> None:
             await hibernated(self._driver.session(db), instance_ids, now_ms)
             if publish:
                 for each in instance_ids:
@@ -307,6 +335,7 @@ class SqlInstances(SqlBase[D]):
         await self._driver.write(run)
 
     async def prune_signal_ids(self, now_ms: int, limit: int) -> int:
+        """Delete up to `limit` ids of signals that have expired. Returns how many."""
         return await self._driver.write(self._shared(prune_signal_ids), now_ms, limit)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from wakeful.errors import Unstorable
 from wakeful.job.self_scheduling import CallingRun, ChargeRule
@@ -15,31 +15,38 @@ from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
-from wakeful.store.jobs import EntryForJob, EntryForRun, FollowRename, Replay
+from wakeful.store.plans import ManualRunRule
 from wakeful.store.quotas import Allowance
-from wakeful.store.revisions import RevisionRow
 from wakeful.store.rows import (
     VERIFYING,
     AttemptView,
+    DeadLetter,
     JobChange,
     JobFilter,
     JobRow,
-    ManualRunRule,
+    RevisionRow,
     RunFilter,
     RunView,
 )
 from wakeful.store.sql import base, chains, history, prechecks, revisions, suggestions, verifications
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.suggestions import SuggestionDecision
+from wakeful.store.sql.suggestions import SuggestionDecision
 
-D = TypeVar("D")
+#: Returns the run that replays a dead letter, or None to leave it.
+Replay = Callable[[DeadLetter], NewRun | None]
+#: Returns the change of a job that comes after another one, which has been renamed to the second.
+FollowRename = Callable[[JobRow, JobRow], JobChange]
+#: Returns the audit entry for a job that was changed.
+EntryForJob = Callable[[JobRow], AuditEntry]
+#: Returns the audit entry for the run of that id.
+EntryForRun = Callable[[str], AuditEntry]
 
 #: the primary key, once for each
 CLEAR_DEAD: Final = "UPDATE runs SET dead = false WHERE id = ANY($1::uuid[])"
 
 
-class SqlJobsAndRuns(SqlBase[D]):
-    """Jobs, runs and dead letters in an SQL database. Each method is that of `port.Store`."""
+class SqlJobsAndRuns(SqlBase):
+    """Jobs, runs and dead letters."""
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -52,10 +59,20 @@ class SqlJobsAndRuns(SqlBase[D]):
         agents: Mapping[tuple[str, str], Inherited] | None = None,
         charge: ChargeRule | None = None,
     ) -> None:
+        """Add jobs, all or none. AlreadyExists names the first whose name is taken. Topic: `jobs`.
+
+        Agents that do not exist are added. With an `allowance` each job is charged to its workspace and its
+        agent; ResourceExhausted names the bucket, and nothing is charged. `agents` is what the jobs were
+        prepared with, by (workspace, agent): AgentChanged if the agent differs. The agents stay locked
+        against changes until the end of the transaction. InvalidArgument: a job would come after itself, by
+        `after` of these and other jobs. `charge` returns what is counted for the run that
+        makes the call, here and in the calls below: FailedPrecondition if that run is not running any more,
+        ResourceExhausted if it has made as much as it may, and then nothing is written.
+        """
         now_ms = self.clock.now_ms()
         chained = [job for job in jobs if job.after_job is not None]
 
-        async def create(db: D, events: TransactionEvents) -> None:
+        async def create(db: Any, events: TransactionEvents) -> None:
             session = self._driver.session(db)
             await chains.lock(session, [(job.workspace, job.agent) for job in chained])
             await history.delete_of_new_jobs(session, [job[1:4] for job in jobs])
@@ -65,18 +82,23 @@ class SqlJobsAndRuns(SqlBase[D]):
         await self._record(Recorded(entries, always, keyed, charge), create)
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
+        """Return the job of that name, unless deleted."""
         return await self._driver.read(self._operations.jobs.job, workspace, agent, name)
 
     async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
+        """Return the job of that id, unless deleted; with `deleted` also then."""
         return await self._driver.read(self._operations.jobs.job_by_id, job_id, deleted)
 
     async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
+        """Return those of these jobs that exist and are not deleted, in any order."""
         return await self._driver.read(self._operations.jobs.jobs_by_ids, ids)
 
     async def jobs(self, only: JobFilter) -> list[JobRow]:
+        """Return jobs, ordered by agent and name, or by their next tick."""
         return await self._driver.read(self._operations.jobs.list_jobs, only)
 
     async def count_jobs(self, only: JobFilter, most: int) -> int:
+        """Return how many jobs match, at most `most`. The position in the list and the limit do not count."""
         return await self._driver.read(self._operations.jobs.count_jobs, only, most)
 
     async def change_job(
@@ -90,7 +112,22 @@ class SqlJobsAndRuns(SqlBase[D]):
         follow: FollowRename | None = None,
         keyed: Keyed[JobRow | None] | None = None,
     ) -> JobRow | None:
-        async def write(db: D, events: TransactionEvents, chains_locked: bool) -> tuple[JobRow | None, bool]:
+        """Lock the job, and write what `change` returns with `version` one higher. Topic: `jobs`.
+
+        None from `change` leaves the job unchanged; an exception rolls everything back. AlreadyExists: the
+        new name is taken. `id`, `workspace`, `created_ms` and `created_by` stay. Withdrawn runs end at the
+        job's new `updated_ms`. Runs are inserted as by `plan`: a tick that has a run keeps it. With a `move`,
+        waiting runs go to that lane (topic: `runs`), and running ones with their next attempt. Returns the
+        job afterwards, or None if there is none. `agent` is what `change` relies on: AgentChanged, before
+        `change` is called, if the job's agent differs. With `suggestion`, that suggestion is written too,
+        also if the job stays. InvalidArgument: the job would come after itself. If the name changes, `follow`
+        is called with each job that comes after this one, and with this one, for the change that is written
+        in the same transaction.
+        """
+
+        async def write(
+            db: Any, events: TransactionEvents, chains_locked: bool
+        ) -> tuple[JobRow | None, bool]:
             session = self._driver.session(db)
             if chains_locked:
                 await chains.lock_of_job(session, job_id)
@@ -134,7 +171,7 @@ class SqlJobsAndRuns(SqlBase[D]):
         return row
 
     async def _rename_upstream(
-        self, db: D, events: TransactionEvents, old: JobRow, new: JobRow, follow: FollowRename
+        self, db: Any, events: TransactionEvents, old: JobRow, new: JobRow, follow: FollowRename
     ) -> None:
         """Let the jobs that come after a job, which has another name now, still come after it."""
         session = self._driver.session(db)
@@ -160,6 +197,12 @@ class SqlJobsAndRuns(SqlBase[D]):
         agents: Mapping[tuple[str, str], Inherited] | None = None,
         charge: ChargeRule | None = None,
     ) -> list[JobRow]:
+        """Do `change_job` for several jobs in one transaction; return those that changed, in any order.
+
+        An entry is written for each of them. `change` may not change the name or the agent. `agents` is what
+        it relies on, by (workspace, agent).
+        """
+
         def entries(changed: list[JobRow]) -> list[AuditEntry]:
             return [entry(row) for row in changed]
 
@@ -175,25 +218,42 @@ class SqlJobsAndRuns(SqlBase[D]):
         entries: Sequence[AuditEntry] = (),
         due_runs: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
     ) -> bool:
+        """Delete the job and cancel its pending runs. Running and retrying ones go on. False: no such job.
+
+        `due_runs` gets the locked job and returns the runs of ticks that were due and not yet planned; they
+        are inserted as by `plan`. An exception of it rolls everything back.
+        """
         delete = self._operations.jobs.delete_job
         return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, due_runs)
 
     async def revisions(self, job_id: str) -> list[RevisionRow]:
+        """Return the revisions of a job, newest first."""
         return await self._read(revisions.revisions, job_id)
 
     async def jobs_before(self, workspace: str, agent: str, names: Sequence[str]) -> dict[str, str | None]:
+        """Return those of these jobs that exist and the jobs before them, each with its `after`."""
         return await self._read(chains.jobs_before, workspace, agent, names)
 
     async def dangling_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+        """Return jobs that come after one that does not exist: workspace, agent, name, and that name.
+
+        Without a workspace, those of all workspaces.
+        """
         return await self._read(chains.dangling, workspace, limit)
 
     async def chained_jobs(self, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+        """Return jobs that come after one that comes after another, as `dangling_jobs` does.
+
+        Jobs that come after each other are among them.
+        """
         return await self._read(chains.chained, workspace, limit)
 
     async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
+        """Return the names of the jobs that fire after the job of that name (`after`)."""
         return await self._read(chains.followers, workspace, agent, name, limit)
 
     async def precheck_state(self, job_id: str) -> str | None:
+        """Return the state that the last precheck of the job left, as compact JSON."""
         return await self._read(prechecks.state, job_id)
 
     # --- runs -------------------------------------------------------------------------------------
@@ -206,6 +266,12 @@ class SqlJobsAndRuns(SqlBase[D]):
         charge: ChargeRule | None = None,
         version: int | None = None,
     ) -> list[RunView]:
+        """Add runs that are not ticks, all or none. AlreadyExists: an id is taken. Topic: `runs`.
+
+        Returns them as stored. With a key, an empty list is stored as a response too. NotFound: a job was
+        deleted; none is deleted before the runs are written. A replay needs no job. FailedPrecondition: the
+        job is not at this version.
+        """
         add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
         return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, runs, version)
 
@@ -218,13 +284,25 @@ class SqlJobsAndRuns(SqlBase[D]):
         charge: ChargeRule | None = None,
         version: int | None = None,
     ) -> RunView:
+        """Add a run that is not a tick as `judge` decides, given the live runs of its job. Topic: `runs`.
+
+        Meanwhile no planner plans the job, and no worker starts a serial run of it. `LiveRuns.waiting` has
+        its pending serial runs without those of a backfill. Runs that `judge` cancels end as by `cancel_run`.
+        Errors as of `add_runs`.
+        """
         add, now_ms = self._operations.runs.add_manual_run, self.clock.now_ms()
         return await self._record(Recorded(entries, always, keyed, charge), add, now_ms, run, judge, version)
 
     async def cancel_run(
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
     ) -> RunView | None:
-        async def cancel(db: D, events: TransactionEvents) -> RunView | None:
+        """Cancel a pending or retrying run or, with `running`, a running one.
+
+        Topics: `stop:<id>` for a running one, whose worker's outcome is dropped; and `runs`,
+        since another run may have its turn. None: no such run. FailedPrecondition: it is in another state.
+        """
+
+        async def cancel(db: Any, events: TransactionEvents) -> RunView | None:
             session = self._driver.session(db)
             if running:
                 await verifications.lock(session, run_id)
@@ -238,6 +316,13 @@ class SqlJobsAndRuns(SqlBase[D]):
     async def complete_run(
         self, finished: Finished, consequences: Consequences, entries: Sequence[AuditEntry] = ()
     ) -> bool:
+        """Write the outcome of a running run that was reported from outside, as `finish` does.
+
+        For a claimed run, and for one with a callback: the caller decides which runs those
+        are. Fenced by run and attempt: the first report counts, and what the worker writes later of this
+        attempt is dropped. If a worker holds the run, `stop:<id>:<attempt>` is published. False: the run is
+        not running in that attempt, or is being verified.
+        """
         complete, now_ms = self._operations.runs.complete_run, self.clock.now_ms()
         return await self._record(Recorded(entries), complete, self.clock, now_ms, finished, consequences)
 
@@ -248,6 +333,14 @@ class SqlJobsAndRuns(SqlBase[D]):
         consequences: Consequences,
         entry: EntryForRun | None = None,
     ) -> set[str]:
+        """Write outcomes that were reported from outside, in one transaction, as `finish` does.
+
+        For claimed runs of one executor, which is their holder, and for runs that await their callbacks,
+        which have none. Each is fenced by run, attempt and holder. `entry` returns the audit entry of each
+        that is written. Returns the ids that were written. Unstorable: the database cannot store one of them;
+        none is written.
+        """
+
         def entries(written: set[str]) -> list[AuditEntry]:
             return (
                 [] if entry is None else [entry(each.run_id) for each in finished if each.run_id in written]
@@ -262,31 +355,42 @@ class SqlJobsAndRuns(SqlBase[D]):
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
     async def calling_run(self, run_id: str) -> CallingRun | None:
+        """Return the run in which a call is made, with its conversation and the work of its job."""
         return await self._read(base.calling_run, run_id)
 
     async def run(self, run_id: str) -> RunView | None:
+        """Return the run of that id."""
         return await self._driver.read(self._operations.runs.run, run_id)
 
     async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
+        """Return those of these runs that exist, in any order."""
         return await self._driver.read(self._operations.runs.runs_by_ids, ids)
 
     async def runs(self, only: RunFilter) -> list[RunView]:
+        """Return runs, newest first (by id)."""
         return await self._driver.read(self._operations.runs.list_runs, only)
 
     async def follow_up_runs(self, run_id: str, limit: int = 50) -> list[RunView]:
+        """Return the runs that the end of a run caused (chains, heartbeats, alerts) and its replays."""
         ids = await self._read(chains.follow_up_ids, run_id, limit)
         return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
 
     async def sent_signals(
         self, workspace: str, run_id: str, ended_ms: int, limit: int = 50
     ) -> list[RunView]:
+        """Return the signals that a run sent to instances when it ended. Only runs nearby are considered."""
         ids = await self._read(chains.signal_ids, workspace, run_id, ended_ms, limit)
         return sorted(await self.runs_by_ids(ids), key=lambda run: run.id) if ids else []
 
     async def run_horizon(self, workspace: str, before: str, count: int) -> str | None:
+        """Return the id of the run that is `count` runs older than the id `before`; None: there are fewer.
+
+        A search for runs that no index finds is limited to the runs after it (`RunFilter.since`).
+        """
         return await self._read(chains.horizon, workspace, before, count)
 
     async def attempts(self, run_id: str) -> list[AttemptView]:
+        """Return the attempts of a run before its last, in order."""
         return await self._driver.read(self._operations.runs.attempts, run_id)
 
     # --- dead letters -----------------------------------------------------------------------------
@@ -299,9 +403,15 @@ class SqlJobsAndRuns(SqlBase[D]):
         entry: EntryForRun | None = None,
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
+        """Add new runs for dead letters, which stop being ones, all or none. Returns the new runs.
+
+        `which` are ids, or how many of the oldest of the workspace. Ids that are no dead letters of it are
+        ignored, and one for which `make` returns None stays. The new runs are in the order of the ids, or of
+        age, with the old id in `replay_of`. Topic: `runs`. With `entry`, each replayed dead letter has one.
+        """
         now_ms = self.clock.now_ms()
 
-        async def replay(db: D, events: TransactionEvents) -> list[RunView]:
+        async def replay(db: Any, events: TransactionEvents) -> list[RunView]:
             letters = await self._operations.runs.lock_dead_letters(db, workspace, which)
             made = [(letter.run.id, make(letter)) for letter in letters]
             replayed = {dead: run._replace(replay_of=dead) for dead, run in made if run is not None}
@@ -319,7 +429,9 @@ class SqlJobsAndRuns(SqlBase[D]):
     async def discard_runs(
         self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
     ) -> list[str]:
-        async def discard(db: D, _: TransactionEvents) -> list[str]:
+        """Discard dead letters; their runs stay. Returns their ids. Arguments as in `replay_runs`."""
+
+        async def discard(db: Any, _: TransactionEvents) -> list[str]:
             letters = await self._operations.runs.lock_dead_letters(db, workspace, which)
             discarded = [letter.run.id for letter in letters]
             await self._driver.session(db).execute(CLEAR_DEAD, discarded)

@@ -23,7 +23,6 @@ from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
-from wakeful.store.figures import LiveCounts
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -31,27 +30,30 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.jobs import WorkflowRow
 from wakeful.store.lane_shares import LaneUse
-from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
-from wakeful.store.port import Planned, TakeNext
+from wakeful.store.plans import DueJob, JobPlan, ManualRunRule, Planned, TakeNext
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     AttemptView,
     DeadLetter,
-    DueJob,
     JobChange,
     JobFilter,
-    JobPlan,
     JobRow,
-    ManualRunRule,
     RunFilter,
     RunView,
     TakenRun,
     UnfinishedRun,
+    WorkflowRow,
 )
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.stats import Backlog, DueRequirement, WorkspaceStats
+from wakeful.store.stats import (
+    Backlog,
+    DeadLetterFilter,
+    DeadLetterRow,
+    DueRequirement,
+    LiveCounts,
+    WorkspaceStats,
+)
 from wakeful.values.clock import Clock
 
 D = TypeVar("D")

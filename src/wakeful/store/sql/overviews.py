@@ -1,14 +1,19 @@
-"""What pages show of agents, conversations and jobs, for both databases. See `store/overviews.py`."""
+"""What pages show of agents, conversations and jobs. The rows are in `store/stats.py`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.store.accounts import AgentRow
-from wakeful.store.overviews import (
+from wakeful.store.rows import RunView
+from wakeful.store.sessions import SessionKey, SessionMessage
+from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
+from wakeful.store.sql.base import SqlBase
+from wakeful.store.sql.driver import Session
+from wakeful.store.stats import (
     AgentOverview,
     DayCost,
     DeadLetterFilter,
@@ -16,14 +21,6 @@ from wakeful.store.overviews import (
     JobOverview,
     RunOutcome,
 )
-from wakeful.store.rows import RunView
-from wakeful.store.sessions import SessionKey, SessionMessage
-from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
-from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session
-
-D = TypeVar("D")
-
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
 #: the primary key: a range of it, in its order
@@ -58,7 +55,7 @@ RECENT_TURNS: Final = f"SELECT run_id::text FROM turns WHERE {_KEY} ORDER BY tur
 async def agents_page(
     session: Session, workspace: str, after: str | None, limit: int, search: str
 ) -> list[AgentRow]:
-    """Return agents by name. See `OverviewStore.agents_page`."""
+    """Return agents by name. See `Store.agents_page`."""
     pattern = "%" + search.replace("%", "").replace("_", "") + "%"
     return [agent_row(row) for row in await session.rows(AGENTS_PAGE, workspace, after or "", pattern, limit)]
 
@@ -66,13 +63,13 @@ async def agents_page(
 async def agent_overviews(
     session: Session, workspace: str, names: Sequence[str], most: int
 ) -> dict[str, AgentOverview]:
-    """Return what these agents have. See `OverviewStore.agent_overviews`."""
+    """Return what these agents have. See `Store.agent_overviews`."""
     rows = await session.rows(AGENT_OVERVIEWS, workspace, list(names), most)
     return {row[0]: AgentOverview(*row) for row in rows}
 
 
 async def waiting_messages(session: Session, key: SessionKey, limit: int) -> list[SessionMessage]:
-    """Return waiting messages. See `OverviewStore.waiting_messages`."""
+    """Return waiting messages. See `Store.waiting_messages`."""
     return [SessionMessage(*row) for row in await session.rows(WAITING_MESSAGES, *key, limit)]
 
 
@@ -109,7 +106,7 @@ INCIDENTS: Final = """
 async def job_overviews(
     session: Session, kind: str, job_ids: Sequence[str], runs: int, since_day: int
 ) -> dict[str, JobOverview]:
-    """Return what a list shows of these jobs. See `OverviewStore.job_overviews`."""
+    """Return what a list shows of these jobs. See `Store.job_overviews`."""
     ids = list(job_ids)
     outcomes: dict[str, list[RunOutcome]] = defaultdict(list)
     for job_id, *columns in await session.rows(RUNS[kind], ids, runs):
@@ -126,35 +123,42 @@ async def job_overviews(
     }
 
 
-class SqlOverviews(SqlBase[D]):
-    """What pages show. Each method is that of `port.Store`."""
+class SqlOverviews(SqlBase):
+    """What pages show."""
 
     async def agents_page(
         self, workspace: str, after: str | None, limit: int, search: str = ""
     ) -> list[AgentRow]:
+        """Return agents by name, after that name; with `search`, only those whose name contains it."""
         return await self._read(agents_page, workspace, after, limit, search)
 
     async def agent_overviews(
         self, workspace: str, names: Sequence[str], most: int
     ) -> dict[str, AgentOverview]:
+        """Return what these agents have, by name; counts end at `most`."""
         return await self._read(agent_overviews, workspace, names, most)
 
     async def job_overviews(
         self, job_ids: Sequence[str], runs: int, since_day: int
     ) -> dict[str, JobOverview]:
+        """Return what a list shows of these jobs, by id: so many last runs, and the costs since that day."""
         return await self._read(job_overviews, self._driver.kind, job_ids, runs, since_day)
 
     async def waiting_messages(self, key: SessionKey, limit: int) -> list[SessionMessage]:
+        """Return the messages that wait in a session, oldest first."""
         return await self._read(waiting_messages, key, limit)
 
     async def recent_turns(self, key: SessionKey, limit: int) -> list[RunView]:
+        """Return the newest turns of a session whose run exists, newest first."""
         return await self._in_order(await self._read(recent_turns, key, limit))
 
     async def mailbox(self, instance_id: str, limit: int) -> list[RunView]:
+        """Return the pending runs of an instance, in the order in which it handles them."""
         waiting = await self._driver.read(self._operations.instances.mailbox, instance_id, limit)
         return [run for run in await self._in_order(waiting) if run.state == "pending"]
 
     async def dead_letters(self, only: DeadLetterFilter) -> list[DeadLetterRow]:
+        """Return dead letters, newest first or oldest first."""
         return await self._driver.read(self._operations.runs.dead_letters, only)
 
     async def _in_order(self, ids: Sequence[str]) -> list[RunView]:

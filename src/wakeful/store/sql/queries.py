@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.job.capabilities import Capabilities, capabilities_from_text
+from wakeful.forecast.peaks import TimingCount
+from wakeful.job.capabilities import (
+    Capabilities,
+    capabilities_from_text,
+)
 from wakeful.store.changelog import FINISHED, RETRYING, ChangeRow
 from wakeful.store.deliveries import DeliveryView
+from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
-from wakeful.store.stats import RecentRun
+from wakeful.store.stats import Backlog, ConnectionUse, DueRequirement, RecentRun, WorkspaceStats
 from wakeful.values.ids import first_id
 
 #: sessions_due: its first entry, and its first after that instant
@@ -154,3 +159,115 @@ async def recent_deliveries(
     """Return the newest deliveries of a workspace."""
     rows = await session.rows(RECENT_DELIVERIES, first_id(since_ms), considered, workspace, limit)
     return [DeliveryView(*row) for row in rows]
+
+
+#: Changes that are further ahead were written while the clock was wrong.
+_FUTURE_MS: Final = 3_600_000
+
+
+class SqlStats(SqlBase):
+    """The changelog, and counts."""
+
+    async def _number_changes(self) -> None:
+        """Number committed changes, in a database that does not number them when they are written."""
+
+    async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
+        """Return up to `limit` rows that hold a number above `after`, in order.
+
+        The first may begin before it. If it begins later than `after + 1`, the rows between are pruned.
+        No rows: nothing has changed since, or `after` is not a number of this log.
+        """
+        await self._number_changes()
+        return await self._read(changes, after, limit)
+
+    async def last_change(self) -> int:
+        """Return the number of the newest change; 0: there is none."""
+        await self._number_changes()
+        return await self._driver.read(self._operations.changelog.last_change)
+
+    async def prune_changes(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` older rows, from the first on, but never the newest. Returns how many.
+
+        Rows of an hour and more ahead were written while the clock was wrong, and count as old.
+
+        Rows stay until their runs are counted (`wakeful.store.sql.run_counts`), if any were ever counted.
+        """
+        await self._number_changes()  # a pruned row without a number would leave no gap to detect
+        future_ms, prune = self.clock.now_ms() + _FUTURE_MS, self._operations.changelog.prune_changes
+        return await self._driver.write_one(prune, before_ms, limit, future_ms)
+
+    async def workspace_stats(self, workspace: str, agent: str | None = None) -> WorkspaceStats:
+        """Return the counts of a workspace, or of one of its agents."""
+        return await self._driver.read(self._operations.stats.workspace_stats, workspace, agent)
+
+    async def recent_runs(
+        self, workspace: str, since_ms: int, limit: int, agent: str | None = None
+    ) -> list[RecentRun]:
+        """Return the newest runs of a workspace, or of one of its agents, that were created since then."""
+        return await self._read(recent_runs, workspace, since_ms, limit, agent)
+
+    async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
+        """Return the work that waits, and the number of workers with a heartbeat since then.
+
+        `pull_by_agent` has at most so many agents.
+        """
+        return await self._driver.read(self._operations.stats.backlog, now_ms, alive_since_ms, agents)
+
+    async def workers(self, since_ms: int) -> list[str]:
+        """Return the names of the workers with a heartbeat since then."""
+        return await self._read(workers, since_ms)
+
+    async def capabilities(self, since_ms: int) -> list[Capabilities]:
+        """Return what the processes of the workers with a heartbeat since then can launch."""
+        return await self._read(capabilities, since_ms)
+
+    async def due_requirements(self, now_ms: int) -> list[DueRequirement]:
+        """Return the due runs that require something, by requirement, longest due first."""
+        return await self._driver.read(self._operations.stats.due_requirements, now_ms)
+
+    async def expired_leases(self, workspace: str | None, before_ms: int) -> int:
+        """Return the number of running runs whose lease or callback time ended before then; None: of all.
+
+        `rescue` ends them within seconds: if there are any, no replica does it.
+        """
+        return await self._driver.read(self._operations.stats.expired_leases, workspace, before_ms)
+
+    async def dead_letters_by_reason(self, workspace: str | None, limit: int) -> list[tuple[str, int]]:
+        """Return the number of dead letters by reason, most frequent first; at most the newest are counted.
+
+        `workspace` None: of all workspaces. A dead letter without a reason counts as ''.
+        """
+        return await self._read(dead_letters_by_reason, workspace, limit)
+
+    async def delivery_counts(
+        self, workspace: str | None, since_ms: int, limit: int
+    ) -> list[tuple[str, str, int]]:
+        """Return the number of deliveries by channel and state, of runs that were created since then.
+
+        At most the newest deliveries are counted. `workspace` None: of all workspaces.
+        """
+        return await self._read(delivery_counts, workspace, since_ms, limit)
+
+    async def timings(self, workspace: str, agent: str | None = None) -> list[TimingCount]:
+        """Return the timings of the enabled jobs of a workspace or agent, each with its number of jobs.
+
+        Jobs with the same timing and policy are counted together; those with an interval, if their ticks are
+        in the same minutes. Each count has the first of its jobs as an example.
+        """
+        read = self._operations.stats.timings_page
+        after: tuple[str, str] | None = ("", "")
+        found: dict[tuple[str, str, int], TimingCount] = {}
+        while after is not None:
+            page, after = await self._driver.read(read, workspace, agent, after)
+            for each in page:
+                known = found.get(each[:3])
+                found[each[:3]] = each if known is None else known.merged(each)
+        return list(found.values())
+
+    async def database_size(self) -> int:
+        """Return the size of the database in bytes."""
+        return await self._driver.read(self._operations.stats.database_size)
+
+    async def connection_use(self) -> ConnectionUse | None:
+        """Return the connections of the database server; None if the database is a file."""
+        return None

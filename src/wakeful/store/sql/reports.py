@@ -1,19 +1,15 @@
-"""Reports: spending, processes and deliveries. See `store/budgets.py` and `store/stats.py`."""
+"""Reports: spending, processes and deliveries. The tables of spending: `budgets`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 
-from wakeful.store.budgets import BlockRow, BudgetRow, DayRange, JobTitle, SpendingRow
 from wakeful.store.deliveries import DeliveryView
 from wakeful.store.sql import queries
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
 from wakeful.store.stats import HolderRow, WorkerRow
-
-D = TypeVar("D")
-
 
 #: the primary key: a range of days, once for each owner. char(36) is the dollar sign of a path, which would
 #: become the mark of a parameter
@@ -45,6 +41,54 @@ JOB_TITLES: Final = """
 
 _OF_JOBS: Final = "job <> ''"
 _OF_AGENTS: Final = "job = '' AND agent <> ''"
+
+
+class DayRange(NamedTuple):
+    """Days, both included."""
+
+    first: int
+    last: int
+
+
+class SpendingRow(NamedTuple):
+    """What an owner used on one day."""
+
+    agent: str
+    job: str
+    day: int
+    tokens: int
+    cost: float
+
+
+class BudgetRow(NamedTuple):
+    """An agent with a budget, and what it used on one day."""
+
+    agent: str
+    #: compact JSON
+    budget: str
+    tokens: int
+    cost: float
+
+
+class BlockRow(NamedTuple):
+    """A budget of a job that is used up."""
+
+    agent: str
+    job: str
+    cap: str
+    most: float
+    tokens: int
+    cost: float
+
+
+class JobTitle(NamedTuple):
+    """The name of a job, which may have been deleted."""
+
+    id: str
+    name: str
+    deleted: bool
+    #: its `work` as text, with its budget
+    work: str
 
 
 def top_statement(kind: str, days: DayRange, *, jobs: bool, agent: bool) -> str:
@@ -149,40 +193,58 @@ async def holders(session: Session, kind: str, workspace: str | None, limit: int
     return [HolderRow(row[0], bool(row[1]), row[2], row[3]) for row in rows]
 
 
-class SqlReports(SqlBase[D]):
-    """Reports from an SQL database. Each method is that of `port.Store`."""
+class SqlReports(SqlBase):
+    """Reports."""
 
     async def spending(
         self, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
     ) -> list[SpendingRow]:
+        """Return what these owners (agent, job) used on each day."""
         return await self._read(spending, self._driver.kind, workspace, owners, days) if owners else []
 
     async def top_agents(
         self, workspace: str, days: DayRange, per_day: int, limit: int
     ) -> list[tuple[str, str]]:
+        """Return the agents that are among the `per_day` most expensive of a day, as owners.
+
+        The sums of these days decide which are returned. Agents without a cost are compared by tokens.
+        """
         return await self._read(top, self._driver.kind, workspace, None, False, days, per_day, limit)
 
     async def top_jobs(
         self, workspace: str, agent: str | None, days: DayRange, per_day: int, limit: int
     ) -> list[tuple[str, str]]:
+        """Return the jobs of the workspace, or of one agent, likewise."""
         return await self._read(top, self._driver.kind, workspace, agent, True, days, per_day, limit)
 
     async def agent_budgets(self, workspace: str, day: int, limit: int) -> list[BudgetRow]:
+        """Return agents that have a budget, by name, with their use of that day."""
         return await self._read(agent_budgets, workspace, day, limit)
 
     async def job_blocks(self, workspace: str, day: int, limit: int) -> list[BlockRow]:
+        """Return the budgets of jobs that are used up on that day."""
         return await self._read(job_blocks, workspace, day, limit)
 
     async def job_titles(self, job_ids: Sequence[str]) -> list[JobTitle]:
+        """Return the names of these jobs, also of deleted ones, as long as their rows exist."""
         return await self._read(job_titles, job_ids) if job_ids else []
 
     async def worker_rows(self, limit: int) -> list[WorkerRow]:
+        """Return the processes that the database knows, newest start first.
+
+        One that stopped is removed; one that ended without notice, when another takes its runs.
+        """
         return await self._read(worker_rows, limit)
 
     async def holders(self, workspace: str | None, limit: int) -> list[HolderRow]:
+        """Return who holds running runs of a workspace, or of all (None), most runs first."""
         return await self._read(holders, self._driver.kind, workspace, limit)
 
     async def recent_deliveries(
         self, workspace: str, since_ms: int, considered: int, limit: int
     ) -> list[DeliveryView]:
+        """Return the newest deliveries of runs of a workspace that were created since then, newest first.
+
+        Only the newest `considered` ones of all workspaces are read.
+        """
         return await self._read(queries.recent_deliveries, workspace, since_ms, considered, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.revisions import MAX_REVISIONS, NewRevision, RevisionRow
+from wakeful.store.rows import MAX_REVISIONS, NewRevision, RevisionRow
 from wakeful.store.sql.driver import Session
 from wakeful.values.ids import is_id
 

@@ -1,23 +1,25 @@
-"""Counts of finished runs, for both databases. See `store/run_counts.py`.
+"""Counts of finished runs, by hour and by job and day.
 
-The databases differ only in how they compute the hour and the duration of a run.
+They are counted after the fact, from the changelog: what a transaction finished is counted once, whatever
+stops in between, because the position in the changelog and the counts change in one transaction. Runs that
+finished before the first pass are counted by a scan of the table, newest first.
+
+A run counts at the time when it finished. A missed run counts as all the ticks that it covers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from wakeful.store.changelog import FINISHED
-from wakeful.store.run_counts import DAY_MS, HOUR_MS, CountedRuns, DayCount, HourCount
-from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.queries import SqlStats
 from wakeful.values.ids import is_id
 
-D = TypeVar("D")
-
-
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 24 * HOUR_MS
 #: The scan of existing runs counts those that finish until so long after the first pass; the changelog is
 #: read from the first pass on. So the clocks of replicas may differ by this much.
 OVERLAP_MS: Final = 10_000
@@ -86,6 +88,43 @@ PRUNE_DAYS: Final = """
         SELECT job_id, day, state FROM job_run_counts WHERE day < $1 ORDER BY day LIMIT $2)"""
 
 _FINAL: Final = frozenset({"succeeded", "failed", "cancelled", "skipped", "missed"})
+
+
+class CountedRuns(NamedTuple):
+    """The result of a pass."""
+
+    #: how many runs it counted
+    runs: int
+    #: whether there is more to count
+    more: bool
+
+
+class HourCount(NamedTuple):
+    """Runs that finished within an hour (UTC, counted from 1970)."""
+
+    hour: int
+    state: str
+    runs: int
+
+    @property
+    def at_ms(self) -> int:
+        """The beginning of the hour."""
+        return self.hour * HOUR_MS
+
+
+class DayCount(NamedTuple):
+    """Runs of a job that finished on a day (UTC, counted from 1970)."""
+
+    day: int
+    state: str
+    runs: int
+    #: the time that these runs took, added up
+    duration_ms: int
+
+    @property
+    def at_ms(self) -> int:
+        """The beginning of the day."""
+        return self.day * DAY_MS
 
 
 def add_hours(kind: str) -> str:
@@ -284,13 +323,14 @@ async def prune(session: Session, before_ms: int, limit: int) -> int:
     return pruned + await session.execute(PRUNE_DAYS, before_ms // DAY_MS, limit)
 
 
-class SqlRunCounts(SqlBase[D]):
-    """Counts of finished runs in an SQL database. Each method is that of `port.Store`."""
-
-    async def last_change(self) -> int:
-        raise NotImplementedError
+class SqlRunCounts(SqlStats):
+    """Counts of finished runs."""
 
     async def count_runs(self, now_ms: int, limit: int) -> CountedRuns:
+        """Count finished runs that are not counted yet: about `limit` from the changelog or the table.
+
+        Nothing is counted while another process counts.
+        """
         last = await self.last_change()  # in PostgreSQL, this numbers the changes
         counted = await self._read(position)
         if counted is None:
@@ -304,10 +344,17 @@ class SqlRunCounts(SqlBase[D]):
     async def run_counts(
         self, workspace: str, agent: str | None, from_ms: int, until_ms: int
     ) -> list[HourCount]:
+        """Return the counts of the hours that begin in [from_ms, until_ms), by hour and state.
+
+        `agent` None: of all agents of the workspace. Runs that are not counted yet are added, if they are
+        few; here and in `job_run_counts`.
+        """
         return await self._read(hours, self._driver.kind, workspace, agent, from_ms, until_ms)
 
     async def job_run_counts(self, job_id: str, from_ms: int) -> list[DayCount]:
+        """Return the counts of a job from the day of `from_ms` on, by day and state."""
         return await self._read(days, self._driver.kind, job_id, from_ms)
 
     async def prune_run_counts(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` counts each of older hours and days. Returns how many."""
         return await self._driver.write(self._shared(prune), before_ms, limit)

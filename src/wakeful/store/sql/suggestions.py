@@ -1,14 +1,13 @@
-"""Suggestions for jobs, and the summaries of runs that they follow from. See `store/suggestions.py`.
+"""Suggestions for jobs (`wakeful.evolution.suggestion`), and the summaries of runs that they follow from.
 
-The database computes the summaries: a month of runs is never loaded. Each of their statements reads the runs
-of some days, or of some jobs, by the index runs_of_job, so that none takes long for an agent with millions of
-runs. The databases differ only in how they write a difference of two instants in milliseconds.
+`suggestions` has one row per suggestion. UNIQUE (job_id, rule) among open ones. A suggestion is applied and
+rolled back in the transaction that changes its job (`Store.change_job`). It outlives its job.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from wakeful.duration import DAY, WEEK
 from wakeful.errors import NotFound
@@ -19,11 +18,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, Session
-from wakeful.store.suggestions import SuggestionDecision, SuggestionFilter
 from wakeful.values.ids import first_id, is_id
-
-D = TypeVar("D")
-
 
 _IDS: Final = ("id", "job_id")
 _FIELDS: Final = tuple(
@@ -52,6 +47,27 @@ LOCK_SUGGESTION: Final = f"SELECT {_COLUMNS} FROM suggestions s WHERE s.id = $1 
 PRUNE: Final = """
     DELETE FROM suggestions WHERE decided_at < $1 AND (status = 'withdrawn' OR NOT EXISTS (
         SELECT 1 FROM jobs j WHERE j.id = suggestions.job_id AND j.deleted_at IS NULL))"""
+
+
+class SuggestionFilter(NamedTuple):
+    """Which suggestions to list; None does not filter."""
+
+    workspace: str
+    agent: str | None = None
+    #: the id or the name of a job
+    job: str | None = None
+    statuses: tuple[str, ...] = ()
+    #: only suggestions with an id lower than this one: ids are in the order of creation
+    before: str | None = None
+    limit: int = 50
+
+
+class SuggestionDecision(NamedTuple):
+    """A change of a suggestion in the transaction that changes its job."""
+
+    suggestion_id: str
+    #: gets the locked suggestion, and the job afterwards; FailedPrecondition rolls everything back
+    decide: Callable[[Suggestion, JobRow], Suggestion]
 
 
 def list_statement(only: SuggestionFilter) -> tuple[str, list[object]]:
@@ -283,20 +299,28 @@ _SLICE_MS: Final = WEEK
 _JOBS_AT_ONCE: Final = 10
 
 
-class SqlSuggestions(SqlBase[D]):
-    """Suggestions in an SQL database. Each method is that of `port.Store`."""
+class SqlSuggestions(SqlBase):
+    """Suggestions."""
 
     async def suggestion(self, workspace: str, suggestion_id: str) -> Suggestion | None:
+        """Return the suggestion of that id."""
         return await self._read(suggestion, workspace, suggestion_id)
 
     async def suggestions(self, only: SuggestionFilter) -> list[Suggestion]:
+        """Return the suggestions that match, newest first."""
         return await self._read(suggestions, only)
 
     async def suggestions_by_ids(self, ids: Sequence[str]) -> list[Suggestion]:
+        """Return those of these suggestions that exist, in any order."""
         return await self._read(by_ids, ids)
 
     async def write_suggestions(self, changed: Sequence[Suggestion]) -> None:
-        async def run(db: D, events: TransactionEvents) -> None:
+        """Add suggestions, or give open ones of the same id these values. Others stay as they are.
+
+        A second open suggestion of one rule for a job is not added.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> None:
             events.suggested(await write(self._driver.session(db), changed))
 
         if changed:
@@ -309,9 +333,13 @@ class SqlSuggestions(SqlBase[D]):
         change: Callable[[Suggestion], Suggestion | None],
         entries: Sequence[AuditEntry] = (),
     ) -> Suggestion | None:
+        """Lock the suggestion and write what `change` returns; None leaves it. Returns it afterwards.
+
+        Returns None if there is no such suggestion.
+        """
         recorded: Recorded[tuple[Suggestion | None, bool]] = Recorded(entries, written)
 
-        async def run(db: D, events: TransactionEvents) -> tuple[Suggestion | None, bool]:
+        async def run(db: Any, events: TransactionEvents) -> tuple[Suggestion | None, bool]:
             session = self._driver.session(db)
             found, changed = await change_one(session, workspace, suggestion_id, change)
             if changed:
@@ -324,6 +352,11 @@ class SqlSuggestions(SqlBase[D]):
     async def run_summaries(
         self, job_ids: Sequence[str], since_ms: int, peak_jobs: int
     ) -> Mapping[str, RunSummary]:
+        """Return what the runs of these jobs amount to since then, and since each job was last changed.
+
+        A peak is an instant at which so many of these jobs fire. Jobs without runs are left out. The database
+        computes it, a week at a time: a row for each job is read, not the runs.
+        """
         kind, end_ms = self._driver.kind, self.clock.now_ms() + DAY
         totals: dict[str, Totals] = {}
         for first_ms in range(since_ms, end_ms, _SLICE_MS) if job_ids else ():
@@ -337,4 +370,5 @@ class SqlSuggestions(SqlBase[D]):
         return {job_id: total.summary(found.get(job_id)) for job_id, total in totals.items()}
 
     async def prune_suggestions(self, before_ms: int) -> None:
+        """Delete suggestions that were withdrawn before then, or decided before then if their job is gone."""
         await self._driver.write(self._shared(prune), before_ms)

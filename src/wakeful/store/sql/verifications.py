@@ -1,23 +1,28 @@
-"""Verifications of runs. See `store/verifications.py`."""
+"""Verifications: runs that were reported as done, and whose work is checked before they succeed.
+
+- `verifications`: one row for each such run, added in the transaction that wrote the report
+  (`Finished.verification`; topic: `verifications`), and deleted with the outcome of the check. `reported_by`
+  is the worker or the executor that reported it. `tries` counts how often a worker took it.
+- The run awaits a callback without a deadline meanwhile, under the worker `VERIFYING`. This is its fence: no
+  heartbeat or report of an executor matches it, and no rescuer ends it.
+- A row is due at `due_at`. A worker that takes it moves that to the end of its lease, so another worker takes
+  it if the first one dies. The row of a run that was cancelled meanwhile is deleted when it is due.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple
 
 from wakeful.job.capabilities import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.rows import VERIFYING
+from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, Session
-from wakeful.store.verifications import DueVerification, VerificationView
 from wakeful.values.ids import is_id
-
-D = TypeVar("D")
-
 
 #: the primary key, and that of runs
 ADD: Final = """
@@ -59,6 +64,31 @@ RESTORE_ATTEMPT: Final = "UPDATE attempts SET worker = $3 WHERE run_id = $1 AND 
 READ: Final = "SELECT v.verify, v.due_at, v.tries, v.at FROM verifications v WHERE v.run_id = $1"
 #: verifications_due: the first entry after that instant
 NEXT_DUE: Final = "SELECT min(due_at) FROM verifications WHERE due_at > $1"
+
+
+class DueVerification(NamedTuple):
+    """A verification that a worker has taken."""
+
+    run: TakenRun
+    view: RunView
+    #: compact JSON of the job's `verify` when the run was reported
+    verify: str
+    #: how often it was taken, with this time: part of the fence
+    tries: int
+    #: what a process must have to do it
+    requires: str
+    #: when the run was reported as done
+    reported_ms: int
+
+
+class VerificationView(NamedTuple):
+    """A verification, to show it."""
+
+    verify: str
+    #: when it is due; of a check under way, when its lease ends; `manual`: its deadline
+    due_ms: int
+    tries: int
+    reported_ms: int
 
 
 async def write_reports(
@@ -163,8 +193,8 @@ async def next_due_ms(session: Session, after_ms: int) -> int | None:
     return None if row is None else row[0]
 
 
-class SqlVerifications(SqlBase[D]):
-    """Verifications in an SQL database. Each method is that of `port.Store`."""
+class SqlVerifications(SqlBase):
+    """Verifications."""
 
     async def take_verifications(
         self,
@@ -176,7 +206,13 @@ class SqlVerifications(SqlBase[D]):
         lease_until_ms: Callable[[str], int],
         without: Sequence[str] = (),
     ) -> list[DueVerification]:
-        async def run(db: D, _: TransactionEvents) -> list[DueVerification]:
+        """Take due verifications for this worker, longest due first, none of the workspaces `without`.
+
+        Those that require something else than the capabilities are taken only if they were reported before
+        `waiting_since_ms`. `lease_until_ms` returns when the lease ends, by the stored `verify`.
+        """
+
+        async def run(db: Any, _: TransactionEvents) -> list[DueVerification]:
             taken = await take(
                 self._driver.session(db), now_ms, worker, capabilities, waiting_since_ms, limit,
                 lease_until_ms, without,
@@ -199,7 +235,13 @@ class SqlVerifications(SqlBase[D]):
         held: tuple[str, int] | None = None,
         entries: Sequence[AuditEntry] = (),
     ) -> bool:
-        async def run(db: D, events: TransactionEvents) -> bool:
+        """Write the outcome of a run after its verification, as `finish` does, and delete the verification.
+
+        With `held`, only if that worker has taken it and not another one since (worker, `tries`). False: the
+        run is not verified in that attempt, or another worker has it.
+        """
+
+        async def run(db: Any, events: TransactionEvents) -> bool:
             session, now_ms = self._driver.session(db), self.clock.now_ms()
             reporter = await held_by(session, finished, held)
             if reporter is None:
@@ -217,7 +259,9 @@ class SqlVerifications(SqlBase[D]):
     async def postpone_verification(
         self, run_id: str, held: tuple[str, int], due_ms: int, *, counts: bool
     ) -> bool:
-        async def run(db: D, events: TransactionEvents) -> bool:
+        """Make a verification due again. `counts`: whether the present try counts. False: it is not held."""
+
+        async def run(db: Any, events: TransactionEvents) -> bool:
             session = self._driver.session(db)
             found = await postpone(session, run_id, held, due_ms, counts=counts)
             if found:
@@ -227,7 +271,9 @@ class SqlVerifications(SqlBase[D]):
         return await self._driver.write(run)
 
     async def verification(self, run_id: str) -> VerificationView | None:
+        """Return the verification of a run, if it awaits one."""
         return await self._read(read, run_id)
 
     async def next_verification_ms(self, after_ms: int) -> int | None:
+        """Return when the next verification is due after that instant."""
         return await self._read(next_due_ms, after_ms)

@@ -1,19 +1,22 @@
-"""Sign-in sessions, one-time links and limits of failed sign-ins. See `store/web_sessions.py`."""
+"""Sign-in to the dashboard: sessions, one-time links, and the limits of failed sign-ins.
+
+- `web_sessions`: one row per session (`WebSessionRow`), by the SHA-256 of its token, with its key.
+- `sign_in_links`: links that are not used yet (`SignInLinkRow`), by the SHA-256 of their token.
+- `sign_in_limits`: for each client address with failed sign-ins, when its allowance is full again.
+
+The tokens are not stored. All of it is in the database, so that any replica serves any request.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 
 from wakeful.store.accounts import KeyRow, key_topic
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.sql.accounts import KEY_COLUMNS
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Session
-from wakeful.store.web_sessions import SignInLinkRow, WebSessionRow
-
-D = TypeVar("D")
-
 
 _COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
 _OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
@@ -66,6 +69,36 @@ SET_LIMIT: Final = "UPDATE sign_in_limits SET full_at = $2 WHERE address = $1"
 PRUNE_LIMITS: Final = """
     DELETE FROM sign_in_limits WHERE address IN (
         SELECT address FROM sign_in_limits WHERE full_at <= $1 FOR UPDATE SKIP LOCKED)"""
+
+
+class WebSessionRow(NamedTuple):
+    """A sign-in session."""
+
+    #: SHA-256 of the token
+    hash: bytes
+    key_id: str
+    created_ms: int
+    #: the last request, to the minute
+    seen_ms: int
+    #: when it ends if there is no further request
+    expires_ms: int
+    #: the client's address at sign-in
+    address: str | None
+
+    @property
+    def id(self) -> str:
+        """Names the session in responses; the token does not follow from it."""
+        return self.hash[:8].hex()
+
+
+class SignInLinkRow(NamedTuple):
+    """A one-time link to sign in."""
+
+    #: SHA-256 of the token
+    hash: bytes
+    key_id: str
+    created_ms: int
+    expires_ms: int
 
 
 async def add_session(session: Session, row: WebSessionRow) -> None:
@@ -142,42 +175,56 @@ async def prune(session: Session, now_ms: int) -> int:
     return await session.execute(PRUNE_SESSIONS, now_ms)
 
 
-class SqlWebSessions(SqlBase[D]):
-    """Sign-in sessions in an SQL database. Each method is that of `port.Store`."""
+class SqlWebSessions(SqlBase):
+    """Sign-in sessions."""
 
     async def add_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> None:
+        """Add a session."""
         await self._record(Recorded(entries, always), self._shared(add_session), row)
 
     async def web_session(self, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
+        """Return the session with that hash and its key; the session or the key may have ended."""
         return await self._read(web_session, hash)
 
     async def web_sessions(self, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
+        """Return the sessions of a key that have not expired, the last used first."""
         return await self._read(sessions, key_id, now_ms, limit)
 
     async def touch_web_session(self, hash: bytes, seen_ms: int, expires_ms: int) -> None:
+        """Record a request of a session. An instant before the stored one is ignored."""
         await self._driver.write(self._shared(touch_session), hash, seen_ms, expires_ms)
 
     async def delete_web_session(self, row: WebSessionRow, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Delete a session. False: there is none."""
         delete = self._shared(delete_session, key_topic(row.key_id))
         return await self._record(Recorded(entries), delete, row.hash)
 
     async def delete_web_sessions(self, key_id: str, entries: Sequence[AuditEntry] = ()) -> int:
+        """Delete all sessions and links of a key. Returns the number of sessions."""
         delete = self._shared(delete_sessions, key_topic(key_id))
         return await self._record(Recorded(entries), delete, key_id)
 
     async def add_sign_in_link(self, row: SignInLinkRow, entries: Sequence[AuditEntry] = ()) -> None:
+        """Add a link."""
         await self._record(Recorded(entries, always), self._shared(add_link), row)
 
     async def take_sign_in_link(self, hash: bytes, now_ms: int) -> KeyRow | None:
+        """Delete the link and return its key. None: unknown, expired, or another request has used it."""
         return await self._driver.write(self._shared(take_link), hash, now_ms)
 
     async def sign_in_limits(self, addresses: Sequence[str]) -> Mapping[str, int]:
+        """Return when the allowances of these addresses are full again; without those that are full."""
         return await self._read(limits, addresses)
 
     async def count_failed_sign_in(
         self, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
     ) -> None:
+        """Move the instant of each address to what `later(address, instant)` returns.
+
+        Concurrent calls are applied one after the other, so that none is lost.
+        """
         await self._driver.write(self._shared(count_failure), addresses, now_ms, later)
 
     async def prune_web_sessions(self, now_ms: int) -> int:
+        """Delete expired sessions and links, and full allowances. Returns the number of sessions."""
         return await self._driver.write(self._shared(prune), now_ms)

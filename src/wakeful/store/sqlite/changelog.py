@@ -12,7 +12,7 @@ from typing import Final
 #: the primary key: its last entry
 LAST_CHANGE: Final = "SELECT coalesce(max(seq), 0) FROM changes"
 #: the primary key, from its beginning up to the first that is neither old nor of a future that a wrong clock
-#: showed; rows whose runs are not counted yet stay (`store/run_counts.py`)
+#: showed; rows whose runs are not counted yet stay (`store/sql/run_counts.py`)
 PRUNE_CHANGES: Final = """
     DELETE FROM changes WHERE seq IN (SELECT seq FROM changes ORDER BY seq LIMIT ?2)
     AND seq < coalesce((
@@ -23,10 +23,8 @@ PRUNE_CHANGES: Final = """
 
 
 async def last_change(db: sqlite3.Connection) -> int:
-    """Return the number of the newest change."""
     return int(db.execute(LAST_CHANGE).fetchone()[0])
 
 
 async def prune_changes(db: sqlite3.Connection, before_ms: int, limit: int, future_ms: int) -> int:
-    """Delete older rows. See `Store.prune_changes`."""
     return db.execute(PRUNE_CHANGES, (before_ms, limit, future_ms)).rowcount

@@ -76,7 +76,6 @@ async def take_deliveries(
     limit: int,
     without: Sequence[str],
 ) -> tuple[list[Delivery], int]:
-    """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     timed_out = db.execute(TIME_OUT, (now_ms,)).rowcount
     taken = [Delivery(*row) for row in db.execute(DUE, (now_ms, json.dumps(list(without)), limit))]
     db.executemany(TAKE, [(worker, until_ms, now_ms, each.run_id) for each in taken])
@@ -90,7 +89,6 @@ async def finish_deliveries(
     worker: str,
     results: Sequence[DeliveryResult],
 ) -> set[str]:
-    """Write how attempts ended. See `Store.finish_deliveries`."""
     written = set()
     for run_id, attempt, became, due_ms, error in results:
         if db.execute(FINISH, (became, due_ms, error, now_ms, run_id, attempt, worker)).rowcount:

@@ -13,9 +13,9 @@ from typing import Final
 
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.jobs import WorkflowRow
-from wakeful.store.port import TURN_MS, claim_topic
-from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.changelog import claim_topic
+from wakeful.store.plans import TURN_MS
+from wakeful.store.rows import RunView, TakenRun, UnfinishedRun, WorkflowRow
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
@@ -129,7 +129,6 @@ async def claim(
     limit: int,
     claim_id: str | None,
 ) -> list[tuple[TakenRun, RunView]]:
-    """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     parameters = (workspace, now_ms, _lanes(lanes), limit)
     if agents is None:
         due = db.execute(CLAIMABLE, parameters).fetchall()
@@ -161,7 +160,6 @@ async def renew(
     worker: str | None,
     waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
-    """Renew the leases of these runs. See `Store.renew`."""
     claimed = db.execute(CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
     if claimed:
         db.execute(RENEW, (now_ms, json.dumps([(row[-1], waiting.get(row[0])) for row in claimed])))
@@ -178,7 +176,6 @@ async def release_claims(
     claim_id: str | None,
     agent: str | None,
 ) -> list[str]:
-    """Retry claimed runs immediately. See `Store.release_claims`."""
     whose = workspace, agent, worker, now_ms
     held = set(db.execute(RETURNABLE, (json.dumps(list(runs)), *whose)))
     if claim_id is not None:
@@ -191,7 +188,6 @@ async def release_claims(
 async def workflows(
     db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]
 ) -> list[WorkflowRow]:
-    """Return these workflow versions, without those that do not exist. See `Store.workflows`."""
     return [WorkflowRow(*row) for row in db.execute(WORKFLOWS, (workspace, json.dumps(list(wanted))))]
 
 
@@ -202,7 +198,6 @@ async def next_claim_ms(
     agents: Sequence[str] | None,
     lanes: Sequence[str] | None,
 ) -> int | None:
-    """Return when the next claimable run is due. See `Store.next_claim_ms`."""
     names = None if agents is None else json.dumps(list(agents))
     row = db.execute(NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), names)).fetchone()
     return None if row is None else int(row[0])
@@ -221,7 +216,6 @@ async def expire(
     judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
-    """End runs that no executor claimed in time. See `Store.expire`."""
     blocked = db.execute(BLOCKED, (now_ms + TURN_MS, now_ms, limit)).fetchall()
     db.executemany(RESTART_WAIT, [(now_ms, rowid) for (rowid,) in blocked])
     expired = [UnfinishedRun(*row) for row in db.execute(EXPIRED, (now_ms, limit))]

@@ -64,7 +64,6 @@ async def send(
     mailbox: int,
     limits: InstanceLimits | None,
 ) -> list[Received]:
-    """Store signals in mailboxes. See `Store.send`."""
     if not arrivals:
         return []
     owner = arrivals[0].run.workspace, arrivals[0].run.agent
@@ -110,7 +109,6 @@ async def change_instance(
     rule: InstanceRule,
     limits: InstanceLimits | None,
 ) -> tuple[InstanceRow | None, bool]:
-    """Write what `rule` returns. Returns the row afterwards, and whether it was written."""
     own = instance_id(workspace, agent, name)
     session = SqliteSession(db)
     await shared.hold_class(session, workspace, agent)
@@ -136,7 +134,6 @@ async def change_instance(
 
 
 async def instance(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> InstanceView | None:
-    """Return an instance."""
     row = db.execute(_INSTANCE, (instance_id(workspace, agent, name),)).fetchone()
     return None if row is None else shared.instance_view(row)
 
@@ -148,10 +145,8 @@ async def list_instances(db: sqlite3.Connection, only: InstanceFilter) -> list[I
 
 
 async def mailbox(db: sqlite3.Connection, instance_id: str, limit: int) -> list[str]:
-    """Return the ids of the pending runs of an instance. See `OverviewStore.mailbox`."""
     return [run_id for (run_id,) in db.execute(PENDING, (instance_id, limit))]
 
 
 async def schedules(db: sqlite3.Connection, instance_id: str) -> list[JobRow]:
-    """Return the jobs of the schedules of an instance."""
     return schedules_of(db, [instance_id])

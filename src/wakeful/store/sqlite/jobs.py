@@ -124,7 +124,6 @@ async def create_jobs(
     allowance: Allowance | None,
     agents: Mapping[tuple[str, str], Inherited] | None,
 ) -> None:
-    """Add jobs, all or none."""
     add_agents(db, now_ms, owners(jobs), agents)
     try:
         sql.CREATE_JOB.execute(db, jobs)
@@ -143,7 +142,6 @@ async def create_jobs(
 
 
 async def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
-    """Return the job of that name."""
     return _job(db, workspace, agent, name)
 
 
@@ -153,12 +151,10 @@ def _job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRo
 
 
 async def job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool) -> JobRow | None:
-    """Return the job of that id."""
     return _job_by_id(db, job_id, deleted)
 
 
 async def jobs_by_ids(db: sqlite3.Connection, ids: Sequence[str]) -> list[JobRow]:
-    """Return those of these jobs that exist."""
     return [job_row(row) for row in db.execute(JOBS_BY_IDS, (json.dumps(list(ids)),))]
 
 
@@ -179,7 +175,6 @@ async def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
 
 
 async def count_jobs(db: sqlite3.Connection, only: JobFilter, most: int) -> int:
-    """Return the number of jobs that match, at most `most`."""
     return int(db.execute(*lists.count_jobs(only, most)).fetchone()[0])
 
 
@@ -191,7 +186,6 @@ async def change_job(
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None,
 ) -> tuple[JobRow | None, bool]:
-    """Write what `change` returns. Returns the job afterwards, and whether it was written."""
     old = _job_by_id(db, job_id)
     if old is None:
         return None, False
@@ -212,7 +206,6 @@ async def change_jobs(
     change: Callable[[JobRow], JobChange | None],
     agents: Mapping[tuple[str, str], Inherited] | None,
 ) -> list[JobRow]:
-    """Write what `change` returns for each job. Returns the changed jobs."""
     for owner, inherited in (agents or {}).items():
         check_agent(db, *owner, inherited)
     now_ms = clock.now_ms()
@@ -264,7 +257,6 @@ async def delete_job(
     reason: str,
     due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
-    """Delete the job, and add the runs of ticks that were due and not yet planned."""
     row = _job_by_id(db, job_id)
     if row is None:
         return False
@@ -299,7 +291,6 @@ async def put_agent(
     change: Callable[[AgentRow | None], AgentRow | None],
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
-    """Write an agent and the changes of its jobs. See `Store.put_agent`."""
     _, row, written = await accounts.put_agent(SqliteSession(db), workspace, name, change)
     if follow is not None and row is not None:
         for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():

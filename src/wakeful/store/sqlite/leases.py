@@ -28,7 +28,7 @@ from wakeful.store.lane_shares import (
     totals,
 )
 from wakeful.store.mailbox_rules import slots_of_instances
-from wakeful.store.port import NO_SLOTS, TakeNext
+from wakeful.store.plans import NO_SLOTS, TakeNext
 from wakeful.store.rows import ClaimedSlot, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -65,7 +65,6 @@ async def take(
     prefetch: Mapping[str, int] = NO_SLOTS,
     usage: Mapping[str, LaneUse] = NOT_SHARED,
 ) -> list[TakenRun]:
-    """Mark due runs as running under this worker. See `Store.take`."""
     lanes = totals(free, prefetch)
     found, weights = await choose_runs(
         now_ms,
@@ -185,7 +184,6 @@ async def take_suspects(
     capabilities: Capabilities,
     limit: int,
 ) -> list[TakenRun]:
-    """Mark due suspects as running under this worker. See `Store.take_suspects`."""
     given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities)), limit
     return _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_SUSPECTS, given).fetchall(), ())
 
@@ -200,7 +198,6 @@ async def finish_and_take(
     consequences: Consequences,
     take_next: TakeNext,
 ) -> tuple[set[str], list[TakenRun]]:
-    """Write outcomes, and take the next signals of their instances and other runs."""
     idle: set[str] = set()
     written = await finish(db, events, clock, now_ms, worker, finished, consequences, idle)
     taken: list[TakenRun] = []
@@ -252,7 +249,6 @@ def _longest_due(row: tuple[Any, ...]) -> tuple[Any, ...]:
 async def next_due_ms(
     db: sqlite3.Connection, after_ms: int, lanes: Sequence[str], capabilities: Capabilities
 ) -> int | None:
-    """Return when the next run of these lanes is due. See `Store.next_due_ms`."""
     given = after_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
     due: int | None = db.execute(sql.NEXT_DUE, given).fetchone()[0]
     return due
@@ -261,7 +257,6 @@ async def next_due_ms(
 async def beat(
     db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str], capabilities: str | None
 ) -> tuple[set[str], int]:
-    """Record a heartbeat. Returns the lost runs, and the newest breaking migration of the database."""
     db.execute(sql.BEAT, (worker, now_ms, capabilities))
     required, lost = db.execute(sql.LOST_AND_SCHEMA, (json.dumps(list(holding)), worker)).fetchone()
     return set(json.loads(lost)), required
@@ -273,12 +268,10 @@ async def required_schema(db: sqlite3.Connection) -> int:
 
 
 async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
-    """Return those of these runs that the worker no longer holds."""
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 
 async def limit_heartbeats(db: sqlite3.Connection, events: TransactionEvents, now_ms: int) -> None:
-    """Set heartbeats that are later than now to now. See `Store.limit_heartbeats`."""
     db.execute(sql.LIMIT_WORKERS, (now_ms,))
     db.execute(sql.LIMIT_EXECUTORS, (now_ms,))
 
@@ -294,7 +287,6 @@ async def rescue(
     consequences: Consequences,
     spared_before_ms: int,
 ) -> list[str]:
-    """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     since = dead_before_ms, now_ms, limit, spared_before_ms
     lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, since)]
     held = Counter(run.worker or "" for run in lost if not run.is_pull)
@@ -322,7 +314,6 @@ async def release(
     now_ms: int,
     keep: Sequence[tuple[str, int]] | None,
 ) -> int:
-    """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
     found = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[:2] not in kept]
     held = [row[:-1] for row in found]
@@ -335,7 +326,6 @@ async def release(
 async def prune(
     db: sqlite3.Connection, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
-    """Delete runs that finished before `before_ms`, and deleted jobs without runs."""
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
     db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
     db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])
@@ -352,7 +342,6 @@ async def give_back(
     now_ms: int,
     runs: Sequence[tuple[str, int]],
 ) -> int:
-    """Release prefetched runs that have not started. See `Store.give_back`."""
     released = [each for each in runs if db.execute(GIVE_BACK, (*each, worker, now_ms)).rowcount]
     if released:
         rows = [(*each, worker, None, now_ms, "released", None, None) for each in released]
@@ -363,5 +352,4 @@ async def give_back(
 
 
 async def record_starts(db: sqlite3.Connection, worker: str, starts: Sequence[tuple[str, int, int]]) -> None:
-    """Write when prefetched runs started. See `Store.record_starts`."""
     db.executemany(RECORD_START, [(at_ms, run_id, attempt, worker) for run_id, attempt, at_ms in starts])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from wakeful.store.overviews import ERROR_READ, DeadLetterFilter
 from wakeful.store.rows import VERIFYING, JobFilter, RunFilter
 from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
 from wakeful.store.sqlite.statements import (
@@ -19,6 +18,7 @@ from wakeful.store.sqlite.statements import (
     TARGET_KIND,
     marks,
 )
+from wakeful.store.stats import ERROR_READ, DeadLetterFilter
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 _OF_J: Final = {"timing": "j.timing", "after_job": "j.after_job", "work": "j.work"}

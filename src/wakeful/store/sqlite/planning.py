@@ -10,8 +10,7 @@ from typing import Final
 
 from wakeful.run.run import NewRun
 from wakeful.store.mailbox_rules import refused_ticks
-from wakeful.store.port import DECISIONS_AT_ONCE, Planned
-from wakeful.store.rows import CatchupState, DueJob, JobPlan
+from wakeful.store.plans import DECISIONS_AT_ONCE, CatchupState, DueJob, JobPlan, Planned
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -46,7 +45,6 @@ async def plan(
     limit: int,
     decide: Callable[[DueJob], JobPlan | None],
 ) -> Planned:
-    """One planning pass. See `Store.plan`."""
     claimed = db.execute(sql.CLAIM, (until_ms, limit)).fetchall()
     if not claimed:
         return Planned(0, [])
@@ -106,6 +104,5 @@ async def plan(
 
 
 async def next_wake_ms(db: sqlite3.Connection) -> int | None:
-    """Return the earliest `wake_at` of all jobs."""
     wake: int | None = db.execute(sql.NEXT_WAKE).fetchone()[0]
     return wake

@@ -11,9 +11,9 @@ from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
-from wakeful.store.overviews import DeadLetterFilter, DeadLetterRow
+from wakeful.store.plans import LiveRuns, ManualRunRule
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.store.sql.new_runs import hold_jobs
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
@@ -22,6 +22,7 @@ from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.waiting_runs import cancel
+from wakeful.store.stats import DeadLetterFilter, DeadLetterRow
 from wakeful.values.clock import Clock
 
 #: the primary key, once for each
@@ -57,7 +58,6 @@ async def add_runs(
     runs: Sequence[NewRun],
     version: int | None = None,
 ) -> list[RunView]:
-    """Add runs that are not ticks, all or none. Returns them as stored."""
     await hold_jobs(SqliteSession(db), runs, version)
     ids = json.dumps([run.id for run in runs])
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
@@ -78,7 +78,6 @@ async def add_manual_run(
     judge: ManualRunRule,
     version: int | None = None,
 ) -> RunView:
-    """Add a manual run as `judge` decides, and cancel what it replaces. See `Store.add_manual_run`."""
     await hold_jobs(SqliteSession(db), [run], version)
     found = db.execute(LIVE, (run.job_id,)).fetchall()
     live = LiveRuns(
@@ -95,7 +94,6 @@ async def add_manual_run(
 async def cancel_run(
     db: sqlite3.Connection, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    """Cancel a waiting run or, with `running`, a running one. See `Store.cancel_run`."""
     found = _run(db, run_id)
     if found is None:
         return None
@@ -112,7 +110,6 @@ async def complete_run(
     finished: Finished,
     consequences: Consequences,
 ) -> bool:
-    """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
     row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
     if row is None:
         return False
@@ -126,12 +123,10 @@ async def complete_run(
 
 
 async def run(db: sqlite3.Connection, run_id: str) -> RunView | None:
-    """Return the run of that id."""
     return _run(db, run_id)
 
 
 async def runs_by_ids(db: sqlite3.Connection, ids: Sequence[str]) -> list[RunView]:
-    """Return those of these runs that exist."""
     return [run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(list(ids)),))]
 
 
@@ -146,12 +141,10 @@ async def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
 
 
 async def dead_letters(db: sqlite3.Connection, only: DeadLetterFilter) -> list[DeadLetterRow]:
-    """Return dead letters. See `OverviewStore.dead_letters`."""
     return [DeadLetterRow(*row) for row in db.execute(*lists.dead_letters(only))]
 
 
 async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
-    """Return the attempts before the last, in order."""
     return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
 
 
@@ -166,7 +159,6 @@ def run_view(row: Sequence[object]) -> RunView:
 async def lock_dead_letters(
     db: sqlite3.Connection, workspace: str, which: Sequence[str] | int
 ) -> list[DeadLetter]:
-    """Return dead letters. See `Store.replay_runs`."""
     if isinstance(which, int):
         rows = db.execute(OLDEST_LETTERS, (workspace, which))
     else:

@@ -82,7 +82,6 @@ SESSION: Final = f"{_VIEW} AND s.name = ?"
 async def update_session(
     db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
-    """Update a session, which is added if there is none. See `Store.update_session`."""
     if db.execute(TOUCH, (*key, now_ms)).rowcount == 0:
         raise no_agent(key.agent)
     update = _update(db, events, key, now_ms, judge)
@@ -94,7 +93,6 @@ async def update_session(
 async def take_turns(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
 ) -> int:
-    """Update sessions that are due. See `Store.take_turns`."""
     due = [SessionKey(*row) for row in db.execute(DUE, (now_ms, limit))]
     for key in due:
         _update(db, events, key, now_ms, judge)
@@ -125,7 +123,6 @@ def _update(
 async def delete_session(
     db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate | None:
-    """Update a session, and delete it with its history. See `Store.delete_session`."""
     if db.execute(SESSION, key).fetchone() is None:
         return None
     update = _update(db, events, key, now_ms, judge)
@@ -136,12 +133,10 @@ async def delete_session(
 async def sessions(
     db: sqlite3.Connection, workspace: str, agent: str, after: str | None, limit: int
 ) -> list[SessionView]:
-    """Return the sessions of an agent. See `Store.sessions`."""
     return [_view(row) for row in db.execute(SESSIONS, (workspace, agent, after or "", limit))]
 
 
 async def session(db: sqlite3.Connection, key: SessionKey) -> SessionView | None:
-    """Return a session."""
     row = db.execute(SESSION, key).fetchone()
     return None if row is None else _view(row)
 

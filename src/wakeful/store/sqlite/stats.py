@@ -7,11 +7,10 @@ from typing import Final
 
 from wakeful.forecast.peaks import TimingCount
 from wakeful.job.capabilities import Requirement
-from wakeful.store.figures import LiveCounts
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS
-from wakeful.store.stats import Backlog, DueRequirement, DueRuns, WorkspaceStats, backlog_of
+from wakeful.store.stats import Backlog, DueRequirement, DueRuns, LiveCounts, WorkspaceStats, backlog_of
 
 #: jobs_name: the workspace's part of it
 COUNT_JOBS: Final = """
@@ -113,7 +112,6 @@ LIVE_NEXT_TICK: Final = """
 
 
 async def workspace_stats(db: sqlite3.Connection, workspace: str, agent: str | None) -> WorkspaceStats:
-    """Return the counts of a workspace or agent."""
     of = workspace, agent
     active, jobs = db.execute(COUNT_JOBS, of).fetchone()
     counted = db.execute(COUNT_LIVE, of).fetchall()
@@ -127,7 +125,6 @@ async def workspace_stats(db: sqlite3.Connection, workspace: str, agent: str | N
 
 
 async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
-    """Return the work that waits and the number of workers."""
     due = [
         (lane, bool(is_pull), DueRuns(number, oldest_ms))
         for lane, is_pull, number, oldest_ms in db.execute(DUE_BY_LANE, (now_ms,))
@@ -138,18 +135,15 @@ async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agen
 
 
 async def due_requirements(db: sqlite3.Connection, now_ms: int) -> list[DueRequirement]:
-    """Return the due runs that require something, by requirement."""
     rows = db.execute(DUE_REQUIREMENTS, (now_ms,))
     return [DueRequirement(Requirement(name, version), *rest) for name, version, *rest in rows]
 
 
 async def expired_leases(db: sqlite3.Connection, workspace: str | None, before_ms: int) -> int:
-    """Return the number of running runs whose lease or callback time ended before then."""
     return int(db.execute(EXPIRED_LEASES, (workspace, before_ms)).fetchone()[0])
 
 
 async def database_size(db: sqlite3.Connection) -> int:
-    """Return the size of the database in bytes."""
     return int(db.execute(SIZE).fetchone()[0])
 
 

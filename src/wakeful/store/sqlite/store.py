@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sqlite3
 
+from wakeful.store.port import Store
 from wakeful.store.sql.operations import Operations
-from wakeful.store.sql.store import SqlStore
 from wakeful.store.sqlite import (
     audit,
     changelog,
@@ -49,7 +49,7 @@ _OPERATIONS: Operations[sqlite3.Connection] = Operations(
 )
 
 
-class SqliteStore(SqlStore[sqlite3.Connection]):
+class SqliteStore(Store):
     """A store in a SQLite file.
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` runs operations in the thread of the

@@ -1,6 +1,6 @@
 """Usage, budget blocks and alert events in SQLite, written in the transaction that causes them.
 
-See `wakeful.store.budgets` and `wakeful.store.incidents`.
+See `wakeful.store.sql.reports` and `wakeful.store.sql.incidents`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wakeful.run.usage import (
     incident_details,
     levels_of,
 )
-from wakeful.store.incidents import ALERT_JOBS
+from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.sql import budgets
 from wakeful.store.sql.incidents import HAS_ALERTS
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -91,7 +91,6 @@ def owners_of(
 async def reserve(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, request: ReservationRequest
 ) -> Reserved:
-    """Reserve what the next step of an attempt may use. See `Store.reserve`."""
     session, day = SqliteSession(db), day_of(now_ms)
     found = await budgets.running_owner(session, request)
     if found is None:

@@ -17,7 +17,7 @@ from wakeful import Wakeful
 from wakeful.errors import Unavailable
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.changelog import ChangeRow
-from wakeful.store.figures import LiveFigures
+from wakeful.store.stats import LiveFigures
 
 ACME = "/api/workspaces/acme"
 

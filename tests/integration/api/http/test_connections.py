@@ -27,8 +27,8 @@ from wakeful.server import acceptor, http_protocol
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import PAGES_AT_ONCE
 from wakeful.settings import Settings
-from wakeful.store.port import current_tenant
 from wakeful.store.rows import JobFilter, JobRow, RunView
+from wakeful.store.sql.driver import current_tenant
 
 GET = b"GET /healthz HTTP/1.1\r\nhost: here\r\n"
 

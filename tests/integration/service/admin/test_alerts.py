@@ -17,7 +17,7 @@ from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Per
 from wakeful.launch.secrets import format_secret
 from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.incidents import IncidentFilter
+from wakeful.store.sql.incidents import IncidentFilter
 
 SECRET = b"s" * 32
 

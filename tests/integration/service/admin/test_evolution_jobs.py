@@ -19,8 +19,8 @@ from wakeful.errors import Unavailable
 from wakeful.service.admin.evolution_jobs import FIRST_AFTER_MS, EvolutionJobs, EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
+from wakeful.store.internal_jobs import ANALYSIS_JOB, EVALUATION_JOB
 from wakeful.store.rows import JobFilter, JobRow, RunFilter
-from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
 JOBS = "/agents/ada/jobs"
 DAY_MS, MINUTE_MS = 86_400_000, 60_000

@@ -22,12 +22,18 @@ from wakeful.service.admin.evolution_jobs import EVOLUTION_OFF, EvolutionStarter
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.store.accounts import AgentRow
-from wakeful.store.incidents import AGENT_ALERTS, WORKSPACE_AGENT, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
+from wakeful.store.internal_jobs import (
+    AGENT_ALERTS,
+    ANALYSIS_JOB,
+    EVALUATION_JOB,
+    WORKSPACE_AGENT,
+    WORKSPACE_ALERTS,
+    WORKSPACE_CHANNEL,
+)
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobFilter, JobRow
 from wakeful.store.sessions import HEARTBEAT
-from wakeful.store.suggestions import ANALYSIS_JOB, EVALUATION_JOB
 
 WS = "default"
 FULL = {"heartbeat": True, "alerts": {"url": "http://127.0.0.1:1/a"}, "evolution": "suggest"}
@@ -158,7 +164,7 @@ async def test_an_error_while_internal_jobs_are_written_leaves_everything_as_it_
             return call
 
         with monkeypatch.context() as patch:
-            jobs = store._operations.jobs  # type: ignore[attr-defined]
+            jobs = store._operations.jobs
             for name in ("change_jobs", "delete_job", "create_jobs"):
                 patch.setattr(jobs, name, fail_at(getattr(jobs, name)))
             try:

@@ -24,8 +24,8 @@ from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import Services
 from wakeful.settings import Settings
 from wakeful.store.accounts import KeyRow
-from wakeful.store.incidents import IncidentFilter
 from wakeful.store.port import Store
+from wakeful.store.sql.incidents import IncidentFilter
 from wakeful.values.ids import new_id
 
 _OK, _DENIED, _MISSING = "ok", 403, 404

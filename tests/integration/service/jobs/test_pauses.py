@@ -16,7 +16,7 @@ from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.planner import PlanningBatch
 from wakeful.run.planning import Limits
-from wakeful.store.suggestions import ANALYSIS_JOB
+from wakeful.store.internal_jobs import ANALYSIS_JOB
 
 _NOTHING = {"kind": "function", "name": "nothing"}
 _PAUSE = f"{JOBS}/digest/pause"

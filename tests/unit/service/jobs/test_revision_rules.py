@@ -18,7 +18,7 @@ from wakeful.service.jobs.revision_rules import (
     restoring_patch,
     revisions_of,
 )
-from wakeful.store.revisions import MAX_REVISIONS, RevisionRow
+from wakeful.store.rows import MAX_REVISIONS, RevisionRow
 
 HOOK = {"kind": "webhook", "url": "https://a.example/hook?key=1", "headers": {"x-key": "secret-1"}}
 
