@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.factories import FalseClock, alone, asked, ended, given_job, held, look
 from wakeful.engine.completer import Completer
-from wakeful.errors import DatabaseFault
+from wakeful.errors import DatabaseFault, Unstorable, WakefulError
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
@@ -93,21 +93,31 @@ async def test_a_fault_of_the_whole_database_drops_no_output_whenever_it_ends(
             ), f"{writes} writes failed"  # fmt: skip
 
 
+@pytest.mark.parametrize("error", [DatabaseFault, Unstorable])
+@pytest.mark.parametrize("field", ["output", "usage", "evidence"])
 @pytest.mark.parametrize("outputs", [("bad",), ("one", "bad", "three")], ids=["alone", "together"])
-async def test_an_outcome_that_causes_faults_itself_is_written_without_its_output(
-    store: Store, monkeypatch: pytest.MonkeyPatch, outputs: tuple[str, ...]
+async def test_an_outcome_that_causes_faults_itself_is_written_without_what_causes_them(
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    outputs: tuple[str, ...],
+    field: str,
+    error: type[WakefulError],
 ) -> None:
     runs = await _held(store, await given_job(store), *outputs)
+    runs = [(run, outcome._replace(evidence='{"url":"x"}')) for run, outcome in runs]
     finish = store.finish
+    bad = [run.id for run, outcome in runs if outcome.output == "bad"]
 
     async def refuse(worker: str, finished: Sequence[Finished], consequences: Any) -> set[str]:
-        if any(each.output == "bad" for each in finished):
-            raise DatabaseFault("could not read block 7")
+        if any(each.run_id in bad and getattr(each, field) is not None for each in finished):
+            raise error("could not read block 7")
         return await finish(worker, finished, consequences)
 
     monkeypatch.setattr(store, "finish", refuse)
     await _complete(store, [outcome for _, outcome in runs])
     for run, outcome in runs:
         seen = await look(store, run)
-        expected = (None, "unstorable") if outcome.output == "bad" else (outcome.output, None)
-        assert (seen.state, seen.output, seen.reason) == ("succeeded", *expected)
+        assert seen.state == "succeeded"
+        assert seen.usage == (None if run.id in bad and field == "usage" else '{"tokens":7}')
+        expected = (None, "unstorable") if run.id in bad else (outcome.output, None)
+        assert (seen.output, seen.reason) == expected

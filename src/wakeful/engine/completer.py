@@ -102,7 +102,7 @@ class Completer(Loop):
                 self._failed = False
             except (AlreadyExists, InvalidArgument) as error:
                 if not self._halve(batch):
-                    self._drop_output(batch[0], error)
+                    self._replace_first(batch[0], _without_output(batch[0], error), error)
                 continue
             except Exception as error:
                 if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
@@ -157,13 +157,15 @@ class Completer(Loop):
         return len(batch) > 1
 
     async def _requeue(self, one: Finished, error: Exception) -> None:
-        """Retry this outcome after the others, at last without its output. Raises the error."""
+        """Retry this outcome after the others, at last without what causes faults. Raises the error."""
         lesser = _without_output(one, error)
-        if lesser is not None and await self._would_accept(lesser):
+        while lesser is not None and not await self._would_accept(lesser):
+            lesser = _without_output(lesser, error)
+        if lesser is not None:
             self._fault_counts[one.run_id] += 1
             if self._fault_counts[one.run_id] >= _MAX_FAULTS:
                 del self._fault_counts[one.run_id]
-                self._drop_output(one, error)
+                self._replace_first(one, lesser, error)
         self._finished.append(self._finished.pop(0))
         raise error
 
@@ -178,13 +180,12 @@ class Completer(Loop):
             return False
         return False  # it is fenced, so nothing was written
 
-    def _drop_output(self, one: Finished, error: Exception) -> None:
-        """Replace the first outcome by one without output. Raises the error if there is nothing to drop."""
+    def _replace_first(self, one: Finished, lesser: Finished | None, error: Exception) -> None:
+        """Replace the first outcome by one with less. Raises the error if there is none."""
         log.error(
             "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt,
             worker=self.worker_name, exc_info=error,
         )  # fmt: skip
-        lesser = _without_output(one, error)
         if lesser is None:
             self._finished.append(self._finished.pop(0))
             raise error
@@ -218,18 +219,15 @@ def _roll_back(finished: Sequence[Finished], facts: Facts) -> Effects:
 def _without_output(one: Finished, error: Exception) -> Finished | None:
     """Return the outcome without its output; None if there is nothing to drop.
 
-    What it adds to histories, and its evidence, are dropped if it cannot be written without output. A
-    signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
+    What it adds to histories, and its evidence, are dropped if it cannot be written without output, and at
+    last its usage. A signal whose directives cannot be stored has not succeeded: it becomes a failed attempt.
     """
     if one.reason == _REASON:
-        return one._replace(history=(), evidence=None) if _has_texts(one) else None
+        if one.history or one.evidence:
+            return one._replace(history=(), evidence=None)
+        return one._replace(usage=None) if one.usage else None
     if one.handled is not None and one.handled.refusal is not None:
         why = error.message if isinstance(error, AlreadyExists) else type(error).__name__
         return one.handled.refusal._replace(error=f"{_REFUSED} ({why})")
     message = f"{_UNSTORABLE} ({type(error).__name__})"
-    return one._replace(output=None, usage=None, error=message, reason=_REASON)
-
-
-def _has_texts(outcome: Finished) -> bool:
-    """Whether an outcome has texts besides its output."""
-    return bool(outcome.history or outcome.evidence)
+    return one._replace(output=None, error=message, reason=_REASON)
