@@ -128,7 +128,7 @@ def commands() -> Iterable[str]:
     for module in MODULES:
         for name, command in load(module).items():
             texts = (name, module, panel(command), summary(command))
-            yield from _call("Entry", [json.dumps(text, ensure_ascii=False) for text in texts])
+            yield from _call("IndexEntry", [json.dumps(text, ensure_ascii=False) for text in texts])
 
 
 def shapes() -> Iterable[str]:

@@ -49,13 +49,13 @@ def exit_code(error: WakefulError) -> int:
     """
     if isinstance(error, IncompatibleSchema):
         return INCOMPATIBLE_SCHEMA
-    return exit_code_of(error.code)
+    return find_exit_code(error.code)
 
 
-def exit_code_of(code: str) -> int:
+def find_exit_code(code: str) -> int:
     """Return the exit code for the code of an error.
 
-    >>> exit_code_of("permission-denied")
+    >>> find_exit_code("permission-denied")
     4
     """
     return _BY_CODE.get(code, NOT_DONE)

@@ -40,9 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is printed as one sentence on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments[0] in ("serve", "worker", "migrate"):
-        from wakeful.cli.serve_options import keep_early_log, with_default_wait
+        from wakeful.cli.serve_options import add_default_wait, keep_early_log
 
-        arguments = with_default_wait(arguments)
+        arguments = add_default_wait(arguments)
         keep_early_log(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # for terminals whose encoding has no '…'

@@ -25,7 +25,7 @@ _KEYS: Final = ("name", "agent", "jobs")
 
 
 @dataclass(frozen=True, slots=True)
-class JobChange:
+class ManifestChange:
     """The change to one job, and its changed fields as (old, new)."""
 
     kind: Kind
@@ -107,7 +107,9 @@ def parse_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
     return Manifest(None if name is None else str(name), jobs, tuple(errors))
 
 
-def located(errors: Iterable[ManifestError], text: str, where: str) -> list[tuple[ManifestError, int | None]]:
+def locate_errors(
+    errors: Iterable[ManifestError], text: str, where: str
+) -> list[tuple[ManifestError, int | None]]:
     """Return the errors with their lines in the text of the file."""
     lines = YamlLines(text)
     in_object = isinstance(load_yaml(text, where), Mapping)
@@ -129,7 +131,7 @@ def plan(
     prune: bool = False,
     agent: str | None = None,
     defaults: Defaults | None = None,
-) -> list[JobChange]:
+) -> list[ManifestChange]:
     """Return the changes that turn `jobs` into the file's. Raise InvalidArgument with all wrong documents.
 
     A schedule without a zone keeps the job's current one, since only the server knows the default.
@@ -148,14 +150,14 @@ def plan_jobs(
     prune: bool = False,
     agent: str | None = None,
     defaults: Defaults | None = None,
-) -> tuple[list[JobChange], list[ManifestError]]:
+) -> tuple[list[ManifestChange], list[ManifestError]]:
     """Do `plan`, and return the errors of wrong documents.
 
     With an `agent`, jobs of agents that neither it nor the file names are not removed: one file may be
     applied to several agents.
     """
     existing = {(job["agentId"], job["name"]): job for job in jobs}
-    changes: list[JobChange] = []
+    changes: list[ManifestChange] = []
     errors: list[ManifestError] = []
     for wanted in manifest.jobs:
         try:
@@ -171,7 +173,7 @@ def plan_jobs(
         kept = {(wanted.agent, wanted.name) for wanted in manifest.jobs}
         own = None if agent is None else {agent, *(wanted.agent for wanted in manifest.jobs)}
         changes += [
-            JobChange("removed", *key)
+            ManifestChange("removed", *key)
             for key, job in existing.items()
             if key not in kept
             and job["labels"].get(LABEL) == manifest.name
@@ -186,19 +188,21 @@ def job_errors(job: ManifestJob, error: WakefulError) -> list[ManifestError]:
     return [ManifestError(job.name, job.agent, job.position, line, error.code) for line in lines]
 
 
-def _change(wanted: ManifestJob, job: JobShape | None, now_ms: int, defaults: Defaults) -> JobChange:
+def _change(wanted: ManifestJob, job: JobShape | None, now_ms: int, defaults: Defaults) -> ManifestChange:
     if job is None:
         read_definition(wanted.document, now_ms=now_ms, defaults=defaults)
-        return JobChange("created", wanted.agent, wanted.name, wanted.document)
+        return ManifestChange("created", wanted.agent, wanted.name, wanted.document)
     old = _definition(job, now_ms)
     tz = job["tz"] or defaults.tz
-    new = read_definition(wanted.document, now_ms=now_ms, defaults=_in_zone(defaults, tz), old=old)
+    new = read_definition(wanted.document, now_ms=now_ms, defaults=_set_zone(defaults, tz), old=old)
     before, after = write_definition(old), write_definition(new)
     fields = {key: (before[key], after[key]) for key in after if before.get(key) != after[key]}
     enabled = wanted.document.get("enabled")
     if isinstance(enabled, bool) and enabled != job["enabled"]:
         fields["enabled"] = (job["enabled"], enabled)
-    return JobChange("changed" if fields else "unchanged", wanted.agent, wanted.name, wanted.document, fields)
+    return ManifestChange(
+        "changed" if fields else "unchanged", wanted.agent, wanted.name, wanted.document, fields
+    )
 
 
 def _definition(job: JobShape, now_ms: int) -> Definition:
@@ -207,7 +211,7 @@ def _definition(job: JobShape, now_ms: int) -> Definition:
     return read_definition(document, now_ms=now_ms, defaults=Defaults(), stored=True)
 
 
-def _in_zone(defaults: Defaults, tz: str) -> Defaults:
+def _set_zone(defaults: Defaults, tz: str) -> Defaults:
     return Defaults(tz, defaults.overlap, defaults.catchup, defaults.jitter_ms)
 
 

@@ -137,11 +137,11 @@ class Output:
             return
         self.stderr.print(Text(sentence, "yellow"), soft_wrap=True)
 
-    def warn_of(self, warnings: Iterable[str]) -> None:
+    def print_warnings(self, warnings: Iterable[str]) -> None:
         """Print the warnings of the server about something that was saved; JSON contains them already."""
         if not self.as_json:
             for warning in warnings:
-                self.warn(f"warning: {escaped(str(warning)).plain}")
+                self.warn(f"warning: {escape(str(warning)).plain}")
 
     async def wait_for(self, result: Awaitable[T], what: str = "waiting for the server") -> T:
         """Await a result; on a terminal, show a spinner if it takes long."""
@@ -156,7 +156,7 @@ class Output:
             status.stop()
 
     @contextmanager
-    def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
+    def show_progress(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a progress bar on stderr for many items; yields the function that advances it."""
         if not self.stderr.is_terminal or total < 20:
             yield lambda done: None
@@ -172,7 +172,7 @@ def print_error(sentence: str) -> None:
     if _log is not None:
         _log[0](sentence)
         return
-    text = Text("wakeful: ", "bold red").append(escaped(sentence).plain, "red")
+    text = Text("wakeful: ", "bold red").append(escape(sentence).plain, "red")
     _console(stderr=True).print(text, soft_wrap=True)
 
 
@@ -205,7 +205,7 @@ def table(
         # Rich shrinks only columns that may wrap; their cells may not, so they are cut instead.
         result.add_column(column, no_wrap=index != cut, min_width=min_width)
     for row in rows:
-        cells = [escaped(cell) for cell in row]
+        cells = [escape(cell) for cell in row]
         cells[cut] = cells[cut].copy()
         cells[cut].no_wrap, cells[cut].overflow = True, "ellipsis"
         result.add_row(*cells)
@@ -224,14 +224,14 @@ def page(fields: Mapping[str, object]) -> Table:
     result.add_column(overflow="fold")
     for name, value in fields.items():
         if value is not None and str(value):
-            result.add_row(name, escaped(value if isinstance(value, Text) else compact(value)))
+            result.add_row(name, escape(value if isinstance(value, Text) else compact(value)))
     return result
 
 
-def escaped(cell: Cell) -> Text:
+def escape(cell: Cell) -> Text:
     """Return untrusted text with control characters escaped, and without interpreting markup.
 
-    >>> escaped("[red]\x1b[2J").plain
+    >>> escape("[red]\x1b[2J").plain
     '[red]\\\\x1b[2J'
     """
     text = Text(cell) if isinstance(cell, str) else cell
@@ -263,12 +263,12 @@ def first_line(text: str | None, longest: int = 72) -> str:
 def field_lines(fields: Mapping[str, tuple[Json, Json]]) -> Iterator[RenderableType]:
     """Yield a line for each changed field, with its old and new value."""
     for name, (old, new) in fields.items():
-        line = Text(f"    {name}: ").append(_shown(old), "red").append(" → ")
-        yield line.append(_shown(new), "green")
+        line = Text(f"    {name}: ").append(_short_text(old), "red").append(" → ")
+        yield line.append(_short_text(new), "green")
 
 
-def _shown(value: Json) -> str:
-    text = escaped(compact(value)).plain
+def _short_text(value: Json) -> str:
+    text = escape(compact(value)).plain
     return text if len(text) <= 120 else text[:119] + "…"
 
 

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.output import Cell, escaped, first_line, full_name, hide_default_agent, page, state, table
+from wakeful.cli.output import Cell, escape, first_line, full_name, hide_default_agent, page, state, table
 from wakeful.cli.times import clock_time, instant, moment, relative, relative_text, span
 from wakeful.client.types import AttemptShape, EventShape, RunShape
 from wakeful.run.reasons import reason_text
@@ -24,13 +24,13 @@ def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Ta
             Text(run["id"], "dim"),
             run["job"] or "—",
             run["agentId"],
-            signal_of(run),
+            signal_text(run),
             state(run["state"]),
             relative(run["scheduledAtMs"], now_ms),
-            took(run),
+            duration_text(run),
             str(run["attempt"]),
             run["trigger"],
-            why(run),
+            reason_line(run),
         ]
         for run in runs
     ]
@@ -55,7 +55,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "scheduled": scheduled,
             "covers": f"{run['covers']} ticks, until {run['untilAt']}" if run["covers"] > 1 else None,
             "trigger": run["trigger"] + by,
-            "took": took(run),
+            "took": duration_text(run),
             "attempt": str(run["attempt"]),
             "next attempt": relative_text(run["dueAt"], now_ms) if run["state"] == "retrying" else None,
             "worker": run["worker"],
@@ -119,12 +119,12 @@ def progress_line(run: RunShape) -> Text:
     """Return one line with the current state of a run."""
     line = state(run["state"])
     if waiting := run.get("waitingFor"):
-        line.append(f": {escaped(waiting).plain}", "dim")
+        line.append(f": {escape(waiting).plain}", "dim")
     elif run["state"] == "running":
         line.append(f" (attempt {run['attempt']})", "dim")
     elif run["state"] == "retrying":
-        line.append(f" after attempt {run['attempt']}: {escaped(first_line(run['error']))}", "dim")
-    elif length := took(run):
+        line.append(f" after attempt {run['attempt']}: {escape(first_line(run['error']))}", "dim")
+    elif length := duration_text(run):
         line.append(f" in {length}", "dim")
     return line
 
@@ -136,29 +136,29 @@ def event_line(event: EventShape, tz: str) -> Text:
     if run is None:
         return Text(f"{at}  {event['type']}", "dim")
     line = Text(f"{at}  ", "dim")
-    name = full_name(run["agentId"], run["job"] or signal_of(run) or "wake")
-    line.append(escaped(name).plain, "bold").append("  ")
+    name = full_name(run["agentId"], run["job"] or signal_text(run) or "wake")
+    line.append(escape(name).plain, "bold").append("  ")
     if event["type"] == "run.started":  # the run may have ended since
         line.append_text(state("running")).append(f" (attempt {run['attempt']})", "dim")
     else:
         line.append_text(progress_line(run))
-        said = why(run).plain or first_line(run["output"])
+        said = reason_line(run).plain or first_line(run["output"])
         if said and run["state"] != "retrying":  # its progress contains the error
-            line.append(f": {escaped(said).plain}")
+            line.append(f": {escape(said).plain}")
     return line.append(f"  {run['id']}", "dim")
 
 
-def signal_of(run: RunShape) -> str:
+def signal_text(run: RunShape) -> str:
     """Return the type of a signal and the instance that handles it; empty for another run."""
     return f"{run['signal']} → {run['instance']}" if run.get("signal") else ""
 
 
-def took(run: RunShape) -> str:
+def duration_text(run: RunShape) -> str:
     """Return how long a finished run took."""
     return _length(run["startedAt"], run["finishedAt"])
 
 
-def why(run: RunShape) -> Text:
+def reason_line(run: RunShape) -> Text:
     """Return the error or the reason of a run."""
     reason, error = run["reason"], run["error"]
     if error:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import job_names
 from wakeful.cli.concurrency import for_each
-from wakeful.cli.exit_codes import OK, exit_code, exit_code_of
+from wakeful.cli.exit_codes import OK, exit_code, find_exit_code
 from wakeful.cli.output import full_name, print_error
 from wakeful.cli.session import Session
 from wakeful.cli.unknown_names import UnknownName
@@ -97,7 +97,7 @@ async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
     found, failed = await s.out.wait_for(for_each(list(dict.fromkeys(names)), get))
     if failed:
         errors = [
-            await s.with_suggestion(error, name) if isinstance(error, NotFound) else error
+            await s.add_suggestion(error, name) if isinstance(error, NotFound) else error
             for name, error in failed
         ]
         # UnknownName: the similar names are in the message already.
@@ -106,7 +106,7 @@ async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
     return list({job["id"]: job for _, job in found}.values())
 
 
-def selection_of(only: Filter) -> dict[str, Json]:
+def build_selection(only: Filter) -> dict[str, Json]:
     """Return the selection of a request for the jobs that a filter finds."""
     labels: Json = [*only.labels]
     return {"agent": only.agent, "label": labels, "all": True}
@@ -127,11 +127,11 @@ async def find_jobs(
     """
     if only is None:
         return await named_jobs(s, names), True
-    found = (await s.out.wait_for(request(selection_of(only), dry_run=True)))["jobs"]
-    return found, confirmed(s, verb, only, found, yes=yes)
+    found = (await s.out.wait_for(request(build_selection(only), dry_run=True)))["jobs"]
+    return found, confirm(s, verb, only, found, yes=yes)
 
 
-async def in_parts(
+async def request_in_parts(
     s: Session,
     jobs: Sequence[JobIdShape],
     request: Callable[[dict[str, Json]], Awaitable[T]],
@@ -154,7 +154,7 @@ async def in_parts(
     return results, None
 
 
-def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[JobIdShape], *, yes: bool) -> bool:
+def confirm(s: Session, verb: str, only: Filter, jobs: Sequence[JobIdShape], *, yes: bool) -> bool:
     """Say how many jobs a filter finds, and return whether the operation goes on.
 
     Without a terminal and without --yes it is refused. Without jobs there is nothing to do.
@@ -184,7 +184,7 @@ def print_failures(done: str, errors: Sequence[JobFailureShape], stopped: Wakefu
     if stopped is not None:
         print_error(f"the other jobs may not have been {done}: {stopped.message}")
         return exit_code(stopped)
-    return exit_code_of(errors[0]["code"]) if errors else OK
+    return find_exit_code(errors[0]["code"]) if errors else OK
 
 
 def _ask(question: str) -> bool:

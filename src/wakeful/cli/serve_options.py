@@ -47,10 +47,10 @@ WaitForDb = Annotated[
 ]
 
 
-def with_default_wait(arguments: list[str]) -> list[str]:
+def add_default_wait(arguments: list[str]) -> list[str]:
     """Add the default to `--wait-for-db` without a value: Typer has no options with an optional value.
 
-    >>> with_default_wait(["serve", "--wait-for-db", "--dev"])
+    >>> add_default_wait(["serve", "--wait-for-db", "--dev"])
     ['serve', '--wait-for-db=60', '--dev']
     """
     if arguments[:1] not in (["serve"], ["worker"], ["migrate"]):
@@ -166,7 +166,7 @@ def wakeful_command() -> str:
     return f"{shlex.quote(sys.executable)} -m wakeful"
 
 
-def shown_database(settings: Settings, app_name: str | None) -> str:
+def database_text(settings: Settings, app_name: str | None) -> str:
     """Return the database's address without its password, for display."""
     if app_name is not None:
         return f"that of {app_name}"

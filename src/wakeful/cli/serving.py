@@ -20,7 +20,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.output import Output, page
 from wakeful.cli.run_pages import event_line
-from wakeful.cli.serve_options import load_app, shown_database, wakeful_command
+from wakeful.cli.serve_options import database_text, load_app, wakeful_command
 from wakeful.cli.times import local_zone
 from wakeful.client.api_key_file import key_file, read_key, store_key
 from wakeful.client.rest.client import DEFAULT_URL
@@ -91,7 +91,7 @@ async def local_key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str 
     return LocalKey(f"{key_file(url)} (the CLI reads it)", stored)
 
 
-def shown_link(link: str | None) -> list[Text]:
+def link_lines(link: str | None) -> list[Text]:
     """Return the lines that show a sign-in link, if there is one."""
     if link is None:
         return []
@@ -115,7 +115,7 @@ class DevMode:
         self.echoes = await scheduler.services.agents.give_first_target(ECHO)
 
     @contextlib.contextmanager
-    def printing(self, scheduler: Wakeful) -> Iterator[None]:
+    def show_runs(self, scheduler: Wakeful) -> Iterator[None]:
         """Print a line for each run that finishes meanwhile."""
         if not self.prints:
             yield
@@ -204,7 +204,7 @@ async def serve_one(
         if prepared is None and child is None:
             greet(out, url, options, done)
         if dev_mode is not None and (child is None or child.number == 1):
-            stack.enter_context(dev_mode.printing(scheduler))
+            stack.enter_context(dev_mode.show_runs(scheduler))
 
     first = child is None or child.first
     opened = None if dev_mode is None or not first else dev_mode.prepare
@@ -225,7 +225,7 @@ def greet(out: Output, url: str, options: ServeOptions, done: Prepared) -> None:
     if url != DEFAULT_URL:
         wakeful = f"WAKEFUL_URL={url} {wakeful}"
     settings = options.settings
-    db_name = shown_database(settings, options.app_name)
+    db_name = database_text(settings, options.app_name)
     prints = options.dev and settings.log_format == "console" and not out.as_json
     many = settings.processes > 1
     out.show(
@@ -246,7 +246,7 @@ def greet(out: Output, url: str, options: ServeOptions, done: Prepared) -> None:
                 "key": Text(done.key_text, "" if done.has_key else "yellow"),
             }
         ),
-        *shown_link(done.sign_in_link),
+        *link_lines(done.sign_in_link),
         *([Text(NEW_DATABASE, "green")] if done.echoes else []),
         Text("try", "dim"),
         Text(f"  {wakeful} add hello --schedule 'every 10s' --message 'good morning'"),
@@ -280,7 +280,7 @@ def serve_processes(out: Output, options: ServeOptions) -> int:
     removed = protect_process()
 
     def started(values: Mapping[str, str | bool | None]) -> None:
-        greet(out, url, options, _prepared_of(values))
+        greet(out, url, options, _read_prepared(values))
 
     supervisor = Supervisor(
         count,
@@ -320,7 +320,7 @@ def _check_database(kind: str, count: int) -> None:
         )
 
 
-def _prepared_of(values: Mapping[str, str | bool | None]) -> Prepared:
+def _read_prepared(values: Mapping[str, str | bool | None]) -> Prepared:
     link = values.get("sign_in_link")
     return Prepared(
         str(values.get("key_text", "")),

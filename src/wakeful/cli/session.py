@@ -18,7 +18,7 @@ import typer
 from wakeful.cli.arguments import check_given
 from wakeful.cli.help import HelpCommand, HelpGroup
 from wakeful.cli.output import Output
-from wakeful.cli.unknown_names import NamedObject, UnknownName, check_new_agents, with_suggestion
+from wakeful.cli.unknown_names import NamedObject, UnknownName, add_suggestion, check_new_agents
 from wakeful.client import tls
 from wakeful.client.rest import RestClient, RestJobs, RestRuns
 from wakeful.errors import InvalidArgument, NotFound, Unavailable
@@ -152,7 +152,7 @@ class Session:
         """
         await check_new_agents(self.client, agents or [self.agent or "default"], create=create)
 
-    async def with_suggestion(self, error: NotFound, *names: str) -> NotFound:
+    async def add_suggestion(self, error: NotFound, *names: str) -> NotFound:
         """Return the error with names that resemble the unknown one, if there are any.
 
         With `names`, it is about one of these jobs; else about any name of the command.
@@ -165,7 +165,7 @@ class Session:
             ]
         if self.agent:
             named = [*named, NamedObject(self.agent)]
-        return await with_suggestion(self.client, error, named)
+        return await add_suggestion(self.client, error, named)
 
     def jobs(self, agent: str | None = None) -> RestJobs:
         """Return the jobs of `agent`, else of --agent, else of the agent `default`."""
@@ -245,7 +245,7 @@ async def _invoke(
         try:
             return await function(session, **options) or 0
         except NotFound as error:
-            raise await session.with_suggestion(error) from error
+            raise await session.add_suggestion(error) from error
         except KeyError as error:  # of a response: commands read their fields by name
             raise Unavailable(
                 f"{client.url} responded, but not as Wakeful does: there is no {error}; check the address"

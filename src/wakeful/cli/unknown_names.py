@@ -107,7 +107,7 @@ class UnknownName(NotFound):
     """An error that names the similar objects already."""
 
 
-async def with_suggestion(client: RestClient, error: NotFound, named: Iterable[NamedObject]) -> NotFound:
+async def add_suggestion(client: RestClient, error: NotFound, named: Iterable[NamedObject]) -> NotFound:
     """Return the error with the similar names, if it is about one of these objects; else as it is."""
     if isinstance(error, UnknownName):
         return error
@@ -152,11 +152,11 @@ async def _sentence(client: RestClient, named: NamedObject) -> str | None:
         of_others = [job for job in jobs if job["agentId"] != named.agent]
         names = suggestions(named.job, [job["name"] for job in of_others])
         wanted = [named.job] if any(job["name"] == named.job for job in of_others) else names
-        found = _qualified(wanted, [(job["agentId"], job["name"]) for job in of_others])
+        found = _full_names(wanted, [(job["agentId"], job["name"]) for job in of_others])
     return f"no job '{named.job}' of the agent '{named.agent}'; {did_you_mean(found)}" if found else None
 
 
-def _qualified(names: Sequence[str], jobs: Sequence[tuple[str, str]], limit: int = 3) -> list[str]:
+def _full_names(names: Sequence[str], jobs: Sequence[tuple[str, str]], limit: int = 3) -> list[str]:
     return [f"{agent}/{name}" for wanted in names for agent, name in jobs if name == wanted][:limit]
 
 

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from wakeful.cli.commands.preview import preview_lines
 from wakeful.cli.output import first_line, page, table
 from wakeful.cli.run_pages import event_line
-from wakeful.cli.serve_options import shown_database
+from wakeful.cli.serve_options import database_text
 from wakeful.client.types import EventShape
 from wakeful.settings import Settings
 
@@ -79,7 +79,7 @@ def test_a_schedule_without_ticks_says_so():
     ],
 )
 def test_a_database_password_is_never_shown(db: str, shown_as: str):
-    assert shown_database(Settings(db=db), None) == shown_as
+    assert database_text(Settings(db=db), None) == shown_as
 
 
 @pytest.mark.parametrize(

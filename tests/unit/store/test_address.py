@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wakeful import InvalidArgument, Unavailable, Wakeful
-from wakeful.cli.serve_options import shown_database
+from wakeful.cli.serve_options import database_text
 from wakeful.settings import Settings
 from wakeful.store.address import shown_address
 from wakeful.store.connect import store_at
@@ -37,7 +37,7 @@ REFUSED = [
 def test_a_refused_address_is_not_shown_with_its_password(url: str):
     with pytest.raises(InvalidArgument) as error:
         store_at(url)
-    said = f"{error.value.message} {shown_database(Settings(db=url), None)}"
+    said = f"{error.value.message} {database_text(Settings(db=url), None)}"
     assert not [part for part in ("hun", "ter", "12") if part in said], said
 
 

@@ -16,7 +16,7 @@ from wakeful.cli.arguments import CreateAgent, Cursor, Limit, now_ms
 from wakeful.cli.concurrency import full_page
 from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.help import DefaultCommandGroup
-from wakeful.cli.output import Cell, compact, escaped, first_line, table
+from wakeful.cli.output import Cell, compact, escape, first_line, table
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.times import instant, relative, relative_text, span
 from wakeful.client.operation_types import ChannelShape, DeliveryShape
@@ -170,7 +170,7 @@ def _register_channels(app: typer.Typer) -> None:
         """
         result = await s.out.wait_for(s.client.operations.test_channel(name, to), "waiting for the service")
         text, colour = _OUTCOMES[result["outcome"]]
-        why = f": {escaped(result['error']).plain}" if result["error"] else ""
+        why = f": {escape(result['error']).plain}" if result["error"] else ""
         s.out.show(result, Text(f"{text}{why} ({span(result['durationMs'])})", colour))
         return OK if result["outcome"] == "accepted" else NOT_DONE
 

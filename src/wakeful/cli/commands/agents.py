@@ -183,7 +183,7 @@ def register(app: typer.Typer) -> None:
 
 def _show_saved(s: Session, agent: AgentShape) -> None:
     s.out.show(agent, Text(f"saved {agent['name']}", "green"), *secret(agent))
-    s.out.warn_of(agent.get("warnings", ()))
+    s.out.print_warnings(agent.get("warnings", ()))
 
 
 def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:

@@ -23,7 +23,7 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.values.plural import plural
 
 if TYPE_CHECKING:
-    from wakeful.cli.manifest import JobChange, Kind, Manifest, ManifestError, ManifestJob
+    from wakeful.cli.manifest import Kind, Manifest, ManifestChange, ManifestError, ManifestJob
 
 _MARKS: Final[dict[Kind, tuple[str, str]]] = {
     "created": ("+", "green"),
@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         A file is a list of jobs, or {name, agent, jobs}. If a job is invalid, all errors are listed, and
         nothing changes. With --dry-run the exit code is 2 if the file would change something, else 0.
         """
-        from wakeful.cli.manifest import located, parse_manifest, plan_jobs
+        from wakeful.cli.manifest import locate_errors, parse_manifest, plan_jobs
 
         text = await read_text(file)
         manifest = parse_manifest(text, s.agent or "default", file)
@@ -77,11 +77,11 @@ def register(app: typer.Typer) -> None:
         known = {error.position for error in refused_by_server}
         errors += refused_by_server + [error for error in wrong if error.position not in known]
         if errors:
-            raise _invalid(s, located(errors, text, file), file, dry_run)
+            raise _build_error(s, locate_errors(errors, text, file), file, dry_run)
         saved: dict[tuple[str, str], JobShape] = {}
         warnings: dict[tuple[str, str], list[str]] = {}
-        refused: list[tuple[JobChange, WakefulError]] = []
-        untried: list[JobChange] = []
+        refused: list[tuple[ManifestChange, WakefulError]] = []
+        untried: list[ManifestChange] = []
         if not dry_run:
             versions = {(job["agentId"], job["name"]): job["revision"] for job in before}
             done, refused, untried = await _apply(s, _steps(changes, before), saved, warnings)
@@ -114,7 +114,7 @@ def register(app: typer.Typer) -> None:
         s.out.show(result, *diff(changes, dry_run=dry_run))
         for (_, name), secret in secrets.items():
             s.out.say(Text(f"secret of {name}, not shown again: ").append(str(secret), "green"))
-        s.out.warn_of(warning for found in warnings.values() for warning in found)
+        s.out.print_warnings(warning for found in warnings.values() for warning in found)
         if not refused:
             changing = any(each.kind != "unchanged" for each in changes)
             return DRIFT if dry_run and changing else OK
@@ -155,7 +155,7 @@ async def _validate(s: Session, jobs: Sequence[ManifestJob]) -> list[ManifestErr
     return [each for job, error in failed for each in job_errors(job, error)]
 
 
-def _invalid(
+def _build_error(
     s: Session, errors: Sequence[tuple[ManifestError, int | None]], file: str, dry_run: bool
 ) -> WakefulError:
     """Return one error that lists all errors of the file; with --json, print them."""
@@ -180,7 +180,7 @@ def _invalid(
     return error_of_code(errors[0][0].code)("\n".join(lines))
 
 
-def _steps(changes: Sequence[JobChange], before: Iterable[JobShape]) -> list[list[JobChange]]:
+def _steps(changes: Sequence[ManifestChange], before: Iterable[JobShape]) -> list[list[ManifestChange]]:
     """Return the jobs to save, then those to delete, each after the jobs that follow it in a chain.
 
     So the server warns of no job that is deleted too.
@@ -201,22 +201,22 @@ def _steps(changes: Sequence[JobChange], before: Iterable[JobShape]) -> list[lis
 
 async def _apply(
     s: Session,
-    steps: Sequence[Sequence[JobChange]],
+    steps: Sequence[Sequence[ManifestChange]],
     saved: dict[tuple[str, str], JobShape],
     warnings: dict[tuple[str, str], list[str]],
-) -> tuple[list[JobChange], list[tuple[JobChange, WakefulError]], list[JobChange]]:
+) -> tuple[list[ManifestChange], list[tuple[ManifestChange, WakefulError]], list[ManifestChange]]:
     """Save the file's jobs, then delete the pruned ones; stop at the first batch with a refusal.
 
     Returns the changes done, refused and not tried. `saved` receives the saved jobs, and `warnings` what
     the deletions mean for jobs that are left.
     """
     changes = [change for step in steps for change in step]
-    done: list[JobChange] = []
-    refused: list[tuple[JobChange, WakefulError]] = []
-    with s.out.counting("applying", len(changes)) as count:
+    done: list[ManifestChange] = []
+    refused: list[tuple[ManifestChange, WakefulError]] = []
+    with s.out.show_progress("applying", len(changes)) as count:
         for batch in (batch for step in steps for batch in batches(step)):
             results = await gather(_send(s, change) for change in batch)
-            refused = _refused(batch, results)
+            refused = _find_refused(batch, results)
             for change, result in zip(batch, results, strict=True):
                 if not isinstance(result, WakefulError):
                     done.append(change)
@@ -230,13 +230,15 @@ async def _apply(
     return done, refused, list(changes[len(done) + len(refused) :])
 
 
-def _refused(batch: Sequence[JobChange], results: Sequence[object]) -> list[tuple[JobChange, WakefulError]]:
+def _find_refused(
+    batch: Sequence[ManifestChange], results: Sequence[object]
+) -> list[tuple[ManifestChange, WakefulError]]:
     pairs = zip(batch, results, strict=True)
     return [(change, result) for change, result in pairs if isinstance(result, WakefulError)]
 
 
 def _failure(
-    refused: Sequence[tuple[JobChange, WakefulError]], untried: Sequence[JobChange]
+    refused: Sequence[tuple[ManifestChange, WakefulError]], untried: Sequence[ManifestChange]
 ) -> dict[str, object]:
     return {
         "refused": [
@@ -247,7 +249,7 @@ def _failure(
     }
 
 
-async def _send(s: Session, change: JobChange) -> JobShape | list[str]:
+async def _send(s: Session, change: ManifestChange) -> JobShape | list[str]:
     """Save a job, or delete it and return the warnings."""
     jobs = s.jobs(change.agent)
     if change.kind == "removed":
@@ -256,8 +258,8 @@ async def _send(s: Session, change: JobChange) -> JobShape | list[str]:
 
 
 def _actual(
-    change: JobChange, saved: dict[tuple[str, str], JobShape], versions: dict[tuple[str, str], int]
-) -> JobChange:
+    change: ManifestChange, saved: dict[tuple[str, str], JobShape], versions: dict[tuple[str, str], int]
+) -> ManifestChange:
     """Return the change that the server made: none if the job's revision is the same as before."""
     key = change.agent, change.name
     if change.kind not in ("changed", "unchanged") or key not in saved:
@@ -268,7 +270,7 @@ def _actual(
     return replace(change, kind="changed" if moved else "unchanged", fields={})
 
 
-def diff(changes: Sequence[JobChange], *, dry_run: bool) -> Iterator[RenderableType]:
+def diff(changes: Sequence[ManifestChange], *, dry_run: bool) -> Iterator[RenderableType]:
     """Yield a line for each job, a line for each changed field, and the totals."""
     for change in changes:
         mark, colour = _MARKS[change.kind]

@@ -21,9 +21,9 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, now_ms
-from wakeful.cli.commands.messages import STATES, history_entry, turn_of
+from wakeful.cli.commands.messages import STATES, history_entry, wait_for_turn
 from wakeful.cli.commands.run import follow, run_exit_code
-from wakeful.cli.output import escaped
+from wakeful.cli.output import escape
 from wakeful.cli.run_pages import progress_line
 from wakeful.cli.session import Session, command
 from wakeful.client.types import EventShape, HistoryShape, RunShape
@@ -92,7 +92,7 @@ async def _say(s: Session, agent: str, session: str, message: str) -> int:
         return exit_codes.NOT_DONE if receipt["state"] == "dropped" else exit_codes.OK
     run_id = receipt["runId"]
     if run_id is None:
-        run_id = await s.out.wait_for(turn_of(s, agent, receipt), "waiting for the turn")
+        run_id = await s.out.wait_for(wait_for_turn(s, agent, receipt), "waiting for the turn")
     run = await follow(s, run_id, quiet=True)
     s.out.show_line(run, _answer(run))
     return run_exit_code(run)
@@ -111,9 +111,9 @@ async def _say_lines(s: Session, agent: str, session: str) -> int:
 
 def _answer(run: RunShape) -> Text:
     if run["state"] == "succeeded":
-        return escaped(run["output"] or "")
+        return escape(run["output"] or "")
     why = run["error"] or reason_text(run["reason"])
-    return Text(f"{run['state']}: {escaped(why).plain}".removesuffix(": "), "red")
+    return Text(f"{run['state']}: {escape(why).plain}".removesuffix(": "), "red")
 
 
 # --- on a terminal ------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class _Conversation:
             async for line in lines.read():
                 if line.strip() in _QUIT:
                     break
-                await self._typed(line)
+                await self._handle_line(line)
                 self._prompt()
             if following.done():
                 following.result()  # why the events have ended
@@ -157,7 +157,7 @@ class _Conversation:
                 task.cancel()
             await asyncio.gather(following, connected, return_exceptions=True)
 
-    async def _typed(self, line: str) -> None:
+    async def _handle_line(self, line: str) -> None:
         if not line.strip():
             return
         if line.strip() == _HISTORY:
@@ -187,9 +187,9 @@ class _Conversation:
             agent=self._agent, types=_TYPES, patience=math.inf, on_connection=on_connection
         )
         async for event in events:
-            await self._happened(event)
+            await self._show_event(event)
 
-    async def _happened(self, event: EventShape) -> None:
+    async def _show_event(self, event: EventShape) -> None:
         run = event["run"]
         if run is None:  # events were lost: the history has what was answered
             await self._show_new(())

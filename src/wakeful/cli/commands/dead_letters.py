@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> int:
         """Run dead letters again, each as a new run with the same idempotency key."""
-        chosen = _chosen(ids, all_, "replay")
+        chosen = _choose_runs(ids, all_, "replay")
         if chosen is None or len(chosen) > 1:
             if wait:
                 raise InvalidArgument("--wait works for one run only")
@@ -125,7 +125,7 @@ def register(app: typer.Typer) -> None:
     )
     async def discard(s: Session, ids: RunIds = None, all_: All = False) -> None:
         """Remove runs from the dead letters. They stay failed."""
-        chosen = _chosen(ids, all_, "discard")
+        chosen = _choose_runs(ids, all_, "discard")
         if chosen is None:
             done = await s.out.wait_for(s.runs().discard_all(all_agents=s.all_agents))
         elif len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
@@ -136,7 +136,7 @@ def register(app: typer.Typer) -> None:
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
 
 
-def _chosen(ids: list[str] | None, all_: bool, verb: str) -> list[str] | None:
+def _choose_runs(ids: list[str] | None, all_: bool, verb: str) -> list[str] | None:
     if bool(ids) == all_:
         raise InvalidArgument(f"give run ids or --all: `wakeful {verb} RUN`, or `wakeful {verb} --all`")
     return None if all_ else ids

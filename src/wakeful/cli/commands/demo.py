@@ -24,7 +24,7 @@ from rich.text import Text
 from wakeful.cli.arguments import now_ms
 from wakeful.cli.run_pages import progress_line, run_table
 from wakeful.cli.serve_options import wakeful_command
-from wakeful.cli.serving import shown_link
+from wakeful.cli.serving import link_lines
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment
 from wakeful.client.rest import RestClient
@@ -176,7 +176,7 @@ def _counts(agent: DemoAgent) -> Text:
 def _introduction(url: str, key: str, link: str) -> Iterator[RenderableType]:
     wakeful = wakeful_command()
     yield Text("Wakeful is running", "bold green").append(f" at {url}", "default")
-    yield from shown_link(link)
+    yield from link_lines(link)
     yield Text("In another terminal, set these variables:", "dim")
     yield Text(f"  export WAKEFUL_URL={url} WAKEFUL_KEY={key}")
     yield Text("then try:", "dim")

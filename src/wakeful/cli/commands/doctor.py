@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.output import escaped
+from wakeful.cli.output import escape
 from wakeful.cli.serve_options import Db, settings_with
 from wakeful.cli.session import Session, command
 from wakeful.errors import Unavailable, WakefulError
@@ -88,7 +88,7 @@ async def _database(db: str | None) -> list[CheckJson]:
 def _lines(check: CheckJson) -> list[Text]:
     mark, style = _MARKS[str(check["state"])]
     line = Text(f"{mark:8}", style).append(f" {check['name']:13} ", "bold")
-    lines = [line.append_text(escaped(str(check["message"])))]
+    lines = [line.append_text(escape(str(check["message"])))]
     if check["action"]:
         lines.append(Text(f"{'':23}{check['action']}", style))
     if check["runbook"]:

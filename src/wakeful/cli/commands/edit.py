@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))
-        s.out.warn_of(job.get("warnings", ()))
+        s.out.print_warnings(job.get("warnings", ()))
         name = full_name(job["agentId"], job["name"])
         s.out.say(Text(f"run it now with: wakeful run {name} --wait", "dim"))
 
@@ -140,7 +140,7 @@ async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
     text = job_text(title, editable(shown, default_fields()))
     before = read_job_text(text) or {}
     file = EditedFile(job["name"], text)
-    saved = await _edited(s, jobs, job, before, file, editor, text)
+    saved = await _edit_until_saved(s, jobs, job, before, file, editor, text)
     file.delete()
     if saved is None:
         s.out.show(job, Text("nothing changed", "yellow"))
@@ -149,7 +149,7 @@ async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
     return OK
 
 
-async def _edited(
+async def _edit_until_saved(
     s: Session,
     jobs: RestJobs,
     job: JobShape,
@@ -169,15 +169,15 @@ async def _edited(
                 return None
             return await s.out.wait_for(_save(jobs, job, patch))
         except BaseException as error:
-            if not isinstance(error, InvalidArgument) or without_error(edited) == refused:
+            if not isinstance(error, InvalidArgument) or remove_error(edited) == refused:
                 print_error(f"the text was not applied; it is in {file.path}")
                 raise
-            refused, text = without_error(edited), with_error(edited, error.message)
+            refused, text = remove_error(edited), add_error(edited, error.message)
 
 
 def _show(s: Session, old: JobShape, new: JobShape) -> None:
     s.out.show(new, *_lines(old, new), *secret(new))
-    s.out.warn_of(new.get("warnings", ()))
+    s.out.print_warnings(new.get("warnings", ()))
 
 
 def _lines(old: JobShape, new: JobShape) -> Iterator[RenderableType]:
@@ -263,20 +263,20 @@ def job_text(title: str, document: Mapping[str, Json]) -> str:
     )
 
 
-def with_error(text: str, error: str) -> str:
+def add_error(text: str, error: str) -> str:
     """Return an edited text with the error on top, in place of the error before.
 
-    >>> print(with_error(with_error("# Job\\nname: a\\n", "one"), "two"), end="")
+    >>> print(add_error(add_error("# Job\\nname: a\\n", "one"), "two"), end="")
     # ERROR: two
     # Correct the text, or save it as it is to give up.
     # Job
     name: a
     """
     lines = [f"{_ERROR}{line}" for line in error.splitlines()]
-    return "\n".join([*lines, _GIVE_UP, without_error(text)])
+    return "\n".join([*lines, _GIVE_UP, remove_error(text)])
 
 
-def without_error(text: str) -> str:
+def remove_error(text: str) -> str:
     """Return an edited text without the error on top."""
     kept = [line for line in text.splitlines() if not line.startswith(_ERROR) and line != _GIVE_UP]
     return "\n".join(kept) + "\n"

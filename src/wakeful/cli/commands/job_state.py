@@ -19,13 +19,13 @@ from wakeful.cli.selection import (
     JobNames,
     LabelOption,
     YesOption,
-    confirmed,
+    build_selection,
+    confirm,
     find_jobs,
-    in_parts,
     named_jobs,
     print_failures,
     read_filter,
-    selection_of,
+    request_in_parts,
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment
@@ -162,13 +162,13 @@ def register(app: typer.Typer) -> None:
             warnings = await s.out.wait_for(jobs.delete(slug))
             told = {"warnings": warnings} if warnings else {}
             s.out.show({"deleted": slug, **told}, Text(f"{slug} is deleted", "green"))
-            s.out.warn_of(warnings)
+            s.out.print_warnings(warnings)
             return OK
         found, sure = await find_jobs(s, "delete", only, names or [], s.jobs().delete_many, yes=yes)
         if not sure:
             s.out.show({"deleted": [], "errors": []})
             return NOT_DONE if found else OK
-        results, stopped = await in_parts(s, found, s.jobs().delete_many)
+        results, stopped = await request_in_parts(s, found, s.jobs().delete_many)
         deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
         errors = [error for result in results for error in result["errors"]]
         warnings = [warning for result in results for warning in result.get("warnings", ())]
@@ -177,7 +177,7 @@ def register(app: typer.Typer) -> None:
             *(Text(f"  {name}") for name in deleted),
             Text(f"deleted {plural(len(deleted), 'job')}", "bold"),
         )
-        s.out.warn_of(warnings)
+        s.out.print_warnings(warnings)
         return print_failures("deleted", errors, stopped)
 
     @command(app, "rotate-secret", examples=("wakeful rotate-secret sync",), panel=_PANEL)
@@ -201,9 +201,9 @@ async def _change_several(
         ids: Json = [job["id"] for job in await named_jobs(s, names)]
         select: dict[str, Json] = {"jobs": ids}
     else:
-        select = selection_of(only)
+        select = build_selection(only)
         found = await s.out.wait_for(request(select, dry_run=True))
-        if not confirmed(s, verb, only, found["jobs"], yes=yes):
+        if not confirm(s, verb, only, found["jobs"], yes=yes):
             s.out.show(found)
             print_failures(f"{verb}d", found["errors"])
             return NOT_DONE if found["count"] else OK

@@ -12,7 +12,7 @@ from rich.text import Text
 from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.commands.incidents import incident_table
 from wakeful.cli.job_pages import job_page, job_table, ticks
-from wakeful.cli.output import escaped, field_lines
+from wakeful.cli.output import escape, field_lines
 from wakeful.cli.run_pages import run_table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment_text
@@ -90,12 +90,12 @@ def register(app: typer.Typer) -> None:
         last = job.get("lastRuns")
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
-        s.out.warn_of(job.get("warnings", ()))
+        s.out.print_warnings(job.get("warnings", ()))
         troubles = await s.client.incidents.list(states=("open", "acknowledged"), job=job["id"])
         if troubles:
             s.out.say("", Text("incidents", "bold"), incident_table(troubles, now, wide=s.out.wide))
         if last:
-            last = await _with_reasons(s, last)
+            last = await _read_reasons(s, last)
             s.out.say("", Text("last runs", "bold"), run_table(last, now, wide=s.out.wide))
 
     @command(
@@ -125,7 +125,7 @@ def register(app: typer.Typer) -> None:
         s.out.show({"revisions": found}, *_revision_lines(found))
 
 
-async def _with_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
+async def _read_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
     """Return the runs; those that are not over with what they wait for, which only a read of one run says."""
     over = [RunState(run["state"]).terminal for run in runs]
     return [run if done else await s.client.runs.get(run["id"]) for run, done in zip(runs, over, strict=True)]
@@ -134,7 +134,7 @@ async def _with_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
 def _revision_lines(revisions: list[RevisionShape]) -> Iterator[RenderableType]:
     for each in revisions:
         line = Text(f"{each['revision']:>4}", "bold").append(f"  {moment_text(each['at'], now_ms())}  ")
-        line.append(escaped(Text(each["by"] or "unknown", "cyan")))
+        line.append(escape(Text(each["by"] or "unknown", "cyan")))
         if not each["changes"]:
             line.append("  created")
         yield line

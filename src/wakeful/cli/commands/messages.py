@@ -15,7 +15,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import AgentName, Cursor, Limit, check_given, json_argument, now_ms, read_text
 from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_until, show_finished
-from wakeful.cli.output import Cell, escaped, page, table
+from wakeful.cli.output import Cell, escape, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import relative_text
 from wakeful.client.types import HistoryShape, ReceiptShape, RunShape, SessionHistoryShape, SessionShape
@@ -135,7 +135,7 @@ def register(app: typer.Typer) -> None:
         if not wait or receipt["state"] in ("dropped", "stopped"):
             s.out.show(receipt, Text(text, colour), *_details(receipt))
             return exit_codes.NOT_DONE if receipt["state"] == "dropped" else exit_codes.OK
-        return show_finished(s, await follow(s, receipt["runId"] or await turn_of(s, name, receipt)))
+        return show_finished(s, await follow(s, receipt["runId"] or await wait_for_turn(s, name, receipt)))
 
     @command(
         app,
@@ -214,7 +214,7 @@ def _details(receipt: ReceiptShape) -> list[Text]:
     return lines
 
 
-async def turn_of(s: Session, agent: str, receipt: ReceiptShape) -> str:
+async def wait_for_turn(s: Session, agent: str, receipt: ReceiptShape) -> str:
     """Wait until the message is part of a turn, and return the turn's run id."""
     while True:
         # The queue before the runs: a turn that starts in between is then found among the runs.
@@ -270,7 +270,7 @@ def history_entry(entry: HistoryShape, now_ms: int) -> Text:
     who = entry["role"] if entry["job"] is None else f"{entry['role']}, job {entry['job']}"
     colour = "cyan" if entry["role"] == "user" else "green"
     line = Text(who, f"bold {colour}").append(f"  {relative_text(entry['at'], now_ms)}\n", "not bold dim")
-    return line.append(escaped(entry["content"]).plain, "not bold default")
+    return line.append(escape(entry["content"]).plain, "not bold default")
 
 
 def _context(session: SessionShape) -> str:

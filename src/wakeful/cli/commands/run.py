@@ -22,9 +22,9 @@ from wakeful.cli.selection import (
     LabelOption,
     YesOption,
     find_jobs,
-    in_parts,
     print_failures,
     read_filter,
+    request_in_parts,
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import local_zone, parse_time
@@ -155,7 +155,7 @@ async def _run_several(
     if not sure:
         s.out.show({"runs": [], "notDue": [], "errors": []})
         return exit_codes.NOT_DONE if found else exit_codes.OK
-    results, stopped = await in_parts(s, found, partial(request.start_several, s.jobs()))
+    results, stopped = await request_in_parts(s, found, partial(request.start_several, s.jobs()))
     runs = [run for result in results for run in result["runs"]]
     not_due = [full_name(job["agentId"], job["name"]) for result in results for job in result["notDue"]]
     errors = [error for result in results for error in result["errors"]]

@@ -18,11 +18,11 @@ from wakeful.cli.serve_options import (
     AppOption,
     Db,
     WaitForDb,
+    database_text,
     keep_log,
     load_app,
     serve_health,
     settings_with,
-    shown_database,
 )
 from wakeful.cli.session import Afterwards, Session, command
 from wakeful.errors import InvalidArgument
@@ -167,7 +167,7 @@ def register(app: typer.Typer) -> None:
         if settings.wait_for_db is None:
             settings = replace(settings, wait_for_db=WAIT_FOR_DB_S)
         scheduler = scheduler or Wakeful(settings.db, settings=settings)
-        db_name = shown_database(settings, app_name)
+        db_name = database_text(settings, app_name)
         protect_process()
 
         def started(url: str | None) -> None:
@@ -193,7 +193,7 @@ def register(app: typer.Typer) -> None:
 
         settings = settings_with(db=db, wait_for_db=wait_for_db)
         schema = await migrate_database(settings.db, settings.wait_for_db or 0)
-        db_name = shown_database(settings, None)
+        db_name = database_text(settings, None)
         s.out.show({"db": db_name, "schema": schema}, Text(f"{db_name} has schema {schema}"))
 
 

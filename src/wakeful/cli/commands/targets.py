@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import JobName, Payload, Target, job_names, json_argument, now_ms, read_text
 from wakeful.cli.exit_codes import NOT_DONE, OK
-from wakeful.cli.output import escaped, page
+from wakeful.cli.output import escape, page
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.operation_types import (
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
             return
         if not rotate and (await s.out.wait_for(jobs.get(slug))).get("hook"):
             found = await s.out.wait_for(jobs.get_hook(slug))
-            s.out.show(found, *_known(name, found))
+            s.out.show(found, *_hook_lines(name, found))
             return
         created = await s.out.wait_for(jobs.create_hook(slug))
         s.out.show(created, *_new_hook(created))
@@ -160,7 +160,7 @@ async def _job_of_file(s: Session, name: str | None, file: str) -> tuple[RestJob
 def target_test_page(test: TargetTestShape) -> list[RenderableType]:
     """Return the result of a test, and the request and the response if one was sent."""
     took = "" if test["durationMs"] is None else f" ({span(test['durationMs'])})"
-    message = Text(f"{escaped(test['message']).plain}{took}", "green" if test["ok"] else "red")
+    message = Text(f"{escape(test['message']).plain}{took}", "green" if test["ok"] else "red")
     lines: list[RenderableType] = [message]
     request, response = test["request"], test["response"]
     if request is not None:
@@ -189,7 +189,7 @@ def _new_hook(hook: HookShape) -> list[RenderableType]:
     return lines
 
 
-def _known(name: str, hook: HookShape) -> list[Text]:
+def _hook_lines(name: str, hook: HookShape) -> list[Text]:
     created, until = instant(hook["createdAt"]), instant(hook["previousUntil"])
     since = "" if created is None else f", created {relative(created, now_ms())} by {hook['createdBy']}"
     lines = [Text(f"{name} has a trigger URL (id {hook['id']}){since}")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol, cast
 
 from wakeful.cli.arguments import read_text
-from wakeful.cli.importers.entries import STDIN, Entry, Place, Reading, Remark, slug
+from wakeful.cli.importers.entries import STDIN, EntryLocation, ImportEntry, ReadResult, Remark, slug
 from wakeful.duration import MINUTE, spell_duration
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -51,7 +51,7 @@ class JobReader:
     """One job of the file, and what it becomes."""
 
     source: Mapping[str, Json]
-    place: Place
+    place: EntryLocation
     schedule: Json = None
     tz: str | None = None
     agent: str | None = None
@@ -103,13 +103,13 @@ class JobReader:
         if isinstance(to, str) and to:
             self.fields["to"] = to
 
-    def entry(self) -> Entry:
+    def entry(self) -> ImportEntry:
         """Return the entry."""
         title = self.place.item
         self.fields.setdefault("description", str(self.value("description") or title)[:10_000])
         if self.value("enabled") is False:
             self.fields["enabled"] = False
-        return Entry(
+        return ImportEntry(
             self.place, title, slug(title), self.schedule, self.tz, None, self.fields, _agent(self.agent)
         )
 
@@ -117,18 +117,18 @@ class JobReader:
 class StoreReader(Protocol):
     """A reader of a `jobs.json`."""
 
-    def __call__(self, text: str, *, file: str) -> Reading:
+    def __call__(self, text: str, *, file: str) -> ReadResult:
         """Return the entries of the text."""
         ...
 
 
-async def read_store_file(path: str, read: StoreReader) -> Reading:
+async def read_store_file(path: str, read: StoreReader) -> ReadResult:
     """Read a file of jobs; `~` is the home directory, `-` is stdin."""
     name = path if path == STDIN else str(await asyncio.to_thread(Path(path).expanduser))
     return read(await read_text(name), file=name)
 
 
-def read_store(text: str, file: str, what: str, read: Callable[[JobReader], None]) -> Reading:
+def read_store(text: str, file: str, what: str, read: Callable[[JobReader], None]) -> ReadResult:
     """Return the entries of a store: a list of jobs, or an object with `jobs`."""
     try:
         content = json.loads(text.removeprefix("\ufeff"))
@@ -141,28 +141,30 @@ def read_store(text: str, file: str, what: str, read: Callable[[JobReader], None
         raise InvalidArgument(
             f"{'stdin' if file == '-' else file}: it is not a {what}: it has no list of jobs"
         )
-    entries: list[Entry] = []
+    entries: list[ImportEntry] = []
     refused: list[Remark] = []
     notes: list[Remark] = []
     for number, job in enumerate(jobs, 1):
         if not isinstance(job, dict):
-            refused.append(Remark(Place(file, f"job {number}"), str(job)[:100], "it is not an object"))
+            refused.append(
+                Remark(EntryLocation(file, f"job {number}"), str(job)[:100], "it is not an object")
+            )
             continue
-        reader = JobReader(job, Place(file, str(job.get("name") or job.get("id") or f"job {number}")))
+        reader = JobReader(job, EntryLocation(file, str(job.get("name") or job.get("id") or f"job {number}")))
         try:
             read(reader)
             entries.append(reader.entry())
             notes += reader.notes
         except InvalidArgument as error:
             refused.append(Remark(reader.place, reader.place.item, error.message))
-    return Reading(tuple(entries), tuple(refused), tuple(notes))
+    return ReadResult(tuple(entries), tuple(refused), tuple(notes))
 
 
 def _agent(name: str | None) -> str | None:
     return slug(name) if name else None
 
 
-def read_openclaw(text: str, *, file: str = "-") -> Reading:
+def read_openclaw(text: str, *, file: str = "-") -> ReadResult:
     """Return the entries of a `jobs.json`; every field that is lost has a note."""
     return read_store(text, file, "jobs.json of OpenClaw", _read_openclaw_job)
 
@@ -256,7 +258,7 @@ def _read_openclaw_delivery(job: JobReader, payload: Mapping[str, Json], kind: s
     job.note_unknown(delivery, {"mode", "channel", "to", "bestEffort"}, "delivery")
 
 
-def read_hermes(text: str, *, file: str = "-") -> Reading:
+def read_hermes(text: str, *, file: str = "-") -> ReadResult:
     """Return the entries of a `jobs.json`; every field that is lost has a note."""
     return read_store(text, file, "jobs.json of Hermes", _read_hermes_job)
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Final
 
 from wakeful.cli.arguments import read_text
-from wakeful.cli.importers.entries import STDIN, Command, Entry, Place, Reading, Remark, joined, name_of
+from wakeful.cli.importers.entries import (
+    STDIN,
+    EntryLocation,
+    ImportedCommand,
+    ImportEntry,
+    ReadResult,
+    Remark,
+    command_name,
+    join_readings,
+)
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, WakefulError
 
@@ -34,16 +43,16 @@ _CRON_SETTINGS: Final = {
 _SYSTEM: Final = ("/etc/crontab", "/etc/cron.d/")
 
 
-def read_crontab(text: str, *, user_field: bool = False, file: str = "-") -> Reading:
+def read_crontab(text: str, *, user_field: bool = False, file: str = "-") -> ReadResult:
     """Read a crontab; with `user_field`, a system crontab, with a user before the command.
 
     >>> read_crontab("MAILTO=me\\n@daily backup --all").entries[0].text
     '@daily backup --all'
     """
-    reader = _Reader(user_field)
+    reader = _CrontabReader(user_field)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        reader.read(Place(file, line=number), line)
-    return Reading(tuple(reader.entries), tuple(reader.refused), tuple(reader.notes))
+        reader.read(EntryLocation(file, line=number), line)
+    return ReadResult(tuple(reader.entries), tuple(reader.refused), tuple(reader.notes))
 
 
 def is_read_by_cron(name: str) -> bool:
@@ -59,17 +68,17 @@ def ignored_files(directory: str, names: Iterable[str]) -> list[Remark]:
     """Return a note for each file of a directory that cron does not read, except hidden ones."""
     why = "ignored, as by cron: a name has only letters, digits, _ and -"
     return [
-        Remark(Place(f"{directory}/{name}", "the whole file"), name, why)
+        Remark(EntryLocation(f"{directory}/{name}", "the whole file"), name, why)
         for name in sorted(names)
         if not name.startswith(".") and not is_read_by_cron(name)
     ]
 
 
-class _Reader:
+class _CrontabReader:
     """The state of reading: the assignments so far, and whether the previous line ended with a backslash."""
 
     def __init__(self, user_field: bool) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ImportEntry] = []
         self.refused: list[Remark] = []
         self.notes: list[Remark] = []
         self._user_field = user_field
@@ -79,7 +88,7 @@ class _Reader:
         self._refused_tz: str | None = None
         self._open_ended = False
 
-    def read(self, place: Place, line: str) -> None:
+    def read(self, place: EntryLocation, line: str) -> None:
         text = line.rstrip("\r").strip(" \t")
         follows, self._open_ended = self._open_ended, False
         if not text or text.startswith("#"):
@@ -97,7 +106,7 @@ class _Reader:
                 Remark(place, text, "cron has no continuation lines: the \\ at the end is kept")
             )
 
-    def _assign(self, place: Place, text: str, name: str, value: str) -> None:
+    def _assign(self, place: EntryLocation, text: str, name: str, value: str) -> None:
         if name == "CRON_TZ":
             try:
                 self._tz, self._refused_tz = zone(value).name if value else None, None
@@ -114,7 +123,7 @@ class _Reader:
             self.notes.append(Remark(place, text, why))
         self._env[name] = value
 
-    def _entry(self, place: Place, text: str) -> str | None:
+    def _entry(self, place: EntryLocation, text: str) -> str | None:
         """Add the entry of a line; return the reason if it is refused."""
         if self._refused_tz is not None:
             return self._refused_tz
@@ -146,8 +155,8 @@ class _Reader:
         command, stdin = _split_stdin(rest)
         if not command:
             return "no command before the %"
-        work = Command(command, stdin=stdin, user=user, env=dict(self._env))
-        self.entries.append(Entry(place, text, name_of(command), schedule, self._tz, work))
+        work = ImportedCommand(command, stdin=stdin, user=user, env=dict(self._env))
+        self.entries.append(ImportEntry(place, text, command_name(command), schedule, self._tz, work))
         return None
 
 
@@ -168,34 +177,34 @@ def _split_stdin(text: str) -> tuple[str, str | None]:
     return lines[0].strip(), f"{lines[1]}\n" if len(lines) > 1 else None
 
 
-async def read_crontabs(paths: Sequence[str], user_field: bool | None) -> Reading:
+async def read_crontabs(paths: Sequence[str], user_field: bool | None) -> ReadResult:
     """Read crontabs, and all crontabs of directories such as /etc/cron.d."""
     if STDIN in paths and sys.stdin.isatty():
         raise InvalidArgument("name a crontab file, or pipe one: crontab -l | wakeful import crontab -")
     if paths.count(STDIN) > 1:
         raise InvalidArgument("- is stdin; give it once")
-    readings: list[Reading] = []
+    readings: list[ReadResult] = []
     for path in paths:
         if path != STDIN and await asyncio.to_thread(Path(path).is_dir):
             readings.append(await _directory(path, user_field is not False))
             continue
         system = path.startswith(_SYSTEM) if user_field is None else user_field
         readings.append(read_crontab(await read_text(path), user_field=system, file=path))
-    return joined(readings)
+    return join_readings(readings)
 
 
-async def _directory(path: str, user_field: bool) -> Reading:
+async def _directory(path: str, user_field: bool) -> ReadResult:
     """Read the files of a directory that cron would read; a file that cannot be read is refused."""
     names = await asyncio.to_thread(_files, path)
-    readings = [Reading(notes=tuple(ignored_files(path.rstrip("/"), names)))]
+    readings = [ReadResult(notes=tuple(ignored_files(path.rstrip("/"), names)))]
     for name in filter(is_read_by_cron, names):
         file = f"{path.rstrip('/')}/{name}"
         try:
             readings.append(read_crontab(await read_text(file), user_field=user_field, file=file))
         except InvalidArgument as error:
             why = error.message.removeprefix(f"{file}: ")
-            readings.append(Reading(refused=(Remark(Place(file, "the whole file"), name, why),)))
-    return joined(readings)
+            readings.append(ReadResult(refused=(Remark(EntryLocation(file, "the whole file"), name, why),)))
+    return join_readings(readings)
 
 
 def _files(path: str) -> list[str]:

@@ -32,7 +32,7 @@ _EXTENSION: Final = re.compile(r"\.(sh|bash|py|pl|rb|php|js|ts|bin|exe|R)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntryLocation:
     """Where an entry stands: its file, and its line, unit or job there."""
 
     file: str
@@ -48,7 +48,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ImportedCommand:
     """A command with what it needs to run."""
 
     #: the text for a shell
@@ -62,10 +62,10 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ImportEntry:
     """One schedule with its work."""
 
-    place: Place
+    place: EntryLocation
     #: the original text, for messages
     text: str
     #: the name of its job, unless it is taken
@@ -74,7 +74,7 @@ class Entry:
     #: None: the zone of the machine, or of --tz
     tz: str | None = None
     #: None: the fields have the message or the payload
-    command: Command | None = None
+    command: ImportedCommand | None = None
     #: other fields of the job
     fields: Mapping[str, Json] = field(default_factory=dict)
     #: None: the agent of --agent
@@ -85,7 +85,7 @@ class Entry:
 class Remark:
     """Something that was refused or changed, and the reason."""
 
-    place: Place
+    place: EntryLocation
     text: str
     why: str
     #: the field or option of the original that the remark is about
@@ -93,28 +93,28 @@ class Remark:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadResult:
     """The result of a reader: entries, refused entries and notes."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[ImportEntry, ...] = ()
     refused: tuple[Remark, ...] = ()
     notes: tuple[Remark, ...] = ()
 
 
-def joined(readings: Iterable[Reading]) -> Reading:
+def join_readings(readings: Iterable[ReadResult]) -> ReadResult:
     """Return several readings as one, in order."""
     parts = list(readings)
-    return Reading(
+    return ReadResult(
         tuple(entry for part in parts for entry in part.entries),
         tuple(remark for part in parts for remark in part.refused),
         tuple(remark for part in parts for remark in part.notes),
     )
 
 
-def name_of(command: str) -> str:
+def command_name(command: str) -> str:
     """Return a slug for a command.
 
-    >>> name_of("cd /srv/app && /usr/bin/python3 manage.py clearsessions >/dev/null 2>&1")
+    >>> command_name("cd /srv/app && /usr/bin/python3 manage.py clearsessions >/dev/null 2>&1")
     'manage-clearsessions'
     """
     return slug(" ".join(_significant_words(command)))
@@ -143,23 +143,23 @@ def choose_name(base: str, origin: tuple[str, str], taken: Mapping[str, tuple[st
     if own:
         return own[min(own)]
     number = 1
-    while _numbered(base, number) in taken:
+    while _add_number(base, number) in taken:
         number += 1
-    return _numbered(base, number)
+    return _add_number(base, number)
 
 
-def _numbered(base: str, number: int) -> str:
+def _add_number(base: str, number: int) -> str:
     suffix = f"-{number}" if number > 1 else ""
     return base[: MAX_NAME - len(suffix)].rstrip("-") + suffix
 
 
 def _number(base: str, name: str) -> int:
-    """Return the number of a name that `_numbered` made from `base`, or 0."""
+    """Return the number of a name that `_add_number` made from `base`, or 0."""
     if name == base:
         return 1
     found = re.search(r"-([1-9][0-9]{0,5})$", name)
     number = int(found[1]) if found else 0
-    return number if number > 1 and _numbered(base, number) == name else 0
+    return number if number > 1 and _add_number(base, number) == name else 0
 
 
 def _significant_words(command: str) -> list[str]:
@@ -170,7 +170,7 @@ def _significant_words(command: str) -> list[str]:
         while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _WRAPPERS):
             wrapper = words.pop(0)
             if wrapper in _WRAPPERS:
-                words = _without_options(words)
+                words = _drop_options(words)
         if not words:
             continue
         program = _program(words)
@@ -188,7 +188,7 @@ def _words(part: str) -> list[str]:
         return part.split()
 
 
-def _without_options(words: list[str]) -> list[str]:
+def _drop_options(words: list[str]) -> list[str]:
     """Drop the options, numbers, durations and lock files of a wrapper."""
     while len(words) > 1 and re.fullmatch(
         r"-\S*|\d+[smhd]?|\S*\.lock|\S*/lock/\S*|[A-Za-z_]\w*=\S*", words[0]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from wakeful.cli.importers.entries import Command, Entry, Reading, Remark, choose_name
+from wakeful.cli.importers.entries import ImportedCommand, ImportEntry, ReadResult, Remark, choose_name
 from wakeful.document import Defaults, read_definition
 from wakeful.duration import DAY
 from wakeful.errors import InvalidArgument
@@ -32,10 +32,10 @@ _COMMAND_TIMEOUT_MS: Final = DAY
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedJob:
     """An entry and the job made from it."""
 
-    entry: Entry
+    entry: ImportEntry
     agent: str
     name: str
     document: dict[str, Json]
@@ -44,7 +44,7 @@ class Planned:
     @property
     def source(self) -> str:
         """Return the identity of its file."""
-        return source_of(self.document.get("labels"))
+        return read_source(self.document.get("labels"))
 
     @property
     def work(self) -> str:
@@ -82,13 +82,13 @@ class Choices:
 
 
 def plan(
-    reading: Reading,
+    reading: ReadResult,
     choices: Choices,
     *,
-    source: Callable[[Entry], str],
+    source: Callable[[ImportEntry], str],
     existing: Iterable[ExistingJob] = (),
     now_ms: int,
-) -> tuple[list[Planned], list[Remark]]:
+) -> tuple[list[PlannedJob], list[Remark]]:
     """Return the jobs of the entries, and the entries that cannot become one.
 
     `source` returns the identity of an entry's file. Among the existing jobs, only those of the same kind and
@@ -97,7 +97,7 @@ def plan(
     and the others are copies of it. A job that exists keeps its other labels, and stays on or paused as it
     is.
     """
-    planned: list[Planned] = []
+    planned: list[PlannedJob] = []
     refused = list(reading.refused)
     names: dict[str, dict[str, tuple[str, str] | None]] = {}
     known: dict[tuple[str, str, str, str], str] = {}
@@ -135,12 +135,12 @@ def plan(
             continue
         assert definition.timing is not None
         taken[name] = None
-        planned.append(Planned(entry, agent, name, document, explain_schedule(definition.timing.schedule)))
+        planned.append(PlannedJob(entry, agent, name, document, explain_schedule(definition.timing.schedule)))
     return planned, refused
 
 
 def absent_jobs(
-    planned: Sequence[Planned], existing: Iterable[ExistingJob], kind: str
+    planned: Sequence[PlannedJob], existing: Iterable[ExistingJob], kind: str
 ) -> list[tuple[str, str]]:
     """Return agent and name of jobs that an earlier import of the same files made, and this one does not.
 
@@ -171,7 +171,7 @@ def label_value(text: str) -> str:
     return f"{text[: _LONGEST_LABEL - len(digest) - 1]}#{digest}"
 
 
-def source_of(labels: object) -> str:
+def read_source(labels: object) -> str:
     """Return the identity of the file in the labels of a job, or ''."""
     return _label(labels, SOURCE_LABEL)
 
@@ -180,7 +180,7 @@ def _label(labels: object, name: str) -> str:
     return str(labels.get(name, "")) if isinstance(labels, Mapping) else ""
 
 
-def _work_hash(entry: Entry) -> str:
+def _work_hash(entry: ImportEntry) -> str:
     """Return a hash of what an entry does: not of its schedule, which may change."""
     command = entry.command
     work = (
@@ -189,7 +189,7 @@ def _work_hash(entry: Entry) -> str:
     return hashlib.sha256(json.dumps(work).encode()).hexdigest()[:16]
 
 
-def _document(entry: Entry, name: str, labels: dict[str, Json], choices: Choices) -> dict[str, Json]:
+def _document(entry: ImportEntry, name: str, labels: dict[str, Json], choices: Choices) -> dict[str, Json]:
     document: dict[str, Json] = {"name": name, "schedule": entry.schedule, "tz": entry.tz or choices.tz}
     if entry.command is not None:
         own = choices.target is None
@@ -205,7 +205,7 @@ def _document(entry: Entry, name: str, labels: dict[str, Json], choices: Choices
     return {**document, "enabled": False} if choices.paused else document
 
 
-def _target(command: Command) -> Json:
+def _target(command: ImportedCommand) -> Json:
     """Return a command target that runs a program, or a line in a shell as cron does."""
     if command.argv is not None:
         program: dict[str, Json] = {"kind": "command", "argv": list(command.argv)}
@@ -229,7 +229,7 @@ def _target(command: Command) -> Json:
     return {**target, "env": others} if others else target
 
 
-def _payload(command: Command) -> Json:
+def _payload(command: ImportedCommand) -> Json:
     """Return what an executor needs to run the command."""
     payload: dict[str, Json] = {"command": command.line}
     optional = {"stdin": command.stdin, "user": command.user, "cwd": command.cwd}

@@ -13,19 +13,19 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import json_argument, now_ms
 from wakeful.cli.concurrency import for_each, raise_if_unreachable
-from wakeful.cli.importers.entries import STDIN, Entry, Reading, Remark
+from wakeful.cli.importers.entries import STDIN, ImportEntry, ReadResult, Remark
 from wakeful.cli.importers.options import ImportOptions
 from wakeful.cli.importers.planner import (
     ENTRY_LABEL,
     KIND_LABEL,
     Choices,
     ExistingJob,
-    Planned,
+    PlannedJob,
     absent_jobs,
     plan,
-    source_of,
+    read_source,
 )
-from wakeful.cli.output import Cell, escaped, first_line, table
+from wakeful.cli.output import Cell, escape, first_line, table
 from wakeful.cli.session import Session
 from wakeful.cli.times import local_zone
 from wakeful.client.types import JobShape
@@ -38,13 +38,13 @@ from wakeful.values.plural import plural
 class _Outcome:
     """What became of the planned jobs."""
 
-    accepted: list[Planned] = field(default_factory=list)
+    accepted: list[PlannedJob] = field(default_factory=list)
     refused: list[Remark] = field(default_factory=list)
     #: the response of the server, by agent and name
     saved: dict[tuple[str, str], JobShape] = field(default_factory=dict)
 
 
-async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptions) -> int:
+async def run_import(s: Session, reading: ReadResult, kind: str, given: ImportOptions) -> int:
     """Create or change the jobs of a reading, and return the exit code.
 
     The server checks every document first. With --dry-run that is all, so a dry run refuses what the import
@@ -58,7 +58,7 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
         paused=given.paused,
     )
     if s.agent is not None:
-        reading = Reading(
+        reading = ReadResult(
             tuple(_of_agent(entry, s.agent) for entry in reading.entries), reading.refused, reading.notes
         )
     jobs = await s.out.wait_for(s.client.jobs.list(all_agents=True, include_disabled=True))
@@ -67,7 +67,7 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
             job["agentId"],
             job["name"],
             job["labels"].get(KIND_LABEL, ""),
-            source_of(job["labels"]),
+            read_source(job["labels"]),
             job["labels"].get(ENTRY_LABEL, ""),
             job["labels"],
         )
@@ -95,7 +95,7 @@ async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptio
     return exit_codes.NOT_DONE if outcome.refused else exit_codes.OK
 
 
-def identity(entry: Entry) -> str:
+def identity(entry: ImportEntry) -> str:
     """Return what identifies the file of an entry: host and path. On stdin, the line identifies itself."""
     if entry.place.file == STDIN:
         return f"stdin:{hashlib.sha256(f'{entry.tz} {entry.text}'.encode()).hexdigest()[:16]}"
@@ -111,13 +111,13 @@ async def _target(given: ImportOptions, *, commands: bool) -> Json:
     return {"kind": "pull"} if target is None and commands else target
 
 
-def _of_agent(entry: Entry, agent: str) -> Entry:
-    return Entry(
+def _of_agent(entry: ImportEntry, agent: str) -> ImportEntry:
+    return ImportEntry(
         entry.place, entry.text, entry.name, entry.schedule, entry.tz, entry.command, entry.fields, agent
     )
 
 
-async def _check(s: Session, planned: Sequence[Planned]) -> _Outcome:
+async def _check(s: Session, planned: Sequence[PlannedJob]) -> _Outcome:
     """Have the server check the documents."""
     done, failed = await s.out.wait_for(
         for_each(planned, lambda each: s.jobs(each.agent).dry_run(each.document))
@@ -130,7 +130,7 @@ async def _check(s: Session, planned: Sequence[Planned]) -> _Outcome:
 async def _save(s: Session, outcome: _Outcome) -> None:
     """Save the accepted jobs. What the server refuses only now, such as a used-up quota, is refused too."""
     accepted, outcome.accepted = outcome.accepted, []
-    with s.out.counting("importing", len(accepted)) as step:
+    with s.out.show_progress("importing", len(accepted)) as step:
         for each in accepted:
             try:
                 saved = await s.out.wait_for(s.jobs(each.agent).upsert(each.document))
@@ -143,11 +143,11 @@ async def _save(s: Session, outcome: _Outcome) -> None:
             step(1)
 
 
-def _remark(planned: Planned, error: WakefulError) -> Remark:
+def _remark(planned: PlannedJob, error: WakefulError) -> Remark:
     return Remark(planned.entry.place, planned.entry.text, error.message.replace("\n", "; "))
 
 
-def _user_notes(planned: Sequence[Planned]) -> list[Remark]:
+def _user_notes(planned: Sequence[PlannedJob]) -> list[Remark]:
     """Return a note for each command that ran as a named user."""
     return [
         Remark(each.entry.place, each.entry.text, f"runs as the server's user, not as '{command.user}'")
@@ -168,7 +168,7 @@ def _result(
     }
 
 
-def _job_result(each: Planned, saved: JobShape | None) -> dict[str, object]:
+def _job_result(each: PlannedJob, saved: JobShape | None) -> dict[str, object]:
     place = each.entry.place
     result: dict[str, object] = {
         "file": place.file,
@@ -221,12 +221,12 @@ def _print(
         for each in remarks:
             about = f"{each.field}: {each.why}" if each.field else each.why
             head = Text(f"{each.place}, {what}: ", colour).append(about)
-            s.out.say(head, Text(f"    {escaped(first_line(each.text, 100))}", "dim"))
+            s.out.say(head, Text(f"    {escape(first_line(each.text, 100))}", "dim"))
     for (_, name), job in outcome.saved.items():
         if job.get("secret"):
             s.out.say(Text(f"secret of {name}, not shown again: ").append(str(job.get("secret")), "green"))
     warnings = [warning for job in outcome.saved.values() for warning in job.get("warnings") or ()]
-    s.out.warn_of(dict.fromkeys(warnings))
+    s.out.print_warnings(dict.fromkeys(warnings))
     if absent:
         names = ", ".join(f"{agent}/{name}" for agent, name in absent)
         s.out.say(Text(f"imported earlier, and no longer in the input; delete them yourself: {names}"))
@@ -234,13 +234,13 @@ def _print(
     s.out.say(Text(f"{plural(len(rows), 'job')} {done}, {len(outcome.refused)} refused", "bold"))
 
 
-def _where(entry: Entry, several: bool) -> str:
+def _where(entry: ImportEntry, several: bool) -> str:
     if several:
         return str(entry.place)
     return entry.place.item or f"line {entry.place.line}"
 
 
-def _work(entry: Entry) -> str:
+def _work(entry: ImportEntry) -> str:
     if entry.command is not None:
         return entry.command.line
     message = entry.fields.get("message")

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Final
 
 from wakeful.cli.arguments import read_file
-from wakeful.cli.importers.entries import Entry, Place, Reading, Remark, joined, slug
+from wakeful.cli.importers.entries import EntryLocation, ImportEntry, ReadResult, Remark, join_readings, slug
 from wakeful.cli.importers.systemd_calendar import CalendarSchedule, read_calendar, read_span
-from wakeful.cli.importers.systemd_units import Unit, UnitFile, Work, instance_of, read_service, read_unit
+from wakeful.cli.importers.systemd_units import (
+    ServiceWork,
+    Unit,
+    UnitFile,
+    read_service,
+    read_unit,
+    split_instance,
+)
 from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -50,9 +57,9 @@ _SYSTEM: Final = (
 _USER: Final = ("~/.config/systemd/user", "/etc/systemd/user", "/usr/lib/systemd/user")
 
 
-def read_timers(files: Iterable[UnitFile], find: FindUnit) -> Reading:
+def read_timers(files: Iterable[UnitFile], find: FindUnit) -> ReadResult:
     """Return the entries of timers. `find` returns the file of a service by its name."""
-    return joined(_Timer(file, find).read() for file in files)
+    return join_readings(_Timer(file, find).read() for file in files)
 
 
 @dataclass(slots=True)
@@ -65,19 +72,19 @@ class _Timer:
     refused: list[Remark] = field(default_factory=list)
 
     @property
-    def place(self) -> Place:
-        return Place(self.file.path, self.file.name)
+    def place(self) -> EntryLocation:
+        return EntryLocation(self.file.path, self.file.name)
 
-    def read(self) -> Reading:
-        entries: list[Entry] = []
+    def read(self) -> ReadResult:
+        entries: list[ImportEntry] = []
         try:
             entries = self._entries()
         except InvalidArgument as error:
             self._refuse(self.file.name, error.message)
-        return Reading(tuple(entries), tuple(self.refused), tuple(self.notes))
+        return ReadResult(tuple(entries), tuple(self.refused), tuple(self.notes))
 
-    def _entries(self) -> list[Entry]:
-        if instance_of(self.file.name)[1] == "":
+    def _entries(self) -> list[ImportEntry]:
+        if split_instance(self.file.name)[1] == "":
             raise InvalidArgument(
                 "it is a template; import a file for each instance, such as name@home.timer"
             )
@@ -92,7 +99,7 @@ class _Timer:
         work, description = self._work(timer)
         shared: dict[str, Json] = {**self._policies(timer), **work.fields}
         return [
-            Entry(
+            ImportEntry(
                 place=self.place,
                 text=text,
                 name=slug(self.file.name.rpartition(".")[0]),
@@ -132,7 +139,7 @@ class _Timer:
                 else:
                     self._refuse(f"{key}={value}", why, key)
 
-    def _work(self, timer: Unit) -> tuple[Work, str]:
+    def _work(self, timer: Unit) -> tuple[ServiceWork, str]:
         """Return the work of the timer's service, and its description."""
         name = timer.last("Timer", "Unit") or f"{self.file.name.rpartition('.')[0]}.service"
         if not name.endswith(".service"):
@@ -186,12 +193,12 @@ def unit_candidates(name: str) -> Sequence[str]:
     >>> unit_candidates("backup@home.service")
     ('backup@home.service', 'backup@.service')
     """
-    prefix, instance = instance_of(name)
+    prefix, instance = split_instance(name)
     suffix = name.rpartition(".")[2]
     return (name, f"{prefix}@.{suffix}") if instance else (name,)
 
 
-def read_units(paths: Sequence[str]) -> Reading:
+def read_units(paths: Sequence[str]) -> ReadResult:
     """Read the timers of files and directories, by default those of the administrator and of this user."""
     given = [Path(path).expanduser() for path in paths or _DEFAULT]
     if not paths:

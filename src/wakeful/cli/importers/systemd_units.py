@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from wakeful.cli.importers.entries import Command
+from wakeful.cli.importers.entries import ImportedCommand
 from wakeful.cli.importers.systemd_calendar import read_span
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -157,10 +157,10 @@ def _escape(rest: str) -> tuple[str, int]:
     return _ESCAPES.get(rest[0], rest[0]), 1
 
 
-def instance_of(name: str) -> tuple[str, str | None]:
+def split_instance(name: str) -> tuple[str, str | None]:
     """Return the prefix of a unit and its instance; the instance of a template is ''.
 
-    >>> instance_of("backup@home.timer"), instance_of("backup@.timer"), instance_of("backup.timer")
+    >>> split_instance("backup@home.timer"), split_instance("backup@.timer"), split_instance("backup.timer")
     (('backup', 'home'), ('backup', ''), ('backup', None))
     """
     stem = name.rpartition(".")[0]
@@ -174,7 +174,7 @@ def substitute(text: str, name: str) -> tuple[str, list[str]]:
     >>> substitute("run %i 100%% %h", "backup@home.service")
     ('run home 100% %h', ['%h'])
     """
-    prefix, instance = instance_of(name)
+    prefix, instance = split_instance(name)
     known = {
         "%": "%",
         "n": name,
@@ -206,24 +206,26 @@ def environment(values: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ServiceWork:
     """The command of a service, its other job fields, and notes as (setting, text)."""
 
-    command: Command
+    command: ImportedCommand
     fields: Mapping[str, Json]
     notes: tuple[tuple[str, str], ...]
 
 
-def read_service(unit: Unit) -> Work:
+def read_service(unit: Unit) -> ServiceWork:
     """Return the work of a service, or raise InvalidArgument if it has none that can be converted."""
     notes: list[tuple[str, str]] = []
-    variables = environment([_substituted(value, unit, "Environment") for value in _all(unit, "Environment")])
+    variables = environment(
+        [_substitute_known(value, unit, "Environment") for value in _all(unit, "Environment")]
+    )
     lines = [_argv(text, unit, variables, notes) for text in _all(unit, "ExecStart")]
     if not lines:
         raise InvalidArgument(f"{unit.name} has no ExecStart")
     line = " && ".join(shlex.join(argv) for argv in lines)
     argv = tuple(lines[0]) if len(lines) == 1 else None
-    command = Command(
+    command = ImportedCommand(
         line, argv, user=unit.last("Service", "User"), cwd=_directory(unit, notes), env=variables
     )
     fields = _timeout(unit, notes)
@@ -232,14 +234,14 @@ def read_service(unit: Unit) -> Work:
     rest = [key for key in others if key not in _SERVICE_NOTES]
     if rest:
         notes.append((", ".join(rest), "not converted"))
-    return Work(command, fields, tuple(notes))
+    return ServiceWork(command, fields, tuple(notes))
 
 
 def _all(unit: Unit, key: str) -> tuple[str, ...]:
     return unit.all("Service", key)
 
 
-def _substituted(text: str, unit: Unit, key: str) -> str:
+def _substitute_known(text: str, unit: Unit, key: str) -> str:
     replaced, unknown = substitute(text, unit.name)
     if unknown:
         raise InvalidArgument(f"{key}: systemd replaces {', '.join(unknown)}, and Wakeful does not know it")
@@ -253,17 +255,17 @@ def _argv(text: str, unit: Unit, variables: Mapping[str, str], notes: list[tuple
     words = split_words(text[len(prefix) :])
     if ";" in words:
         raise InvalidArgument("ExecStart: several commands in one line, separated by ;, are not converted")
-    words = [_substituted(word, unit, "ExecStart") for word in words]
+    words = [_substitute_known(word, unit, "ExecStart") for word in words]
     if "@" in prefix and len(words) > 1:
         del words[1]
     if ":" not in prefix:
-        words = [part for word in words for part in _expanded(word, variables, notes)]
+        words = [part for word in words for part in _expand(word, variables, notes)]
     if not words:
         raise InvalidArgument("ExecStart: it is empty")
     return words
 
 
-def _expanded(word: str, variables: Mapping[str, str], notes: list[tuple[str, str]]) -> list[str]:
+def _expand(word: str, variables: Mapping[str, str], notes: list[tuple[str, str]]) -> list[str]:
     """Replace variables that the unit sets. `$NAME` as a word of its own becomes several words."""
     alone = re.fullmatch(r"\$([A-Za-z_]\w*)", word)
     if alone and alone[1] in variables:
@@ -283,7 +285,7 @@ def _directory(unit: Unit, notes: list[tuple[str, str]]) -> str | None:
     value = unit.last("Service", "WorkingDirectory")
     if value is None:
         return None
-    path = _substituted(value.removeprefix("-"), unit, "WorkingDirectory")
+    path = _substitute_known(value.removeprefix("-"), unit, "WorkingDirectory")
     if not path.startswith("/"):
         notes.append(("WorkingDirectory", f"not converted: '{path}' is not an absolute path"))
         return None

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from wakeful.cli.importers.agent_jobs import read_hermes, read_openclaw
-from wakeful.cli.importers.entries import Entry, Reading
+from wakeful.cli.importers.entries import ImportEntry, ReadResult
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 
@@ -37,21 +37,21 @@ HERMES: dict[str, Json] = {
 }
 
 
-def claw(**changes: Json) -> Reading:
+def claw(**changes: Json) -> ReadResult:
     return read_openclaw(json.dumps({"version": 1, "jobs": [{**CLAW, **changes}]}), file="jobs.json")
 
 
-def hermes(**changes: Json) -> Reading:
+def hermes(**changes: Json) -> ReadResult:
     return read_hermes(json.dumps({"jobs": [{**HERMES, **changes}]}), file="jobs.json")
 
 
-def only(reading: Reading) -> Entry:
+def only(reading: ReadResult) -> ImportEntry:
     assert reading.refused == ()
     (entry,) = reading.entries
     return entry
 
 
-def noted(reading: Reading) -> set[str | None]:
+def noted(reading: ReadResult) -> set[str | None]:
     return {note.field for note in reading.notes}
 
 

@@ -7,26 +7,26 @@ from dataclasses import replace
 import pytest
 
 from wakeful.cli.importers.crontab import is_read_by_cron, read_crontab
-from wakeful.cli.importers.entries import Command, Entry, Reading, Remark, name_of
-from wakeful.cli.importers.planner import Choices, ExistingJob, Planned, absent_jobs, plan
+from wakeful.cli.importers.entries import ImportedCommand, ImportEntry, ReadResult, Remark, command_name
+from wakeful.cli.importers.planner import Choices, ExistingJob, PlannedJob, absent_jobs, plan
 from wakeful.values.json_value import Json
 
 NOW = 1_800_000_000_000
 
 
 def planned_jobs(
-    reading: Reading,
+    reading: ReadResult,
     *,
     target: Json = None,
     tz: str = "UTC",
     source: str = "host:/etc/crontab",
     existing: tuple[ExistingJob, ...] = (),
-) -> tuple[list[Planned], list[Remark]]:
+) -> tuple[list[PlannedJob], list[Remark]]:
     choices = Choices(kind="crontab", tz=tz, target=target)
     return plan(reading, choices, source=lambda entry: source, existing=existing, now_ms=NOW)
 
 
-def command_of(entry: Entry) -> Command:
+def command_of(entry: ImportEntry) -> ImportedCommand:
     assert entry.command is not None
     return entry.command
 
@@ -217,7 +217,7 @@ def test_lines_with_the_same_command_get_different_names():
     assert [each.name for each in planned] == ["sync", "sync-3", "sync-4"]
 
 
-def existing(planned: list[Planned]) -> tuple[ExistingJob, ...]:
+def existing(planned: list[PlannedJob]) -> tuple[ExistingJob, ...]:
     return tuple(ExistingJob(each.agent, each.name, "crontab", each.source) for each in planned)
 
 
@@ -260,7 +260,7 @@ def test_a_job_that_was_renamed_is_found_by_its_work():
     assert [each.name for each in other] == ["sync", "sync-2", "tidy"]
 
 
-def _entry_label(planned: Planned) -> str:
+def _entry_label(planned: PlannedJob) -> str:
     labels = planned.document["labels"]
     assert isinstance(labels, dict)
     return str(labels["import-entry"])
@@ -335,7 +335,7 @@ def test_cron_ignores_backups_and_package_files(name: str, read: bool):
     ],
 )
 def test_a_name_comes_from_the_program_and_its_first_argument(command: str, name: str):
-    assert name_of(command) == name
+    assert command_name(command) == name
 
 
 def test_a_long_name_is_cut_before_its_number():

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.tools import tool
-from wakeful.cli.importers.entries import Entry, Reading
+from wakeful.cli.importers.entries import ImportEntry, ReadResult
 from wakeful.cli.importers.systemd_calendar import CalendarSchedule, read_calendar, read_span
 from wakeful.cli.importers.systemd_timers import read_timers
 from wakeful.cli.importers.systemd_units import UnitFile, split_words
@@ -161,13 +161,13 @@ def read(
     return read_timers([file], find)
 
 
-def only(reading: Reading) -> Entry:
+def only(reading: ReadResult) -> ImportEntry:
     assert reading.refused == ()
     (entry,) = reading.entries
     return entry
 
 
-def notes(reading: Reading) -> dict[str | None, str]:
+def notes(reading: ReadResult) -> dict[str | None, str]:
     return {note.field: note.why for note in reading.notes}
 
 
