@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -71,6 +72,19 @@ def check_given(option: str, text: object) -> None:
     """Raise InvalidArgument for an empty text, as of a variable that is not set: it is not the default."""
     if isinstance(text, str) and not text.strip():
         raise InvalidArgument(f"{option}: it is empty; write one, or leave it out")
+
+
+def read_verb(words: Sequence[str] | None, verbs: Sequence[str], usage: str) -> tuple[str | None, str | None]:
+    """Return what to do, if anything, and the id; InvalidArgument with the usage for other words.
+
+    >>> read_verb(["ack", "17"], ["ack"], ""), read_verb(["17"], ["ack"], ""), read_verb(None, ["ack"], "")
+    (('ack', '17'), (None, '17'), (None, None))
+    """
+    ids = list(words or ())
+    verb = ids.pop(0) if ids and ids[0] in verbs else None
+    if len(ids) > 1 or (verb is not None and not ids):
+        raise InvalidArgument(usage)
+    return verb, ids[0] if ids else None
 
 
 def split_pair(option: str, text: str) -> tuple[str, str]:

@@ -9,14 +9,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.arguments import Limit, OfJob, now_ms
+from wakeful.cli.arguments import Limit, OfJob, now_ms, read_verb
 from wakeful.cli.output import Cell, first_line, hide_default_agent, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import IncidentShape
 from wakeful.errors import InvalidArgument
 
-_ACK: Final = "ack"
+_USAGE: Final = "give one incident: `wakeful incidents INCIDENT`, or `ack INCIDENT`"
 #: The states that the list shows unless the command names others.
 _UNRESOLVED: Final = ("open", "acknowledged")
 _STATES: Final = {"open": "red", "acknowledged": "yellow", "recovered": "green", "closed": "dim"}
@@ -58,14 +58,14 @@ def register(app: typer.Typer) -> None:
 
         Failures of one job with one cause are one incident. An acknowledged incident causes no reminder.
         """
-        acks, incident_id = _read(words or [])
-        if note is not None and not acks:
+        verb, incident_id = read_verb(words, ("ack",), _USAGE)
+        if note is not None and verb is None:
             raise InvalidArgument("--note works with `wakeful incidents ack INCIDENT` only")
         if incident_id is not None:
             if state is not None or job is not None:
                 raise InvalidArgument("--state and --job work for the list only")
             rest = s.client.incidents
-            call = rest.ack(incident_id, note=note) if acks else rest.get(incident_id)
+            call = rest.ack(incident_id, note=note) if verb else rest.get(incident_id)
             incident = await s.out.wait_for(call)
             s.out.show(incident, incident_page(incident, now_ms()))
             return
@@ -77,15 +77,6 @@ def register(app: typer.Typer) -> None:
         s.out.show_page("incidents", found, incident_table(found, now_ms(), wide=s.out.wide), none=none)
         if any(each["state"] == "open" for each in found):
             s.out.say(Text("acknowledge one with: wakeful incidents ack INCIDENT", "dim"))
-
-
-def _read(words: list[str]) -> tuple[bool, str | None]:
-    """Return whether to acknowledge, and the id of the incident."""
-    acks = words[:1] == [_ACK]
-    ids = words[1:] if acks else words
-    if len(ids) > 1 or (acks and not ids):
-        raise InvalidArgument("give one incident: `wakeful incidents INCIDENT`, or `ack INCIDENT`")
-    return acks, ids[0] if ids else None
 
 
 def incident_table(incidents: Sequence[IncidentShape], now_ms: int, *, wide: bool = True) -> Table:

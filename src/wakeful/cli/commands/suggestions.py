@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.arguments import Limit, OfJob, now_ms
+from wakeful.cli.arguments import Limit, OfJob, now_ms, read_verb
 from wakeful.cli.output import Cell, hide_default_agent, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment_text, relative_text
@@ -19,6 +19,9 @@ from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 
 _VERBS: Final = ("apply", "dismiss", "rollback")
+_USAGE: Final = (
+    "give one suggestion: `wakeful suggestions SUGGESTION`, or with `apply`, `dismiss` or `rollback`"
+)
 #: The statuses that the list shows unless the command names others.
 _CURRENT: Final = ("open",)
 _STATUSES: Final = {"open": "yellow", "applied": "green", "rolled_back": "red"}
@@ -62,7 +65,7 @@ def register(app: typer.Typer) -> None:
 
         An agent with `evolution: suggest` is analyzed once a day. Nothing changes until a person applies it.
         """
-        verb, suggestion_id = _read(words or [])
+        verb, suggestion_id = read_verb(words, _VERBS, _USAGE)
         rest = s.client.suggestions
         if suggestion_id is not None:
             if status is not None or job is not None:
@@ -77,17 +80,6 @@ def register(app: typer.Typer) -> None:
         s.out.show_page("suggestions", listed, suggestion_table(listed, now_ms(), wide=s.out.wide), none=none)
         if any(each["status"] == "open" for each in listed):
             s.out.say(Text("apply one with: wakeful suggestions apply SUGGESTION", "dim"))
-
-
-def _read(words: list[str]) -> tuple[str | None, str | None]:
-    """Return what to do, if anything, and the id of the suggestion."""
-    verb = words[0] if words and words[0] in _VERBS else None
-    ids = words if verb is None else words[1:]
-    if len(ids) > 1 or (verb is not None and not ids):
-        raise InvalidArgument(
-            "give one suggestion: `wakeful suggestions SUGGESTION`, or with `apply`, `dismiss` or `rollback`"
-        )
-    return verb, ids[0] if ids else None
 
 
 def suggestion_table(suggestions: Sequence[SuggestionShape], now_ms: int, *, wide: bool = True) -> Table:
