@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from wakeful.agents import declared_schedules
 from wakeful.agents.agent import Schedule
 from wakeful.agents.schedule_sync import AgentSettings, ScheduleSync
 from wakeful.document import Defaults
@@ -18,7 +17,7 @@ from wakeful.service.agents import instance_rules
 from wakeful.store.connect import store_at
 from wakeful.store.instances import InstanceChange
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.rows import JobRow
 
 DAILY = Schedule("0 6 * * *", "add", job_id="daily")
 LATER = Schedule("0 7 * * *", "add", job_id="daily")
@@ -103,44 +102,6 @@ async def test_a_lower_version_never_overwrites_a_higher_one(store: Store):
     await step_until_idle(sync(store, Registered(version=1)))
     assert await jobs(store, "eu") == kept
     assert "0 7 * * *" in str((await jobs(store, "us"))[0].timing)
-
-
-async def test_one_malformed_stored_schedule_is_dropped_and_the_others_converge(store: Store):
-    await put(store, DAILY, HOURLY)
-    await signalled(store, "eu", "us")
-    await step_until_idle(sync(store))
-    broken = (await jobs(store, "eu"))[1]
-    await store.change_job(
-        broken.id, lambda row: JobChange(row._replace(timing='{"schedule":{"kind":"moon"}}'))
-    )
-    await put(store, LATER, HOURLY)
-    await step_until_idle(sync(store))
-    for name in ("eu", "us"):
-        daily, hourly = await jobs(store, name)
-        assert "0 7 * * *" in str(daily.timing)
-        assert "moon" not in str(hourly.timing)
-    assert hourly.id != broken.id
-
-
-async def test_a_time_zone_database_that_fails_for_a_moment_deletes_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-):
-    await put(store, DAILY)
-    await signalled(store, "eu")
-    await step_until_idle(sync(store))
-    before = await jobs(store, "eu")
-    await put(store, LATER)
-    loop = sync(store)
-
-    def fail(*args: object, **options: object) -> None:
-        raise Unavailable("the time zone database cannot be read: Input/output error")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(declared_schedules, "read_schedule", fail)
-        await loop.step()
-        assert await jobs(store, "eu") == before
-    await step_until_idle(loop)
-    assert "0 7 * * *" in str((await jobs(store, "eu"))[0].timing)
 
 
 async def test_a_bad_declared_schedule_harms_no_other(store: Store):

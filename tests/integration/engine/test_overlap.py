@@ -72,21 +72,6 @@ async def test_allow_starts_every_tick_while_others_run(new_app: NewApp):
     assert second.scheduled_ms == first.scheduled_ms + 1000
 
 
-async def test_skip_records_a_skipped_tick_with_its_reason(new_app: NewApp):
-    app = new_app()
-    work = Slow(app)
-    async with app:
-        await every_second(app, "skip")
-        skipped = (await ticks(app, "skipped"))[0]
-        assert len(work.calls) == 1
-        work.let_all_go()
-        await eventually(lambda: len(work.calls) >= 2)
-    assert (skipped.reason, skipped.attempt, skipped.started_at) == ("overlap", 0, None)
-    assert epoch_ms(skipped.scheduled_at) == work.calls[0].scheduled_ms + 1000
-    assert work.calls[1].scheduled_ms > epoch_ms(skipped.scheduled_at)
-    assert work.most_at_once == 1
-
-
 @on_one_store
 async def test_skip_does_not_skip_a_tick_if_the_run_before_has_ended(new_app: NewApp):
     app = new_app()
@@ -161,20 +146,6 @@ async def test_a_queued_run_starts_when_the_run_before_is_stopped(new_app: NewAp
         work.let_all_go()
 
 
-async def test_queue_one_keeps_only_the_newest_waiting_run(new_app: NewApp):
-    app = new_app()
-    work = Slow(app)
-    async with app:
-        await every_second(app, "queue_one")
-        superseded = (await ticks(app, "cancelled"))[0]
-        assert len(work.calls) == 1
-        work.let_all_go()
-        await eventually(lambda: len(work.calls) >= 2)
-    assert (superseded.reason, superseded.started_at) == ("superseded", None)
-    assert work.calls[0].scheduled_ms < epoch_ms(superseded.scheduled_at) < work.calls[1].scheduled_ms
-    assert work.most_at_once == 1
-
-
 async def test_replace_stops_the_active_run_and_starts_the_new_one(new_app: NewApp):
     app = new_app()
     work = Slow(app)
@@ -187,17 +158,6 @@ async def test_replace_stops_the_active_run_and_starts_the_new_one(new_app: NewA
     assert (replaced.reason, replaced.dead) == ("replaced", False)
     assert work.cancelled[0] == work.calls[0].scheduled_ms == epoch_ms(replaced.scheduled_at)
     assert work.calls[1].scheduled_ms > epoch_ms(replaced.scheduled_at)
-
-
-async def test_two_jobs_of_an_agent_at_the_same_instant_both_run(new_app: NewApp):
-    app = new_app()
-    work = Slow(app)
-    work.let_all_go()
-    async with app:
-        for name in ("one", "two"):
-            await app.jobs.create(name, schedule="* * * * * *", target=Function("work"), max_runs=1)
-        await eventually(lambda: {call.job for call in work.calls} == {"one", "two"})
-    assert len(work.calls) == 2
 
 
 async def test_a_tick_that_overlaps_a_manual_run_is_skipped(new_app: NewApp):

@@ -192,30 +192,6 @@ async def test_once_does_nothing_if_the_run_fails_or_is_skipped(new_app: NewApp)
         assert (await app.jobs.get("watch")).enabled
 
 
-async def test_a_run_that_ends_after_an_edit_writes_no_state(new_app: NewApp):
-    app = new_app()
-    market = Market(app)
-    began, go_on = asyncio.Event(), asyncio.Event()
-
-    async def wait(run: Launch) -> str:
-        began.set()
-        await go_on.wait()
-        return "woken"
-
-    market.wake = wait
-    market.answer = lambda run: {"run": True, "state": len(market.states), "once": True}
-    async with app:
-        await given(app)
-        run = await fired(app)
-        await began.wait()
-        await app.jobs.update("watch", description="another")
-        go_on.set()
-        assert (await over(app, run.id)).state == "succeeded"
-        assert (await app.jobs.get("watch")).enabled
-        await fire(app)
-    assert market.states == [None, None]
-
-
 async def test_another_precheck_starts_without_a_state(new_app: NewApp):
     app = new_app()
     market = Market(app)
@@ -234,31 +210,6 @@ async def test_another_precheck_starts_without_a_state(new_app: NewApp):
         await app.jobs.update("watch", precheck={"kind": "function", "name": "other"})
         await fire(app)
     assert (market.states, seen) == ([None, 100], [None])
-
-
-async def test_of_two_runs_at_once_the_first_to_end_writes_its_state(new_app: NewApp):
-    app = new_app()
-    market = Market(app)
-    go_on = [asyncio.Event(), asyncio.Event()]
-
-    async def wait(run: Launch) -> None:
-        await go_on[len(market.woken) - 1].wait()
-
-    market.wake = wait
-    market.answer = lambda run: {"run": True, "state": len(market.states)}
-    async with app:
-        await given(app, overlap_policy="allow")
-        first = await fired(app)
-        await eventually(lambda: len(market.woken) == 1)
-        second = await fired(app)
-        await eventually(lambda: len(market.woken) == 2)
-        go_on[1].set()
-        await over(app, second.id)
-        go_on[0].set()
-        await over(app, first.id)
-        market.wake = lambda run: "woken"
-        await fire(app)
-    assert market.states == [None, None, 2]
 
 
 async def test_a_run_that_was_lost_during_its_precheck_is_checked_again(new_app: NewApp):

@@ -748,30 +748,11 @@ def test_a_job_that_has_reached_max_runs_gets_no_more_runs(catchup, run_count, n
 # --- pauses and clocks ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("now", [0, T0, minute(1), T0 + 400 * DAY])
-@pytest.mark.parametrize("facts", [IDLE, BUSY_WITH_ONE_WAITING, Facts(blocked="budget")])
-def test_a_paused_job_gets_an_empty_plan(now, facts):
-    assert plan(now, facts, cursor=None, run_count=7) == Plan((), None, None, 7)
-
-
 def test_a_tick_missed_while_paused_is_not_caught_up():
     definition = Definition("digest", Timing(Every(MINUTE)), Policy(catchup="fire_immediately"))
     resumed = begin("j1", definition, T0, minute(60.5))
     assert resumed == Cursor(minute(61), minute(61))
     assert told(plan(minute(61), cursor=resumed.next_ms, catchup="fire_immediately")) == ["61 started"]
-
-
-@pytest.mark.parametrize("back", [1, SECOND, 3 * HOUR, 400 * DAY])
-@pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])
-@pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-def test_a_clock_set_back_changes_nothing(back, catchup, overlap):
-    before = plan(minute(10), overlap=overlap, catchup=catchup)
-    assert before.next_ms == minute(11)
-    again = plan(
-        minute(10) - back, BUSY_WITH_ONE_WAITING, AHEAD, cursor=minute(11), run_count=before.run_count,
-        overlap=overlap, catchup=catchup,
-    )  # fmt: skip
-    assert again == Plan((), minute(11), minute(11), before.run_count)
 
 
 # --- jitter -----------------------------------------------------------------------------------------------
@@ -959,15 +940,3 @@ def test_job_state_has_the_fields_that_planning_needs():
 def test_a_job_without_a_schedule_is_never_planned():
     assert job_state(job(None)) is None
     assert begin("j1", Definition("digest", None), T0, T0) == Cursor(None, None)
-
-
-@pytest.mark.parametrize("late_ms", [-50, -1, 0, 1, 59_999, 60_000, 60_001])
-@pytest.mark.parametrize("schedule", [Every(1_000), Every(60_000), CronSchedule("* * * * *", "UTC")])
-def test_the_fast_path_gives_the_same_plan_as_the_full_planner(schedule: Schedule, late_ms: int) -> None:
-    tick = 1_800_000_000_000
-    standing = JobState("job", Ticks(schedule, 0), Policy(), tick, 7)
-    limits = Limits(lead_ms=50)
-    assert (
-        decide(standing, Facts(), tick + late_ms, limits)
-        == planning._JobPlanner(standing, Facts(), tick + late_ms, limits).plan()
-    )
