@@ -13,9 +13,12 @@ from tests.support.services import run_service
 from wakeful.document import work_from_text
 from wakeful.errors import Unavailable, Unstorable
 from wakeful.job.capabilities import requirement_of
-from wakeful.launch.broker import Report, ReportStatus
+from wakeful.launch.broker import Report, ReportStatus, read_report
+from wakeful.launch.port import Launch
+from wakeful.launch.queue.messages import report_body
+from wakeful.launch.queue.worker import report_of
 from wakeful.run.consequences import consequences
-from wakeful.run.outcome import Finished, take_over
+from wakeful.run.outcome import Finished, Skipped, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, Move, RunView
@@ -66,6 +69,16 @@ async def test_an_outcome_counts_before_the_acceptance_is_recorded(store: Store)
     accepted = ended(run, "running", due_ms=NOW + MINUTE)
     assert await store.finish("w1", [accepted], alone) == set()
     assert (await look(store, run)).state == "succeeded"
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+async def test_a_function_that_had_nothing_to_do_has_skipped_its_run(store: Store, accepted: bool) -> None:
+    run = await (_awaiting if accepted else _held)(store)
+    launch = Launch(run.id, "a", run.job_id, "default", "default", None, 0, 0, 1, "schedule", "k", {})
+    report = read_report(report_body(report_of(launch, Skipped("no mail", "empty_inbox"))))
+    assert (await _reports(store).apply("queue", report)).applied
+    seen = await look(store, run)
+    assert (seen.state, seen.output, seen.reason) == ("skipped", "no mail", "empty_inbox")
 
 
 async def test_progress_extends_the_deadline_by_the_timeout(store: Store) -> None:

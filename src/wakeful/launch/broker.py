@@ -24,7 +24,7 @@ from wakeful.run.outcome import AwaitingCallback
 from wakeful.run.verification import write_evidence
 from wakeful.values.ids import is_id
 
-ReportStatus = Literal["running", "waiting", "succeeded", "failed"]
+ReportStatus = Literal["running", "waiting", "succeeded", "failed", "skipped"]
 
 _REASON: Final = re.compile(r"[a-z_]{1,64}")
 _STATUSES: Final[tuple[str, ...]] = get_args(ReportStatus)
@@ -48,7 +48,7 @@ class Report(NamedTuple):
     permanent: bool = False
     #: of a failure: how long to wait before the next attempt
     retry_after_ms: int | None = None
-    #: of a failure: a machine-readable reason
+    #: of a failure, and of a run that was skipped: a machine-readable reason
     reason: str | None = None
     #: the workspace in which the worker may report; None: any
     workspace: str | None = None

@@ -38,7 +38,7 @@ from wakeful.launch.queue.target import (
 )
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
-from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Succeeded
+from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -393,4 +393,6 @@ def report_of(run: Launch, outcome: Outcome) -> Report:
             usage=outcome.usage,
             output=outcome.output,
         )
+    if isinstance(outcome, Skipped):
+        return report._replace(status="skipped", output=outcome.output, reason=outcome.reason)
     return report if isinstance(outcome, AwaitingCallback) else report._replace(output=outcome.output)

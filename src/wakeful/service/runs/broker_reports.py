@@ -18,7 +18,7 @@ from wakeful.errors import DatabaseFault, Unavailable
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
-from wakeful.run.outcome import TAKEN_OVER, Failed, Succeeded
+from wakeful.run.outcome import PRECHECK, TAKEN_OVER, Failed, Skipped, Succeeded
 from wakeful.service.runs.completions import (
     JobOfRun,
     Reported,
@@ -275,7 +275,9 @@ def _over(run: RunView, attempt: int) -> str:
     return "the run was reported as done" if run.verifying else f"the run is {run.state}"
 
 
-def _outcome(report: Report) -> Succeeded | Failed:
+def _outcome(report: Report) -> Succeeded | Failed | Skipped:
+    if report.status == "skipped":
+        return Skipped(None if report.output is None else truncate(report.output), report.reason or PRECHECK)
     if report.status == "succeeded":
         return Succeeded(
             None if report.output is None else truncate(report.output),

@@ -13,7 +13,7 @@ from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
-from wakeful.run.outcome import Failed, Finished, Succeeded, conclude, with_history
+from wakeful.run.outcome import Failed, Finished, Skipped, Succeeded, conclude, with_history
 from wakeful.run.prechecks import checked_from_text
 from wakeful.run.verification import judge_success
 from wakeful.store.audit import AuditEntry
@@ -122,10 +122,13 @@ def job_from_row(row: JobRow | None) -> JobOfRun:
     return JobOfRun(row, policy_from_text(row.policy), work_from_text(row.work))
 
 
-def conclude_report(run: RunView, job: JobOfRun, outcome: Succeeded | Failed, now_ms: int) -> Finished:
+def conclude_report(
+    run: RunView, job: JobOfRun, outcome: Succeeded | Failed | Skipped, now_ms: int
+) -> Finished:
     """Return the end of the attempt that `run` is at."""
-    if outcome.evidence is None and run.evidence is not None:
+    if not isinstance(outcome, Skipped) and outcome.evidence is None and run.evidence is not None:
         outcome = outcome._replace(evidence="")  # that of an earlier attempt does not count for this one
+    usage = None if isinstance(outcome, Skipped) else outcome.usage
     answered = run.response_code if run.awaiting_callback else None
     finished = conclude(
         run.id, run.job_id, run.attempt, job.policy,
@@ -133,7 +136,7 @@ def conclude_report(run: RunView, job: JobOfRun, outcome: Succeeded | Failed, no
         run.started_ms or now_ms, now_ms, job.work,
         failed_attempts=run.failed_attempts,
         checked=None if run.precheck is None else checked_from_text(run.precheck),
-    )._replace(usage=outcome.usage, response_code=answered)  # fmt: skip
+    )._replace(usage=usage, response_code=answered)  # fmt: skip
     return with_history(finished, run, run.job_name, job.work, run.payload)
 
 
@@ -168,7 +171,7 @@ async def write_report(
     store: Store,
     run: RunView,
     job: JobOfRun,
-    outcome: Succeeded | Failed,
+    outcome: Succeeded | Failed | Skipped,
     actor: str,
     entries: Sequence[AuditEntry] = (),
 ) -> Finished | None:
