@@ -28,6 +28,7 @@ from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
 from wakeful.duration import LONGEST, format_duration, spell_duration
 from wakeful.job.policy import Section
+from wakeful.model import operations
 from wakeful.model.codec import FieldPlan, field_plans, items_of, resolve
 from wakeful.model.job import Tick
 
@@ -72,6 +73,20 @@ _SHAPES: Final[dict[type, str]] = {
     model.Event: "EventShape",
     model.ApiKey: "KeyShape",
     model.AuditEntry: "AuditShape",
+    operations.LaneUse: "LaneShape",
+    operations.Worker: "WorkerShape",
+    operations.Executor: "ExecutorShape",
+    operations.Workers: "WorkersShape",
+    operations.Channel: "ChannelShape",
+    operations.Delivery: "DeliveryShape",
+    operations.Channels: "ChannelsShape",
+    operations.ChannelTest: "ChannelTestShape",
+    operations.Setting: "SettingShape",
+    operations.SentRequest: "SentRequestShape",
+    operations.ReceivedResponse: "ReceivedResponseShape",
+    operations.TargetTest: "TargetTestShape",
+    operations.DeadLetterGroup: "DeadLetterGroupShape",
+    operations.DeadLetterGroups: "DeadLetterGroupsShape",
 }
 _PART: Final = re.compile(
     r"(?P<first>^(?P<indent> *)(?:#|<!--) generated: (?P<name>[\w-]+)[^\n]*\n)(?P<body>.*?)"
@@ -169,7 +184,7 @@ def _json_type(type_: Any) -> str:
     if isinstance(type_, type) and issubclass(type_, Enum):
         return "str"
     if get_origin(type_) is collections.abc.Mapping:
-        return f"dict[str, {'str' if get_args(type_)[1] is str else 'Json'}]"
+        return f"dict[str, {_json_type(get_args(type_)[1])}]"
     is_json = get_origin(type_) is types.UnionType and types.NoneType in get_args(type_)
     return "Json" if is_json else "dict[str, Json]"
 

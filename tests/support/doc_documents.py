@@ -14,8 +14,8 @@ import yaml
 
 from tests.support.doc_pages import DATA, Block
 from wakeful.cli.manifest import plan, read_manifest
-from wakeful.document.target import KINDS
 from wakeful.errors import WakefulError
+from wakeful.job.target_kinds import TARGET_KINDS
 
 #: An instant before all times in the documentation, so that no one-time schedule is in the past.
 _EARLY_MS = 1_767_225_600_000
@@ -72,7 +72,7 @@ def _check_bash(text: str) -> None:
 
 def _check_documents(text: str, value: object) -> None:
     """Validate a file of jobs, a job or a target; accept anything else."""
-    if isinstance(value, Mapping) and value.get("kind") in KINDS:
+    if isinstance(value, Mapping) and value.get("kind") in TARGET_KINDS:
         text = json.dumps([{"name": "example", "schedule": "@daily", "target": value}])
     elif _is_job(value):
         text = json.dumps([value])

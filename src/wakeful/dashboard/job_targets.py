@@ -5,22 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from wakeful.dashboard.job_controls import Control, are_pairs, text_of, words_of
-from wakeful.document.target import KINDS
+from wakeful.dashboard.job_controls import Control, are_pairs, text_of
 from wakeful.job.job import Json
+from wakeful.job.target_kinds import TARGET_KINDS
 
-_TITLES: Final = {
-    "webhook": "Webhook: a signed request to a URL",
-    "function": "Function: Python code in a process",
-    "agent": "Agent: a signal to an agent class",
-    "command": "Command: a program on the server",
-    "chat": "Chat: a turn of a model",
-    "queue": "Queue: a message in NATS JetStream",
-    "celery": "Celery: a task of a Celery app",
-    "workflow": "Workflow: a stored DAG",
-    "echo": "Echo: succeeds at once, to try out schedules",
-    "pull": "Pull: an executor claims the runs",
-}
 _CONTINUITY: Final = ("output", "session", "none")
 _YES_NO: Final = ("true", "false")
 
@@ -99,7 +87,7 @@ _PARTS: Final[Mapping[str, tuple[Control, ...]]] = {
 }  # fmt: skip
 
 
-class TargetKind(NamedTuple):
+class TargetForm(NamedTuple):
     """A kind of target with its controls."""
 
     kind: str
@@ -112,7 +100,7 @@ class TargetControl(NamedTuple):
 
     #: the chosen kind; empty: that of the agent; `json`: the text below
     chosen: str
-    kinds: tuple[TargetKind, ...]
+    kinds: tuple[TargetForm, ...]
     #: the target as JSON
     text: str
     #: the target of the agent in words; empty: it has none
@@ -134,15 +122,15 @@ def target_control(target: Json, agent_target: Json) -> TargetControl:
         _fits(known[name], given[name]) for name in given if name in known
     )
     kinds = tuple(
-        TargetKind(
+        TargetForm(
             each,
-            _TITLES.get(each, words_of(each)),
+            TARGET_KINDS[each].title,
             tuple(
                 part._replace(value=text_of(part.form, given.get(part.name)) if each == kind and fits else "")
                 for part in _PARTS[each]
             ),
         )
-        for each in KINDS
+        for each in TARGET_KINDS
         if each in _PARTS
     )
     chosen = "" if not given else kind if fits else "json"

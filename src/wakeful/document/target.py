@@ -20,14 +20,11 @@ from wakeful.document.reading import NamedValue, Problems
 from wakeful.document.values import camel_keys, json_object, one_of, refuse, shown
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Json, check_slug
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.signal.signals import check_type
 
 Target = Mapping[str, Json]
 
-KINDS: Final = (
-    *("webhook", "function", "agent", "command", "chat"),
-    *("queue", "celery", "workflow", "echo", "pull"),
-)
 #: The kind of target that is an instance of the class of the job's agent.
 AGENT_KIND: Final = "agent"
 _AGENT_FIELDS: Final = ("kind", "instance", "signal")
@@ -84,11 +81,11 @@ def read_target(value: object) -> Target | None:
         refuse(f'{shown(value)} is not an object; write {{"kind": "webhook", "url": "https://…"}}')
     target = json_object(value, MAX_MESSAGE)
     kind = target.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
+    if not isinstance(kind, str) or kind not in TARGET_KINDS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
         if kind == "channel":
             what = "a channel receives alerts and deliveries, and cannot be the target of a job"
-        refuse(f"{what}; it is {one_of(KINDS)}")
+        refuse(f"{what}; it is {one_of(TARGET_KINDS)}")
     if kind == "webhook":
         check_url(target.get("url"))
     if kind == AGENT_KIND:

@@ -8,13 +8,14 @@ from typing import Final
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.guards import MANUAL
-from wakeful.document.target import AGENT_KIND, KINDS
+from wakeful.document.target import AGENT_KIND
 from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
 from wakeful.job.job import NO_WORK, Json, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.job.start_rules import BUDGET
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.request import with_prompt
 from wakeful.launch.function import error_text
@@ -105,7 +106,7 @@ class LauncherRegistry:
         elif kind == AGENT_KIND:
             pass  # runs wait for a process that has the class
         else:
-            available = sorted(self._launchers.keys() & set(KINDS))
+            available = sorted(self._launchers.keys() & set(TARGET_KINDS))
             raise InvalidArgument(f"target: no launcher for '{kind}' here; available: {', '.join(available)}")
 
     def check_precheck(self, work: Work) -> None:

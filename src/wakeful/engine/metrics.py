@@ -26,6 +26,7 @@ from prometheus_client.core import (
 
 from wakeful.engine.database_metrics import AgentCounts, DatabaseMetrics
 from wakeful.job.start_rules import BLOCK_REASONS
+from wakeful.job.target_kinds import BROKER_KINDS
 from wakeful.run.outcome import Finished
 from wakeful.store.plans import Planned
 from wakeful.store.port import Store
@@ -44,7 +45,6 @@ _CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
 _DELIVERIES: Final = ("delivered", "suppressed", "failed", "unknown", "retrying")
 _VERIFICATIONS: Final = ("verified", "unverified", "error")
 _PINGS: Final = ("answered", "failed")
-_BROKERS: Final = ("celery", "queue")
 _MESSAGES: Final = ("sent", "failed")
 _REPORTS: Final = ("applied", "refused", "delayed")
 _DROPS: Final = ("slow", "limit")
@@ -325,7 +325,7 @@ def _of_brokers(
     results: Iterable[str], counts: Mapping[tuple[str, str], int]
 ) -> list[tuple[Sequence[str], int]]:
     """Return the counts by target and result, with 0 for those that have none."""
-    none = {(kind, result): 0 for result in results for kind in _BROKERS}
+    none = {(kind, result): 0 for result in results for kind in BROKER_KINDS}
     return [(labels, count) for labels, count in {**none, **counts}.items()]
 
 

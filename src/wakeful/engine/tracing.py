@@ -21,6 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from wakeful.engine.in_flight import InFlight
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.launch.port import Launch
 from wakeful.launch.trace_context import SpanIds, launch_ids
 from wakeful.logs import get_logger
@@ -326,15 +327,11 @@ class Tracing:
         return link
 
     def _kind(self, target: str) -> SpanKind:
-        kinds = self._trace.SpanKind
-        kind: SpanKind = {
-            "webhook": kinds.CLIENT,
-            "chat": kinds.CLIENT,
-            "channel": kinds.CLIENT,
-            "pull": kinds.PRODUCER,
-            "queue": kinds.PRODUCER,
-            "celery": kinds.PRODUCER,
-        }.get(target, kinds.INTERNAL)
+        if target == "channel":
+            span = "client"
+        else:
+            span = TARGET_KINDS[target].span if target in TARGET_KINDS else "internal"
+        kind: SpanKind = self._trace.SpanKind[span.upper()]
         return kind
 
     def _fail(self, span: Span, error: str) -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.policy import DEFAULT_POLICY, FieldSpec, Policy
+from wakeful.job.target_kinds import BROKER_KINDS, LINKED_KINDS, TARGET_KINDS
 from wakeful.schedule.calendars import NOTHING, Calendar
 from wakeful.schedule.schedules import At, CronSchedule, Schedule
 from wakeful.schedule.ticks import Ticks
@@ -34,9 +35,6 @@ DEFAULT_INSTANCE: Final = "default"
 #: The job of the wakes and turns of an agent with a target of its own: it has no ticks, but what every launch
 #: needs, such as a signing secret.
 WAKE_JOB: Final = "woken-by-hand"
-#: The kinds of targets that are brokers: they accept a run, and their workers report its result.
-BROKER_KINDS: Final = ("queue", "celery")
-_SENDING_KINDS: Final = ("webhook", "echo", *BROKER_KINDS)
 #: The job of the heartbeat of an agent.
 HEARTBEAT_JOB: Final = "heartbeat"
 #: The disabled reason of a job whose agent is not active.
@@ -143,12 +141,8 @@ class Work:
     target: Annotated[
         Mapping[str, Json] | None,
         FieldSpec(
-            "Where its runs go: an object with a `kind`, [`webhook`](../how-to/webhook.md), "
-            "[`function`](../how-to/function.md), [`agent`](python.md#agent-classes), "
-            "[`command`](../how-to/command.md), [`chat`](../how-to/chat.md), "
-            "[`queue`](../how-to/queue.md), [`celery`](../how-to/celery.md), "
-            "[`workflow`](../how-to/workflow.md), [`echo`](../how-to/echo.md) or "
-            "[`pull`](../how-to/pull.md). `null`: the target of its agent, else `pull`.",
+            f"Where its runs go: an object with a `kind`, {LINKED_KINDS}. `null`: the target of its agent, "
+            "else `pull`.",
             section="target",
         ),
     ] = None
@@ -320,7 +314,8 @@ class Work:
         True
         """
         target = self.final_target
-        return target is not None and target.get("kind") in _SENDING_KINDS and self.precheck is None
+        kind = None if target is None else TARGET_KINDS.get(str(target.get("kind")))
+        return kind is not None and kind.only_sends and self.precheck is None
 
     @property
     def final_target(self) -> Mapping[str, Json] | None:

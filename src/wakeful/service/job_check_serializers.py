@@ -7,7 +7,6 @@ from wakeful.job.job import Json
 from wakeful.model.codec import JsonObject
 from wakeful.service.jobs.job_snippets import Snippets
 from wakeful.service.jobs.schedule_previews import PreviewedSchedule
-from wakeful.service.jobs.target_tests import TargetTest
 from wakeful.service.row_codec import instant
 from wakeful.service.serializers import explain_job
 
@@ -58,32 +57,6 @@ def _peak(peak: PeakAdvice, tz: str) -> JsonObject:
         "schedule": peak.schedule,
         "jitter": peak.jitter,
     }
-
-
-def serialize_target_test(test: TargetTest) -> JsonObject:
-    """Return the result of a test, with the request and the response if one was sent."""
-    content: JsonObject = {
-        "kind": test.kind,
-        "ok": test.ok,
-        "message": test.message,
-        "durationMs": test.duration_ms,
-        "request": None,
-        "response": None,
-    }
-    exchange = test.exchange
-    if exchange is not None:
-        content["request"] = {
-            "method": "POST",
-            "url": exchange.url,
-            "headers": {**exchange.headers},
-            "body": exchange.body,
-        }
-        if exchange.status is not None:
-            headers: list[Json] = [[name, value] for name, value in exchange.response_headers]
-            content["response"] = {"status": exchange.status, "headers": headers, "body": exchange.text}
-    if test.secret is not None:
-        content["secret"] = test.secret
-    return content
 
 
 def serialize_snippets(texts: Snippets) -> JsonObject:

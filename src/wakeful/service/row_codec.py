@@ -6,15 +6,15 @@ are generated when they are first needed: a list has thousands of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cached_property, lru_cache
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
 
 from wakeful.document import json_from_text
-from wakeful.model.codec import FieldPlan, JsonObject, field_plans, from_ms, items_of, resolve
+from wakeful.model.codec import FieldPlan, JsonObject, duration, field_plans, from_ms, items_of, resolve
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -101,6 +101,7 @@ class RowCodec(Generic[R, T]):
             "kind": self._kind,
             "instant": instant,
             "from_ms": from_ms,
+            "duration": duration,
             "json_from_text": json_from_text,
         }
         made: Callable[..., Any] = eval(f"lambda {arguments}: {result}", names)
@@ -124,7 +125,7 @@ class RowCodec(Generic[R, T]):
 
     def _attribute(self, field: FieldPlan) -> str:
         attribute = field.name
-        if field.type is datetime:
+        if field.type in (datetime, timedelta):
             attribute = f"{field.name.removesuffix('_at')}_ms"
         if not hasattr(self._row, attribute) and attribute not in get_type_hints(self._row):
             raise TypeError(
@@ -139,6 +140,8 @@ class RowCodec(Generic[R, T]):
             return f"json_from_text({value})"
         if field.type is datetime:
             return f"instant({value})"
+        if get_origin(field.type) is Mapping:
+            return f"None if {value} is None else {{**{value}}}" if field.nullable else f"{{**{value}}}"
         return f"[*{value}]" if items_of(field.type) is not None else value
 
     def _model_expression(self, field: FieldPlan, value: str, is_json: bool) -> str:
@@ -148,8 +151,8 @@ class RowCodec(Generic[R, T]):
             return f"tuple(json_from_text({value}) or ())" if is_json else f"tuple({value})"
         if is_json:
             return f"json_from_text({value})"
-        if field.type is datetime:
-            found = f"from_ms({value})"
+        if field.type in (datetime, timedelta):
+            found = f"{'from_ms' if field.type is datetime else 'duration'}({value})"
             return f"None if {value} is None else {found}" if field.nullable else found
         if isinstance(field.type, type) and issubclass(field.type, Enum):
             return f"type_{field.name}({value})"

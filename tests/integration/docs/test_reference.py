@@ -30,7 +30,8 @@ from wakeful.app import Jobs, Runs, Wakeful
 from wakeful.cli import exit_codes
 from wakeful.cli.main import app as command_line
 from wakeful.document import Defaults, read_definition, write_definition
-from wakeful.document.target import KINDS, TARGET_FIELDS
+from wakeful.document.target import TARGET_FIELDS
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.run.run import RunState
 from wakeful.server.http_app import create_app
 from wakeful.service.cron_tool.normalize_arguments import ACTIONS
@@ -342,5 +343,7 @@ def test_lists_of_targets_name_each_kind(page: str):
         if line.startswith(("- Targets:", ":   Where a run goes:", "| `target` | `null` | Where its runs go"))
     )
     links = {"agent": "agents.md" if "agents.md" in line else "agent-classes"}
-    missing = [kind for kind in KINDS if f"/{kind}.md" not in line and links.get(kind, "?") not in line]
+    missing = [
+        kind for kind in TARGET_KINDS if f"/{kind}.md" not in line and links.get(kind, "?") not in line
+    ]
     assert missing == []

@@ -9,9 +9,9 @@ from wakeful.dashboard.job_targets import target_control
 from wakeful.document.definition import default_fields
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.kinds import flag
-from wakeful.document.target import KINDS
 from wakeful.job.job import Json
 from wakeful.job.policy import FieldSpec
+from wakeful.job.target_kinds import TARGET_KINDS
 
 #: Short forms of a target, which has a control; and the controls that the template writes itself.
 _ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentId", "enabled"}
@@ -61,7 +61,7 @@ def test_labels_that_are_no_lines_are_edited_as_json():
 
 def test_every_kind_of_target_can_be_chosen():
     control = target_control(None, {"kind": "webhook", "url": "https://a.example"})
-    assert [kind.kind for kind in control.kinds] == list(KINDS)
+    assert [kind.kind for kind in control.kinds] == list(TARGET_KINDS)
     assert (control.chosen, control.inherited) == ("", "webhook https://a.example")
 
 

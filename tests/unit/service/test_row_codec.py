@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, get_type_hints
+from collections.abc import Mapping
+from typing import Any, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.model.codec import field_plans, from_json, items_of, resolve
-from wakeful.service import serializers
+from wakeful.service import operation_serializers, serializers
 from wakeful.service.row_codec import RowCodec
 
-CODECS = {name: each for name, each in vars(serializers).items() if isinstance(each, RowCodec)}
+CODECS = {
+    name: each
+    for module in (serializers, operation_serializers)
+    for name, each in vars(module).items()
+    if isinstance(each, RowCodec)
+}
 #: Fields of rows that are JSON text, enumerations or lists: a few of their values.
 TEXTS = {
     "state": ["running", "failed"],
@@ -26,6 +32,8 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     float: st.floats(0, 1),
 }
+#: Values of the other types of fields.
+EMPTY: dict[Any, Any] = {tuple: (), list: [], Mapping: {}, bytes: b""}
 
 
 def rows(codec: RowCodec[Any, Any]) -> st.SearchStrategy[Any]:
@@ -46,7 +54,7 @@ def rows(codec: RowCodec[Any, Any]) -> st.SearchStrategy[Any]:
         elif type_ in VALUES:
             found = VALUES[type_]
         else:
-            found = st.just(()) if "tuple" in str(type_) else st.just("stagger_peak")
+            found = st.just(EMPTY.get(get_origin(type_) or type_, None if nullable else "default"))
         return st.none() | found if nullable else found
 
     return st.builds(codec._row, **{name: values(name) for name in hints})

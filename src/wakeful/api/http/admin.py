@@ -24,14 +24,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.service.admin.cost import LISTED, MAX_DAYS
 from wakeful.service.auth.keys import KeyRow
 from wakeful.service.cost_serializers import serialize_cost
-from wakeful.service.operation_serializers import (
-    serialize_channel,
-    serialize_delivery,
-    serialize_executor,
-    serialize_setting,
-    serialize_test,
-    serialize_worker,
-)
+from wakeful.service.operation_serializers import CHANNEL_TESTS, CHANNELS, DELIVERIES, PROCESSES, SETTINGS
 from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, WORKFLOWS, serialize_week
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
@@ -315,12 +308,7 @@ async def list_workers(workspace: str, services: ServicesDep, principal: Current
     A key for all workspaces sees all runs and functions, the admin of a workspace those of the workspace.
     """
     found = await services.workers.list(principal, workspace)
-    return JsonResponse(
-        {
-            "workers": [serialize_worker(each) for each in found.workers],
-            "executors": [serialize_executor(each) for each in found.executors],
-        }
-    )
+    return JsonResponse(PROCESSES.to_json(found))
 
 
 @operations_router.get("/channels", summary="List channels", responses=responses({200: "Channels"}))
@@ -330,8 +318,8 @@ async def list_channels(workspace: str, services: ServicesDep, principal: Curren
     deliveries = await services.channels.deliveries(principal, workspace)
     return JsonResponse(
         {
-            "channels": [serialize_channel(each) for each in channels],
-            "deliveries": [serialize_delivery(each) for each in deliveries],
+            "channels": [CHANNELS.to_json(each) for each in channels],
+            "deliveries": [DELIVERIES.to_json(each) for each in deliveries],
         }
     )
 
@@ -353,14 +341,16 @@ async def test_channel(
     to = document.get("to")
     if to is not None and not isinstance(to, str):
         raise InvalidArgument("to: write the recipient as text, or leave it out")
-    return JsonResponse(serialize_test(await services.channels.test(principal, workspace, channel, to)))
+    return JsonResponse(
+        CHANNEL_TESTS.to_json(await services.channels.test(principal, workspace, channel, to))
+    )
 
 
 @operations_router.get("/settings", summary="List settings", responses=responses({200: "Settings"}))
 async def list_settings(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The settings of this process with their source. Of a secret, only whether it is set."""
     found = await services.settings.list(principal, workspace)
-    return JsonResponse({"settings": [serialize_setting(each) for each in found]})
+    return JsonResponse({"settings": [SETTINGS.to_json(each) for each in found]})
 
 
 # --- cost ------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from wakeful.model.codec import JsonObject
 from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.service.auth.access import Principal
-from wakeful.service.dead_letter_serializers import serialize_groups
+from wakeful.service.operation_serializers import DEAD_LETTER_GROUPS
 from wakeful.service.runs.dead_letters import read_selection
 from wakeful.service.serializers import INCIDENTS, serialize_run
 from wakeful.service.services import Services
@@ -94,7 +94,7 @@ async def group_dead_letters(
 ) -> Response:
     """The newest 2,000 dead letters by job and cause, the group with the newest failure first."""
     return JsonResponse(
-        serialize_groups(await services.dead_letters.groups(principal, workspace, agent, job))
+        DEAD_LETTER_GROUPS.to_json(await services.dead_letters.groups(principal, workspace, agent, job))
     )
 
 

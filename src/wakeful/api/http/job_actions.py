@@ -28,14 +28,11 @@ from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_con
 from wakeful.api.http.runs import created_run
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord, Json
-from wakeful.service.job_check_serializers import (
-    serialize_preview,
-    serialize_snippets,
-    serialize_target_test,
-)
+from wakeful.service.job_check_serializers import serialize_preview, serialize_snippets
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import read_selection
 from wakeful.service.jobs.pauses import SkippedTick
+from wakeful.service.operation_serializers import serialize_target_test
 from wakeful.service.serializers import (
     REVISIONS,
     serialize_bulk_result,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, bearer_principal
 from wakeful.api.http.responses import JsonResponse, no_content, responses
-from wakeful.service.auth.web_session_serializers import serialize_sign_in_link, serialize_web_session
+from wakeful.service.operation_serializers import WEB_SESSIONS, serialize_sign_in_link
 
 router = APIRouter(tags=["keys"], dependencies=SECURED)
 
@@ -44,7 +44,7 @@ async def list_key_sessions(
 ) -> Response:
     """The 100 that were used last. Admins see those of every key, other roles those of their own key."""
     rows = await services.web_sessions.list(principal, workspace, key_id)
-    return JsonResponse({"sessions": [serialize_web_session(row) for row in rows]})
+    return JsonResponse({"sessions": [WEB_SESSIONS.to_json(row) for row in rows]})
 
 
 @router.delete(

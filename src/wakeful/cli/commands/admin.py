@@ -19,8 +19,7 @@ from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import Cell, compact, escape, first_line, table
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.times import instant, relative, relative_text, span
-from wakeful.client.operation_types import ChannelShape, DeliveryShape
-from wakeful.client.types import AuditShape, KeyShape
+from wakeful.client.types import AuditShape, ChannelShape, DeliveryShape, KeyShape
 from wakeful.model import Page
 from wakeful.values.plural import plural
 

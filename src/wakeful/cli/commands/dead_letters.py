@@ -17,10 +17,10 @@ from wakeful.cli.output import Cell, first_line, table
 from wakeful.cli.run_pages import run_table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import relative_text
-from wakeful.client.operation_types import (
+from wakeful.client.types import (
     DeadLetterGroupsShape,
+    RunShape,
 )
-from wakeful.client.types import RunShape
 from wakeful.errors import InvalidArgument
 from wakeful.model import Page
 from wakeful.values.plural import plural

@@ -16,7 +16,7 @@ from wakeful.cli.arguments import now_ms
 from wakeful.cli.output import Cell, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment, relative, relative_text, span
-from wakeful.client.operation_types import (
+from wakeful.client.types import (
     ExecutorShape,
     SettingShape,
     WorkerShape,

@@ -13,11 +13,8 @@ from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.output import escape, page
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment, relative, span
-from wakeful.client.operation_types import (
-    TargetTestShape,
-)
 from wakeful.client.rest import RestJobs
-from wakeful.client.types import HookShape
+from wakeful.client.types import HookShape, TargetTestShape
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, cast
 
 from wakeful.client.connection import path, read_list
-from wakeful.client.operation_types import ChannelsShape, ChannelTestShape, SettingShape, WorkersShape
 from wakeful.client.rest.part import RestPart
+from wakeful.client.types import ChannelsShape, ChannelTestShape, SettingShape, WorkersShape
 
 #: Seconds that the server waits for the service of a channel, besides the usual timeout.
 _SEND_TIMEOUT: Final = 30.0

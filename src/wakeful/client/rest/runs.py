@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from wakeful.client.connection import Connection, Query, check_next, path, read_list, read_page
-from wakeful.client.operation_types import DeadLetterGroupsShape
-from wakeful.client.types import HeartbeatsShape, ReleasedShape, ReportShape, RunShape
+from wakeful.client.types import DeadLetterGroupsShape, HeartbeatsShape, ReleasedShape, ReportShape, RunShape
 from wakeful.errors import FailedPrecondition, Unavailable, WakefulError
 from wakeful.model import Page
 from wakeful.values.json_value import Json

@@ -13,9 +13,9 @@ from wakeful.api.http.job_lists import JobList, read_page
 from wakeful.dashboard import charts
 from wakeful.dashboard.context import Page, PageDep, page_router
 from wakeful.dashboard.formats import at, duration, money, state_word
-from wakeful.document.target import KINDS
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.service.jobs.job_details import JobSummary, RunOutcome
 from wakeful.service.jobs.job_query import CHOICES, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED
@@ -97,7 +97,7 @@ async def jobs(page: PageDep) -> Response:
         states=[("", "All states"), *((state, state_word(state)) for state in CHOICES["state"])],
         creators=[("", "Any creator"), ("person", "By a person"), ("agent", "By an agent")],
         schedules=[("", "Any schedule"), *_SCHEDULES.items()],
-        targets=[("", "Any target"), *((kind, kind.capitalize()) for kind in KINDS)],
+        targets=[("", "Any target"), *((kind, kind.capitalize()) for kind in TARGET_KINDS)],
     )
 
 

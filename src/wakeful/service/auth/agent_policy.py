@@ -22,10 +22,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from wakeful.document import payload_to_text, work_to_text
-from wakeful.document.target import AGENT_KIND, KINDS
+from wakeful.document.target import AGENT_KIND
 from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted
 from wakeful.job.job import WAKE_JOB, Definition, JobRecord, Json, Work
 from wakeful.job.policy import Overlap
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.run.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
@@ -191,11 +192,11 @@ class AgentTargetPolicy:
 def _read_kinds(setting: str, kinds: Iterable[str]) -> frozenset[str]:
     """Return the kinds of a setting, or raise InvalidArgument."""
     found = frozenset(kinds)
-    unknown = sorted(found - {ALL, *KINDS})
+    unknown = sorted(found - {ALL, *TARGET_KINDS})
     if unknown:
         raise InvalidArgument(
             f"{setting}: '{unknown[0][:64]}' is not a kind of target; "
-            f"the kinds are {', '.join(KINDS)}, and {ALL} for all"
+            f"the kinds are {', '.join(TARGET_KINDS)}, and {ALL} for all"
         )
     return found
 
@@ -208,12 +209,12 @@ def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
         to = target.get("to")
         if target.get("kind") == "workflow" and isinstance(to, Mapping):
             yield to
-    if work.precheck is not None and work.precheck.get("kind") in KINDS:
+    if work.precheck is not None and work.precheck.get("kind") in TARGET_KINDS:
         yield work.precheck
     verify = work.verify
     if verify is not None and verify.get("kind") == "http":
         yield {"kind": "webhook", "url": verify.get("url")}  # it sends a request, too
-    elif verify is not None and verify.get("kind") in KINDS:
+    elif verify is not None and verify.get("kind") in TARGET_KINDS:
         yield verify
 
 

@@ -34,6 +34,7 @@ from wakeful.document.agents import SELF_SCHEDULING_FIELDS as BOUNDS
 from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.structures import MAX_DESCRIPTION
+from wakeful.model import operations
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.agents.agents import LANE_WEIGHTS
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
@@ -240,16 +241,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Keys": response({"keys": list_of(ref("Key"))}),
     "NewKey": schema_of_class(model.ApiKey, "key", others={"key": TEXT}),
     "SignInLink": response({"url": TEXT, "expiresAt": INSTANT}),
-    "WebSession": response(
-        {
-            "id": TEXT,
-            "keyId": TEXT,
-            "createdAt": INSTANT,
-            "seenAt": {**INSTANT, "description": "The last request, to the minute."},
-            "expiresAt": {**INSTANT, "description": "When it ends if there is no further request."},
-            "address": {**or_null(TEXT), "description": "The client's address at sign-in."},
-        }
-    ),
+    "WebSession": schema_of_class(operations.WebSession),
     "WebSessions": response({"sessions": list_of(ref("WebSession"))}),
     "KeyDocument": request(
         {

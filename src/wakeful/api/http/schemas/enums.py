@@ -7,10 +7,10 @@ from typing import Any, Final, get_args
 from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
 from wakeful.document.agents import OFF, REQUIRED, SUGGEST, Drop, Mode
 from wakeful.document.fields import DECLARED
-from wakeful.document.target import KINDS
 from wakeful.evolution.suggestion import RULES, SUGGESTION_STATUSES
 from wakeful.forecast.preview import DstEffect
 from wakeful.job.job import ChainOn, ScheduleOrigin
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.model import DeliveryState
 from wakeful.run.conversations import HistoryRole
 from wakeful.run.incidents import INCIDENT_STATES
@@ -30,7 +30,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "ChainOn": one_of(*get_args(ChainOn)),
     "ScheduleKind": one_of("at", "every", "cron"),
     "DstEffect": one_of(*get_args(DstEffect)),
-    "TargetKind": one_of(*KINDS),
+    "TargetKind": one_of(*TARGET_KINDS),
     "RunMode": one_of("force", "due"),
     "BackfillOverlap": one_of("queue", "allow"),
     "RunState": one_of(*(state.value for state in RunState)),

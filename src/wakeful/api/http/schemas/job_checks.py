@@ -7,7 +7,6 @@ from typing import Final
 from wakeful.api.http.schemas.jobs import DOCUMENT, NORMAL_SCHEDULE
 from wakeful.api.http.schemas.parts import (
     ANY,
-    BOOLEAN,
     SECRET,
     SLUG,
     TEXT,
@@ -21,7 +20,9 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.document.fields import RESPONSE_ONLY
+from wakeful.model import operations
 from wakeful.schedule.schedules import LONGEST_TEXT
 from wakeful.service.jobs import schedule_previews, target_tests
 
@@ -107,36 +108,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             },
         }
     ),
-    "TargetTest": response(
-        {
-            "kind": {"type": "string", "description": "The kind of the target."},
-            "ok": BOOLEAN,
-            "message": {"type": "string", "description": "What was found, and what to do if it is not ok."},
-            "durationMs": or_null(WHOLE),
-            "request": or_null(
-                response(
-                    {
-                        "method": TEXT,
-                        "url": TEXT,
-                        "headers": {"type": "object", "additionalProperties": TEXT},
-                        "body": TEXT,
-                    },
-                    about="The request that was sent.",
-                )
-            ),
-            "response": or_null(
-                response(
-                    {
-                        "status": WHOLE,
-                        "headers": list_of(list_of(TEXT)),
-                        "body": {"type": "string", "description": "Its beginning, up to 16 KB."},
-                    },
-                )
-            ),
-            "secret": {**SECRET, "description": "Signs the request; present if it was made for the test."},
-        },
-        "secret",
-        about="The result of a test of a target.",
+    "TargetTest": schema_of_class(
+        operations.TargetTest, "secret", optional=("secret",), others={"secret": SECRET}
     ),
     "JobDraft": request(
         dict.fromkeys((*DOCUMENT, *RESPONSE_ONLY), ANY),

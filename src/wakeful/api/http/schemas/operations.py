@@ -7,7 +7,6 @@ from typing import Final
 from wakeful.api.http.schemas.parts import (
     BOOLEAN,
     ID,
-    INSTANT,
     SLUG,
     TEXT,
     WHOLE,
@@ -19,6 +18,8 @@ from wakeful.api.http.schemas.parts import (
     response,
     text,
 )
+from wakeful.api.http.schemas.resources import schema_of_class
+from wakeful.model import operations
 
 _DATE: Final[Schema] = {"type": "string", "format": "date"}
 _NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
@@ -65,78 +66,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         about="A cap of a budget, and what is left of it today.",
     ),
-    "Workers": response({"workers": list_of(ref("Worker")), "executors": list_of(ref("Executor"))}),
-    "Worker": response(
-        {
-            "name": {**TEXT, "description": "Host, process id and a random part."},
-            "alive": {**BOOLEAN, "description": "Its last heartbeat is less than 30 s old."},
-            "startedAt": INSTANT,
-            "lastHeartbeatAt": INSTANT,
-            "runs": {**WHOLE, "description": "How many running runs it holds."},
-            "thisProcess": BOOLEAN,
-            "version": {**or_null(TEXT), "description": "Of the process that answers."},
-            "lanes": {
-                "type": "object",
-                "additionalProperties": response({"used": WHOLE, "size": WHOLE}),
-                "description": "The slots of the process that answers.",
-            },
-            "capabilities": {
-                "type": "object",
-                "additionalProperties": WHOLE,
-                "description": "The functions and agent classes that it can launch, with versions.",
-            },
-        },
-        about="A process that takes runs.",
-    ),
-    "Executor": response(
-        {"name": TEXT, "runs": WHOLE, "lastHeartbeatAt": or_null(INSTANT)},
-        about="A program outside that holds claimed runs.",
-    ),
-    "Channels": response({"channels": list_of(ref("Channel")), "deliveries": list_of(ref("Delivery"))}),
-    "Channel": response(
-        {
-            "name": SLUG,
-            "kind": {**TEXT, "description": "The service, such as `slack`."},
-            "takesRecipient": BOOLEAN,
-            "deliveries": {
-                "type": "object",
-                "additionalProperties": WHOLE,
-                "description": "The deliveries of the last 24 hours by state.",
-            },
-        },
-        about="A channel, without its URL.",
-    ),
-    "Delivery": response(
-        {
-            "runId": ID,
-            "agentId": SLUG,
-            "jobId": or_null(ID),
-            "job": or_null(TEXT),
-            "channel": or_null(TEXT),
-            "to": or_null(TEXT),
-            "state": TEXT,
-            "attempt": WHOLE,
-            "at": INSTANT,
-            "error": or_null(TEXT),
-        },
-        about="The output of a run on its way to a channel.",
-    ),
+    "Workers": schema_of_class(operations.Workers),
+    "Worker": schema_of_class(operations.Worker),
+    "Executor": schema_of_class(operations.Executor),
+    "Channels": schema_of_class(operations.Channels),
+    "Channel": schema_of_class(operations.Channel),
+    "Delivery": schema_of_class(operations.Delivery),
     "ChannelTestDocument": request(
         {"to": {**or_null(text(1_024, 1)), "description": "The recipient, if the channel takes one."}}
     ),
-    "ChannelTest": response(
-        {"outcome": ref("SendOutcome"), "error": or_null(TEXT), "durationMs": WHOLE},
-        about="How a test message ended.",
-    ),
+    "ChannelTest": schema_of_class(operations.ChannelTest),
     "Settings": response({"settings": list_of(ref("Setting"))}),
-    "Setting": response(
-        {
-            "name": TEXT,
-            "value": {**or_null(TEXT), "description": "Null: not set, or secret."},
-            "source": ref("SettingSource"),
-            "secret": BOOLEAN,
-            "set": BOOLEAN,
-            "description": TEXT,
-        }
-    ),
+    "Setting": schema_of_class(operations.Setting),
 }

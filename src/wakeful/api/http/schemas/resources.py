@@ -30,6 +30,7 @@ from wakeful.api.http.schemas.parts import (
     ref,
     response,
 )
+from wakeful.model import operations
 from wakeful.model.codec import Form, camel_case, field_plans, items_of, resolve
 
 #: Classes with a schema of their own name; those of other classes are written where they are used.
@@ -39,6 +40,10 @@ _NAMED: Final[dict[type, str]] = {
     model.Incident: "Incident",
     model.Suggestion: "Suggestion",
     model.HistoryEntry: "HistoryEntry",
+    operations.Worker: "Worker",
+    operations.Executor: "Executor",
+    operations.Channel: "Channel",
+    operations.Delivery: "Delivery",
 }
 _BY_FORMAT: Final[dict[str, Schema]] = {"text": TEXT, "uuid": ID, "slug": SLUG}
 _BY_TYPE: Final[dict[Any, Schema]] = {
@@ -93,7 +98,11 @@ def _schema_of(type_: Any, form: Form) -> Schema:
         return ref(type_.__name__)
     if dataclasses.is_dataclass(type_):
         return ref(_NAMED[type_]) if type_ in _NAMED else schema_of_class(type_)  # type: ignore[arg-type]
-    return ANY if get_origin(type_) is None or type(None) in get_args(type_) else OBJECT
+    if get_origin(type_) is Mapping:
+        values = get_args(type_)[1]
+        plain = values is str or values is int or dataclasses.is_dataclass(values)
+        return {**OBJECT, "additionalProperties": _schema_of(values, Form())} if plain else OBJECT
+    return ANY
 
 
 def read_field_docs(kind: type) -> dict[str, str]:

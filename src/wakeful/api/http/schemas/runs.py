@@ -8,7 +8,6 @@ from wakeful import model
 from wakeful.api.http.schemas.parts import (
     BOOLEAN,
     ID,
-    INSTANT,
     OBJECT,
     TEXT,
     WHOLE,
@@ -23,6 +22,7 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.api.http.schemas.resources import schema_of_class
+from wakeful.model import operations
 from wakeful.service.runs.completions import MAX_COMPLETIONS
 from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS, MAX_WAITING
 from wakeful.service.runs.runs import MAX_REASON
@@ -173,28 +173,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         about="Either `ids`, or some of `agent`, `job` and `cause`, or `all` as true.",
     ),
-    "DeadLetterGroups": response(
-        {
-            "groups": list_of(
-                response(
-                    {
-                        "agentId": TEXT,
-                        "jobId": {**or_null(ID), "description": "Null: runs without a job."},
-                        "job": or_null(TEXT),
-                        "cause": {**TEXT, "description": "What failed, without ids, numbers and addresses."},
-                        "count": WHOLE,
-                        "firstFailedAt": INSTANT,
-                        "lastFailedAt": INSTANT,
-                        "newestRunId": ID,
-                        "error": {**or_null(TEXT), "description": "The beginning of the newest error."},
-                    }
-                )
-            ),
-            "counted": {**WHOLE, "description": "How many dead letters the groups are made of."},
-            "more": {**BOOLEAN, "description": "Whether there are older dead letters."},
-        },
-        about="The newest dead letters by job and cause.",
-    ),
+    "DeadLetterGroups": schema_of_class(operations.DeadLetterGroups),
     "Replayed": response(
         {"replayed": list_of(ID), **_SELECTED}, *_SELECTED, about="The ids of the replayed dead letters."
     ),
