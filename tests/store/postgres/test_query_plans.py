@@ -20,7 +20,6 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry, link
 from wakeful.store.postgres import (
     PostgresStore,
-    audit,
     changelog,
     deliveries,
     jobs,
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "admin": (
         *(shared_accounts, shared_audit, admin, base),
-        *(audit, jobs),
+        jobs,
     ),
     "budgets": (budgets, usage),
     "callbacks": (executors,),
@@ -297,8 +296,6 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
     """Yield the statements of accounts, audit, quotas, workflows and idempotency keys."""
     agents = [f"agent-{number}" for number in range(500)]
     of = [f"ws-{number % 10}" for number in range(500)]
-    many = [f"ws-{number}" for number in range(500)]
-    entries = [link(AuditEntry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
     rest = [None] * (len(AgentRow._fields) - 11)
     given: dict[str, list[object]] = {
         "WORKSPACE": ["ws-7"],
@@ -328,9 +325,6 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "KEYS_OF_AGENT": ["ws-5", "agent-5"],
         "TOUCH_KEY": ["key-7", NOW],
         "HEAD": ["ws-7"],
-        "LOCK_HEADS": [many],
-        "ADD_HEADS": [many],
-        "APPEND": [entries, many, [101] * 500, ["hash"] * 500],
         "ENTRIES": ["ws-7", 50, 20],
         "ENTRIES_BACK": ["ws-7", 0, 90, 20],
         "OF_SUBJECT": ["ws-7", 1, 90, 20, None, None, None, "subject"],
@@ -369,10 +363,15 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
 
 
 async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """Yield the statements of the changelog, statistics and small queries."""
+    """Yield the statements of the changelog, the audit, statistics and small queries."""
+    many = [f"ws-{number}" for number in range(500)]
+    entries = [link(AuditEntry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
     runs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}"))
     jobs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}"))
     given: dict[str, list[object]] = {
+        "LOCK_HEADS": [many],
+        "ADD_HEADS": [many],
+        "APPEND": [entries, many, [101] * 500, ["hash"] * 500],
         "ANY_NEW": [],
         "LOCK_HEAD": [],
         "NUMBER": [RUNS, BATCH],

@@ -30,7 +30,6 @@ from wakeful.store.sql import (
 from wakeful.store.sql import audit as shared_audit
 from wakeful.store.sqlite import (
     SqliteStore,
-    audit,
     changelog,
     deliveries,
     jobs,
@@ -143,7 +142,7 @@ SHARED = (
     *(budgets, executors, jobs_and_runs, figures, prechecks, queries),
 )
 OWN = (
-    *(audit, changelog, deliveries),
+    *(changelog, deliveries),
     *(jobs, leases, runs, statements, stats, usage),
 )
 

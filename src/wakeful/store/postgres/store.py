@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from wakeful.errors import Unavailable
 from wakeful.store.port import Store
 from wakeful.store.postgres import (
-    audit,
     changelog,
     deliveries,
     executors,
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
 _OPERATIONS: Operations[Db] = Operations(
-    audit=audit,
     changelog=changelog,
     deliveries=deliveries,
     executors=executors,

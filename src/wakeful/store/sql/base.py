@@ -206,7 +206,7 @@ class SqlBase:
                 await charge_run(self._driver.session(db), charge)
             if entries and recorded.changed(result):
                 written = entries(result) if callable(entries) else entries
-                await self._operations.audit.append(db, self.clock, written)
+                await self._operations.changelog.append(db, self.clock, written)
             return result
 
         result = await self._write(run)

@@ -397,12 +397,6 @@ class Instances(Protocol[C]):
     async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 
 
-class Audit(Protocol[C]):
-    """The end of the audit chain."""
-
-    async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
-
-
 class Sessions(Protocol[C]):
     """Sessions and their turns."""
 
@@ -479,18 +473,19 @@ class Stats(Protocol[C]):
 
 
 class Changelog(Protocol[C]):
-    """The ends of the changelog."""
+    """The ends of the changelog, and of the chains of the audit."""
 
     async def last_change(self, db: C) -> int: ...
 
     async def prune_changes(self, db: C, before_ms: int, limit: int, future_ms: int) -> int: ...
+
+    async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Operations(Generic[D]):
     """The operations of one database: a module for each."""
 
-    audit: Audit[D]
     changelog: Changelog[D]
     deliveries: Deliveries[D]
     executors: Executors[D]

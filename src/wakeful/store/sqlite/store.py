@@ -13,7 +13,6 @@ import sqlite3
 from wakeful.store.port import Store
 from wakeful.store.sql.operations import Operations
 from wakeful.store.sqlite import (
-    audit,
     changelog,
     deliveries,
     executors,
@@ -32,7 +31,6 @@ from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
 from wakeful.values.clock import Clock, SystemClock
 
 _OPERATIONS: Operations[sqlite3.Connection] = Operations(
-    audit=audit,
     changelog=changelog,
     deliveries=deliveries,
     executors=executors,

@@ -258,7 +258,7 @@ async def test_a_completion_and_its_audit_entry_are_one_transaction(
 
     store: Any = ask.app.store
     with monkeypatch.context() as broken:
-        broken.setattr(store._operations.audit, "append", append)
+        broken.setattr(store._operations.changelog, "append", append)
         assert (await ask("POST", *complete)).status == 503
     assert (await ask("GET", f"/runs/{run_id}")).body["state"] == "running"
     assert (await ask("POST", *complete)).status == 200
