@@ -24,6 +24,7 @@ _SELDOM = (20_000, 20, 20)
 _LONGEST = (
     "tests/store/postgres/test_versions.py",
     "tests/integration/docs/test_docs.py::test_the_examples_of_a_page_run_in_order[README.md]",
+    "tests/integration/service/auth/test_permissions.py::test_every_path_responds",
     "tests/chaos/",
 )
 

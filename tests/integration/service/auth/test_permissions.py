@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, served
 from tests.support.factories import alone, asked, ended, held
 from tests.support.instances import agent_class
@@ -223,6 +223,7 @@ async def _expired(services: Services) -> str:
     return text
 
 
+@on_one_store
 async def test_every_path_responds_to_every_role_as_in_the_table(people: dict[str, ApiClient]):
     wrong, things = [], dict[str, str]()
     for row in TABLE:
@@ -240,6 +241,7 @@ async def test_every_path_responds_to_every_role_as_in_the_table(people: dict[st
     assert not wrong, "\n".join(wrong)
 
 
+@on_one_store
 async def test_every_path_is_unauthenticated_without_a_valid_key(people: dict[str, ApiClient]):
     things = await _things(people["operator"])
     while (await people["expired"]("GET", HOME)).status == 200:
