@@ -100,7 +100,6 @@ async def test_postgres_visits_few_rows() -> None:
         "RETURNABLE": ["w1", "ws-1", None, [run_id], [1]],
         "RETURNABLE_OF_CLAIM": ["w1", "ws-1", None, "a"],
         "TAKEN_RUNS": [[run_id]],
-        "WORKFLOWS": ["ws-0", ["flow"], [7]],
         "RESTART_WAIT": [NOW + HOUR, NOW + HOUR + 500, 100],
         "EXPIRED": [NOW + HOUR + 200, 100],
         "MOVE": [["01900000-0000-7000-8000-000000000007"], ["cron"], [None], NOW, [""]],

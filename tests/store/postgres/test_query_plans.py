@@ -340,6 +340,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
         "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],
         "WORKFLOW": ["ws-5", "flow", 5],
+        "WORKFLOWS": ["ws-5", ["flow", "other"], [5, 7]],
         "KEY_ROW": ["ws-1", "key-5"],
         "RESPONSE": ["ws-1", "key-5", NOW],
         "EXPIRE_KEYS": [NOW + 500_000],

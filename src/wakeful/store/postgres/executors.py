@@ -18,7 +18,7 @@ from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.runs import runs_by_ids
 from wakeful.store.postgres.waiting_runs import release_runs
-from wakeful.store.rows import RunView, TakenRun, UnfinishedRun, WorkflowRow
+from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -71,11 +71,6 @@ RETURNABLE_OF_CLAIM: Final = f"""
     WHERE coalesce(l.state, '') = 'running' AND l.worker = $1 AND l.is_pull
         AND CASE WHEN l.state = r.state THEN r.claim_id = $4 AND {_RETURNABLE} END
     ORDER BY r.id FOR UPDATE OF r"""
-#: the primary key of workflows, once for each
-WORKFLOWS: Final = """
-    SELECT w.workspace, w.id, w.version, w.dag, w.created_at
-    FROM unnest($2::text[], $3::integer[]) k (id, version)
-    JOIN workflows w ON w.workspace = $1 AND w.id = k.id AND w.version = k.version"""
 #: live_runs_claimable: the first matching entry after that instant
 NEXT_CLAIMABLE: Final = """
     SELECT due_at FROM live_runs
@@ -184,11 +179,6 @@ async def release_claims(
         events.publish(claim_topic(workspace, worker, claim_id))
     await release_runs(db, events, now_ms, held)
     return held
-
-
-async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
-    ids, versions = [key[0] for key in wanted], [key[1] for key in wanted]
-    return [WorkflowRow(*row) for row in await db.fetch(WORKFLOWS, workspace, ids, versions)]
 
 
 async def next_claim_ms(

@@ -54,6 +54,10 @@ PUT_WORKFLOW: Final = """
 WORKFLOW: Final = """
     SELECT workspace, id, version, dag, created_at FROM workflows
     WHERE workspace = $1 AND id = $2 AND version = $3"""
+#: the primary key, once for each id and version
+WORKFLOWS: Final = """
+    SELECT workspace, id, version, dag, created_at FROM workflows
+    WHERE workspace = $1 AND id = ANY($2::text[]) AND version = ANY($3::integer[])"""
 
 
 async def put_workflow(session: Session, row: WorkflowRow) -> bool:
@@ -73,6 +77,13 @@ async def workflow(session: Session, workspace: str, workflow_id: str, version: 
     """Return that version."""
     row = await session.row(WORKFLOW, workspace, workflow_id, version)
     return None if row is None else WorkflowRow(*row)
+
+
+async def workflows(session: Session, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+    """Return these versions, without those that do not exist."""
+    ids, versions = sorted({key[0] for key in wanted}), sorted({key[1] for key in wanted})
+    rows = [WorkflowRow(*row) for row in await session.rows(WORKFLOWS, workspace, ids, versions)]
+    return [row for row in rows if (row.id, row.version) in wanted]
 
 
 class SqlAdmin(SqlBase):
@@ -343,7 +354,7 @@ class SqlAdmin(SqlBase):
 
     async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
         """Return those of these versions (id, version) that exist, in any order."""
-        return await self._driver.read(self._operations.executors.workflows, workspace, wanted)
+        return await self._read(workflows, workspace, wanted)
 
     # --- idempotency keys -------------------------------------------------------------------------
 

@@ -43,7 +43,6 @@ from wakeful.store.rows import (
     RunView,
     TakenRun,
     UnfinishedRun,
-    WorkflowRow,
 )
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import (
@@ -210,10 +209,6 @@ class Executors(Protocol[C]):
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
     ) -> int | None: ...
-
-    async def workflows(
-        self, db: C, workspace: str, wanted: Sequence[tuple[str, int]]
-    ) -> list[WorkflowRow]: ...
 
     async def expire(
         self,

@@ -15,7 +15,7 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.changelog import claim_topic
 from wakeful.store.plans import TURN_MS
-from wakeful.store.rows import RunView, TakenRun, UnfinishedRun, WorkflowRow
+from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
@@ -73,11 +73,6 @@ RETURNABLE: Final = f"""
 RETURNABLE_OF_CLAIM: Final = f"""
     SELECT {_RETURNED} FROM runs r INDEXED BY runs_running
     WHERE r.claim_id = ?1 AND {_RETURNABLE}"""
-#: the primary key of workflows, once for each
-WORKFLOWS: Final = """
-    SELECT w.workspace, w.id, w.version, w.dag, w.created_at FROM json_each(?2) k
-    CROSS JOIN workflows w ON w.workspace = ?1 AND w.id = json_extract(k.value, '$[0]')
-        AND w.version = json_extract(k.value, '$[1]')"""
 #: runs_claimable: the first matching entry after that instant
 NEXT_CLAIMABLE: Final = f"""
     SELECT r.due_at FROM runs r INDEXED BY runs_claimable
@@ -183,12 +178,6 @@ async def release_claims(
         events.publish(claim_topic(workspace, worker, claim_id))
     release_runs(db, events, now_ms, sorted(held))
     return [row[0] for row in held]
-
-
-async def workflows(
-    db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]
-) -> list[WorkflowRow]:
-    return [WorkflowRow(*row) for row in db.execute(WORKFLOWS, (workspace, json.dumps(list(wanted))))]
 
 
 async def next_claim_ms(
