@@ -19,7 +19,7 @@ from tests.support.api_client import ApiClient, served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import EngineConfig
-from wakeful.agents.sessions import Queue
+from wakeful.agents.sessions import SessionQueue
 from wakeful.engine.engine import LANES
 from wakeful.settings import read_settings
 
@@ -101,7 +101,7 @@ def test_lane_defaults_and_how_they_are_configured():
 
 
 def test_session_queue_defaults():
-    assert Queue() == Queue(mode="queue", cap=10, drop="old", debounce_ms=800, turns=1)
+    assert SessionQueue() == SessionQueue(mode="queue", cap=10, drop="old", debounce_ms=800, turns=1)
 
 
 async def test_a_message_starts_a_turn_in_the_main_lane(

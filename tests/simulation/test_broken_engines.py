@@ -153,7 +153,7 @@ def test_a_planner_that_miscounts_missed_ticks_is_detected(monkeypatch: pytest.M
 
 def test_a_planner_that_ignores_running_runs_launches_two_concurrently(monkeypatch: pytest.MonkeyPatch):
     def blind(job: Any, facts: Any, *rest: Any) -> Any:
-        return planning.decide(job, planning.Facts(), *rest)
+        return planning.decide(job, planning.PlanningFacts(), *rest)
 
     monkeypatch.setattr(planner, "decide", blind)
     assert complains_that("was launched beside")

@@ -20,8 +20,8 @@ from tests.support.interruptions import cancel_at_each_await
 from wakeful.client.rest.client import RestClient
 from wakeful.errors import Unavailable
 from wakeful.remote import Result, Worker, WorkerConfig
-from wakeful.remote.reporter import Backoff, Reporter
-from wakeful.remote.results import report_of
+from wakeful.remote.reporter import ReconnectBackoff, Reporter
+from wakeful.remote.results import run_report
 
 LEASE_S = 30.0
 WAY_S = 0.05
@@ -407,11 +407,11 @@ def test_a_late_refusal_of_one_attempt_does_not_drop_the_outcome_of_the_next():
 
     async def story() -> list[tuple[str, int]]:
         done: list[tuple[str, int]] = []
-        reporter = Reporter(Runs(), Backoff(), lambda error: None, lambda *key: done.append(key))  # type: ignore[arg-type]
+        reporter = Reporter(Runs(), ReconnectBackoff(), lambda error: None, lambda *key: done.append(key))  # type: ignore[arg-type]
         sending = asyncio.create_task(reporter.run())
-        reporter.submit(report_of("7", 1, Result("first")))
+        reporter.submit(run_report("7", 1, Result("first")))
         await asyncio.sleep(0.5)
-        reporter.submit(report_of("7", 2, Result("second")))
+        reporter.submit(run_report("7", 2, Result("second")))
         async with asyncio.timeout(60):
             await reporter.flush()
         sending.cancel()

@@ -25,7 +25,7 @@ from tests.support.factories import (
 from tests.support.notifications import NotificationRecorder
 from wakeful.document.guards import MOST_COST
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
-from wakeful.run.usage import MOST_TOKENS, Spent, usage_of
+from wakeful.run.usage import MOST_TOKENS, Spent, parse_usage
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.postgres import usage as usage_in_postgres
@@ -140,7 +140,7 @@ async def test_concurrent_usage_is_summed_without_loss(database: Database) -> No
     ],
 )
 def test_usage_of_reads_tokens_and_cost(usage, spent):
-    assert usage_of(usage) == spent
+    assert parse_usage(usage) == spent
 
 
 # --- budget blocks ------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class Handler(NamedTuple):
     arguments: int
 
 
-class Handlers:
+class SignalHandlers:
     """The handlers of a class by pattern."""
 
     def __init__(self, by_pattern: Mapping[str, Handler]) -> None:
@@ -152,7 +152,7 @@ class Handlers:
             return found
 
 
-def handlers_of(cls: type[Agent]) -> Handlers:
+def find_handlers(cls: type[Agent]) -> SignalHandlers:
     """Return the handlers of a class, or raise InvalidArgument.
 
     A method that overrides a handler of a base class handles the same patterns, unless it has its own `@on`.
@@ -174,7 +174,7 @@ def handlers_of(cls: type[Agent]) -> Handlers:
                 raise InvalidArgument(
                     f"class {cls.__name__}: {other.name} and {name} both handle '{pattern}'; remove one @on"
                 )
-    return Handlers(by_pattern)
+    return SignalHandlers(by_pattern)
 
 
 def takes_context(hook: Callable[..., object]) -> bool:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Final
 
-from wakeful.agents.agent import PATTERNS, Agent, Handlers, handlers_of
+from wakeful.agents.agent import PATTERNS, Agent, SignalHandlers, find_handlers
 from wakeful.agents.schedules import Schedule, check_document
 from wakeful.agents.state import StateType, state_to_text, state_type
 from wakeful.document import Defaults, policy_to_text, read_definition
@@ -53,7 +53,7 @@ class RegisteredClass:
     workspace: str
     agent: str
     version: int
-    handlers: Handlers
+    handlers: SignalHandlers
     state: StateType
     #: the initial state as compact JSON
     initial_text: str
@@ -145,7 +145,7 @@ def read_class(cls: object, workspace: str = "default") -> RegisteredClass:
         raise InvalidArgument(
             f"{shown(cls)} is not an agent class; write `class DailyReport(Agent)` and give the class itself"
         )
-    handlers = handlers_of(cls)
+    handlers = find_handlers(cls)
     try:
         name = getattr(cls, "name", None)
         if not isinstance(name, str):
@@ -222,7 +222,7 @@ def _options(policy: Policy, lane: str) -> dict[str, Json]:
 
 
 def _schedules(
-    cls: type[Agent], handlers: Handlers, options: Mapping[str, Json]
+    cls: type[Agent], handlers: SignalHandlers, options: Mapping[str, Json]
 ) -> tuple[tuple[DeclaredSchedule, ...], tuple[str, ...]]:
     declared: dict[str, DeclaredSchedule] = {}
     warnings = []

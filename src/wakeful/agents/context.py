@@ -160,14 +160,14 @@ class Memory:
     >>> memory = Memory(None)
     >>> memory.see("order-7", now_ms=1, keep_ms=10), memory.see("order-7", now_ms=2, keep_ms=10)
     (False, True)
-    >>> memory.written("order.paid", now_ms=2, keep_ms=10)
+    >>> memory.to_text("order.paid", now_ms=2, keep_ms=10)
     '{"runs":{"order.paid":2},"seen":{"order-7":1}}'
     """
 
     __slots__ = ("_runs", "_seen")
 
     def __init__(self, text: str | None) -> None:
-        stored = _loaded(text)
+        stored = _load_memory(text)
         self._runs = _times(stored.get("runs"))
         self._seen = _times(stored.get("seen"))
 
@@ -186,7 +186,7 @@ class Memory:
         self._seen[key] = now_ms
         return False
 
-    def written(self, type: str, now_ms: int, keep_ms: int) -> str:
+    def to_text(self, type: str, now_ms: int, keep_ms: int) -> str:
         """Return the memory as text after a signal of this type was handled."""
         self._runs.pop(type, None)
         self._runs[type] = now_ms
@@ -199,7 +199,7 @@ class Memory:
         return compact(value)
 
 
-def _loaded(text: str | None) -> dict[str, object]:
+def _load_memory(text: str | None) -> dict[str, object]:
     """Return the stored object; an empty one for text that cannot be read: it only avoids repetition."""
     try:
         value = json.loads(text) if text else {}

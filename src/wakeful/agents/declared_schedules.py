@@ -127,16 +127,18 @@ def converge(
         definition = declared.of_instance(instance, schedule_id)
         if schedule_id in known:
             row, job = known[schedule_id]
-            new = _changed(job, definition, declared.active, now_ms, enable_cancelled=enable_cancelled)
+            new = _change_job(job, definition, declared.active, now_ms, enable_cancelled=enable_cancelled)
             if new is not job:
                 changed.append(changed_row(row, new))
         else:
             key = ScheduleKey(instance_id, "declared", schedule_id)
-            created.append(row_of(_created(key, declared, definition, now_ms)))
+            created.append(row_of(_create_job(key, declared, definition, now_ms)))
     return ScheduleDiff(tuple(created), tuple(changed), tuple(deleted))
 
 
-def _created(key: ScheduleKey, declared: DeclaredSchedules, definition: Definition, now_ms: int) -> JobRecord:
+def _create_job(
+    key: ScheduleKey, declared: DeclaredSchedules, definition: Definition, now_ms: int
+) -> JobRecord:
     agent_class = declared.agent_class
     job = schedule_job(
         key, agent_class.workspace, agent_class.agent, definition, None, now_ms, WAKEFUL,
@@ -146,7 +148,7 @@ def _created(key: ScheduleKey, declared: DeclaredSchedules, definition: Definiti
     return job
 
 
-def _changed(
+def _change_job(
     job: JobRecord, definition: Definition, active: bool, now_ms: int, *, enable_cancelled: bool
 ) -> JobRecord:
     """Return the job with this definition, or the same object if nothing changes."""

@@ -54,7 +54,7 @@ class Returned:
 
 
 @dataclass(slots=True)
-class Effects:
+class DirectiveEffects:
     """What the directives change."""
 
     #: the state as it was read, and as it will be
@@ -82,7 +82,7 @@ def read_returned(value: object) -> Returned:
     elif isinstance(value, Iterable) and not isinstance(value, Mapping | bytes | bytearray):
         parts = value
     else:
-        raise Refused(_unknown(value), UNKNOWN_DIRECTIVE)
+        raise Refused(_unknown_directive_text(value), UNKNOWN_DIRECTIVE)
     texts = []
     for part in parts:
         if isinstance(part, Directive):
@@ -90,7 +90,7 @@ def read_returned(value: object) -> Returned:
         elif isinstance(part, str):
             texts.append(part)
         elif part is not None:  # `Emit(...) if changed else None`
-            raise Refused(_unknown(part), UNKNOWN_DIRECTIVE)
+            raise Refused(_unknown_directive_text(part), UNKNOWN_DIRECTIVE)
     if len(returned.directives) > MAX_DIRECTIVES:
         raise Refused(
             f"the handler returned {len(returned.directives)} directives; at most {MAX_DIRECTIVES}",
@@ -113,17 +113,17 @@ def effects(
     state_text: str,
     now_ms: int,
     defaults: Defaults | None = None,
-) -> Effects:
+) -> DirectiveEffects:
     """Return the effects of the directives in their order, or raise Refused.
 
     `defaults` are those of the agent's jobs; they are needed if there is a `SetCron`.
     """
-    result = Effects(state_text, state_text)
+    result = DirectiveEffects(state_text, state_text)
     state: StateObject | None = None
     for each in directives:
         match each:
             case SetState():
-                state = _changed(registered, state, state_text, each)
+                state = _change_state(registered, state, state_text, each)
             case Emit():
                 _emit(result, registered, instance, each, now_ms)
             case Delay():
@@ -138,7 +138,7 @@ def effects(
             case Stop():
                 result.stop = True
             case _:
-                raise Refused(_unknown(each), UNKNOWN_DIRECTIVE)
+                raise Refused(_unknown_directive_text(each), UNKNOWN_DIRECTIVE)
     if state is not None:
         try:
             result.state_text = state_to_text(state)
@@ -154,7 +154,7 @@ def effects(
     return result
 
 
-def _changed(
+def _change_state(
     registered: RegisteredClass, state: StateObject | None, state_text: str, change: SetState
 ) -> StateObject:
     try:
@@ -167,7 +167,9 @@ def _changed(
         raise Refused(f"SetState: {error.message}", INVALID_STATE) from None
 
 
-def _emit(result: Effects, registered: RegisteredClass, instance: str, emit: Emit, now_ms: int) -> None:
+def _emit(
+    result: DirectiveEffects, registered: RegisteredClass, instance: str, emit: Emit, now_ms: int
+) -> None:
     match emit.to:
         case None:
             signal = emit.signal.sent(_source(registered, instance), utc_datetime(now_ms))
@@ -229,7 +231,7 @@ def _cancel_cron(
     return ScheduleChange(cron.job_id, definition, cron.declared)
 
 
-def _unknown(value: object) -> str:
+def _unknown_directive_text(value: object) -> str:
     if isinstance(value, Signal):
         return f"unknown directive {shown(value)}; to send a signal, return Emit(signal)"
     if isinstance(value, type) and issubclass(value, Directive):
@@ -249,7 +251,7 @@ class UnsavedChanges:
     def __init__(self) -> None:
         self._checks: Counter[tuple[type, str]] = Counter()
 
-    def found(self, registered: RegisteredClass, handler: str, value: object, text: str) -> bool:
+    def find(self, registered: RegisteredClass, handler: str, value: object, text: str) -> bool:
         """Return whether a handler changed its copy of the state; for each handler at most once."""
         key = registered.cls, handler
         if self._checks[key] >= _CHECKED:

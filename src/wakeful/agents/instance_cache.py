@@ -254,7 +254,7 @@ class Invoker:
         else:
             if self._threads is None:
                 self._threads = Threads(self._max_threads)
-            value = await self._threads.run(lambda: _collected(function(*args)), abandoned)
+            value = await self._threads.run(lambda: _collect(function(*args)), abandoned)
         if isinstance(value, AsyncGeneratorType):
             return [each async for each in value]
         # A function may return a coroutine, such as a lambda around an `async def`.
@@ -272,6 +272,6 @@ def is_asynchronous(function: Callable[..., object]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def _collected(value: object) -> object:
+def _collect(value: object) -> object:
     """Run a generator in the thread of its function."""
     return list(value) if isinstance(value, GeneratorType) else value

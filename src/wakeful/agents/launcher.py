@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from wakeful.agents.class_registry import ClassRegistry, RegisteredClass
 from wakeful.agents.context import Context, Memory
 from wakeful.agents.directives import CancelCron, SetCron, SetState
-from wakeful.agents.effects import Effects, Refused, Returned, UnsavedChanges, effects, read_returned
+from wakeful.agents.effects import DirectiveEffects, Refused, Returned, UnsavedChanges, effects, read_returned
 from wakeful.agents.instance_cache import MAX_INSTANCES, CachedInstance, InstanceCache, Invoker
 from wakeful.agents.state import state_from_text, state_to_text
 from wakeful.document import Defaults
@@ -144,13 +144,13 @@ class AgentLauncher:
             message = truncate(f"the signal of this run cannot be read: {error}")
             return Failed(message, permanent=True, reason="unreadable")
         if registered.handlers.find(signal.type) is None:
-            return await self._unhandled(registered, signal)
+            return await self._no_handler(registered, signal)
         if run.instance is None or run.instance_id is None:
             # Without its instance there is no state, and a handler must not see another one.
             return Failed("the run has no instance; run the job again", permanent=True, reason="unreadable")
         return await self._handle(run, registered, run.instance, run.instance_id, signal)
 
-    async def _unhandled(self, registered: RegisteredClass, signal: Signal) -> Failed:
+    async def _no_handler(self, registered: RegisteredClass, signal: Signal) -> Failed:
         """Return a permanent failure, unless a newer version of the class handles the type.
 
         During a deployment, a process with the newer version may take the next attempt. While such a process
@@ -189,13 +189,13 @@ class AgentLauncher:
             outcome = await self._run_handler(run, registered, entry, signal, state)
         except _Unreadable as error:
             self._discard(entry)
-            return _blocked(run, registered, instance, str(error))
+            return _block(run, registered, instance, str(error))
         except asyncio.CancelledError:  # a thread may still use the object
             self._discard(entry)
             raise
         except BaseException as error:  # the class cannot be instantiated
             self._discard(entry)
-            return _failed(run, error)
+            return _log_failure(run, error)
         handled = outcome.handled if isinstance(outcome, Succeeded) else None
         if handled is None or handled.data is None:
             self.cache.release(entry, run.revision, state.text)
@@ -230,7 +230,7 @@ class AgentLauncher:
                     entry.object.migrate,
                     stored,
                     run.state_version,
-                    abandoned=lambda: _abandoned(run, "migrate"),
+                    abandoned=lambda: _log_abandoned(run, "migrate"),
                 )
             )
             if new is None:
@@ -258,7 +258,7 @@ class AgentLauncher:
             value = await self._invoker.call(
                 getattr(entry.object, handler.name),
                 *arguments,
-                abandoned=lambda: _abandoned(run, handler.name),
+                abandoned=lambda: _log_abandoned(run, handler.name),
             )
             returned = read_returned(value)
             result = await self._effects(registered, entry.instance, returned, state)
@@ -272,9 +272,9 @@ class AgentLauncher:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            return _failed(run, error, handler.name)
+            return _log_failure(run, error, handler.name)
         stores = any(isinstance(each, SetState) for each in returned.directives)
-        if not stores and self._unsaved.found(registered, handler.name, state.value, state.text):
+        if not stores and self._unsaved.find(registered, handler.name, state.value, state.text):
             log.warning("handler.state_unsaved", **run.log_fields, handler=handler.name, error=_UNSAVED)
         for each in returned.directives:
             if isinstance(each, SetCron) and registered.handlers.find(each.signal) is None:
@@ -296,7 +296,7 @@ class AgentLauncher:
             run.revision,
             registered.version,
             data=result.state_text if changed else None,
-            memory=memory.written(signal.type, self._clock.now_ms(), registered.dedupe_ms),
+            memory=memory.to_text(signal.type, self._clock.now_ms(), registered.dedupe_ms),
             sends=tuple(result.sends),
             schedules=tuple(result.schedules.values()),
             stop=result.stop,
@@ -309,7 +309,7 @@ class AgentLauncher:
 
     async def _effects(
         self, registered: RegisteredClass, instance: str, returned: Returned, state: _State
-    ) -> Effects:
+    ) -> DirectiveEffects:
         defaults = None
         if self.defaults_of is not None and any(
             isinstance(each, SetCron | CancelCron) for each in returned.directives
@@ -327,19 +327,19 @@ def _not_registered(message: str) -> Failed:
     return Failed(message, reason=NOT_REGISTERED, counted=False)
 
 
-def _blocked(run: Launch, registered: RegisteredClass, instance: str, why: str) -> Failed:
+def _block(run: Launch, registered: RegisteredClass, instance: str, why: str) -> Failed:
     why = truncate(why)
     log.error("instance.blocked", **run.log_fields, instance=instance, error=why)
     handled = Handled(run.workspace, run.agent, instance, run.revision, registered.version, block=why)
     return Failed(why, reason=BLOCKED, counted=False, handled=handled)
 
 
-def _failed(run: Launch, error: BaseException, handler: str | None = None) -> Failed:
+def _log_failure(run: Launch, error: BaseException, handler: str | None = None) -> Failed:
     log.warning("handler.failed", **run.log_fields, handler=handler, exc_info=error)
     return Failed(error_text(error))
 
 
-def _abandoned(run: Launch, handler: str) -> None:
+def _log_abandoned(run: Launch, handler: str) -> None:
     log.warning(
         "handler.abandoned",
         **run.log_fields,

@@ -47,7 +47,7 @@ MAX_WAITING_MESSAGES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class SessionQueue:
     """The queue settings of an agent's sessions."""
 
     mode: Mode = "queue"
@@ -60,14 +60,16 @@ class Queue:
     turns: int = 1
 
 
-def queue_of(text: str | None) -> Queue:
+def parse_queue(text: str | None) -> SessionQueue:
     """Return the queue settings of an agent's stored text.
 
-    >>> queue_of('{"mode":"interrupt","debounceMs":0}')
-    Queue(mode='interrupt', cap=10, drop='old', debounce_ms=0, turns=1)
+    >>> parse_queue('{"mode":"interrupt","debounceMs":0}')
+    SessionQueue(mode='interrupt', cap=10, drop='old', debounce_ms=0, turns=1)
     """
     stored = json.loads(text) if text else {}
-    return Queue(**{"debounce_ms" if key == "debounceMs" else key: value for key, value in stored.items()})
+    return SessionQueue(
+        **{"debounce_ms" if key == "debounceMs" else key: value for key, value in stored.items()}
+    )
 
 
 def command_in(body: str) -> str | None:
@@ -98,18 +100,18 @@ def receive(
 def _receive(state: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
     now_ms = max([now_ms, *(each.at_ms for each in state.messages)])
     message = message._replace(at_ms=now_ms)
-    live, queue = _live(state), queue_of(state.queue)
+    live, queue = _live(state), parse_queue(state.queue)
     command = command_in(message.body)
     if command == STOP:
-        return _settle(state, state.messages, live[1:], now_ms, stopped=_stopped(live[:1], "stopped"))
+        return _settle(state, state.messages, live[1:], now_ms, stopped=_stop_turns(live[:1], "stopped"))
     if command == STOP_ALL:
-        return _settle(state, (), (), now_ms, stopped=_stopped(live, "stopped"), dropped=state.messages)
+        return _settle(state, (), (), now_ms, stopped=_stop_turns(live, "stopped"), dropped=state.messages)
     waiting = batches([*state.messages, message], queue)
     *before, newest = waiting
     if queue.mode == "interrupt":
         return _settle(
-            state, newest, (), now_ms, _stopped(live, "interrupted"), [m for each in before for m in each],
-            message, interrupted=[_said(turn) for turn in live],
+            state, newest, (), now_ms, _stop_turns(live, "interrupted"), [m for each in before for m in each],
+            message, interrupted=[_turn_messages(turn) for turn in live],
         )  # fmt: skip
     # Turns that start now do not wait, and a message that joins a waiting turn needs no room.
     ready = _ready(waiting, _room(state, queue)[1] - len(live), queue, now_ms)
@@ -127,7 +129,7 @@ def delete(state: SessionState) -> SessionUpdate:
     """Return the update of a session that is deleted: its turns stop, and its messages are dropped."""
     return SessionUpdate(
         dropped=[message.id for message in state.messages],
-        stopped=_stopped(_live(state), "session_deleted"),
+        stopped=_stop_turns(_live(state), "session_deleted"),
         over=[turn.run_id for turn in state.turns],
     )
 
@@ -137,13 +139,13 @@ def start_turns(state: SessionState, now_ms: int) -> SessionUpdate:
     return _settle(state, state.messages, _live(state), now_ms)
 
 
-def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[SessionMessage]]:
+def batches(messages: Sequence[SessionMessage], queue: SessionQueue) -> list[list[SessionMessage]]:
     """Return the messages grouped into turns, in order.
 
     >>> said = [
     ...     SessionMessage(str(n), "hi", "key:1", "user", at) for n, at in enumerate((0, 700, 1400, 2200))
     ... ]
-    >>> [[m.at_ms for m in batch] for batch in batches(said, Queue())]
+    >>> [[m.at_ms for m in batch] for batch in batches(said, SessionQueue())]
     [[0, 700, 1400], [2200]]
     """
     found: list[list[SessionMessage]] = []
@@ -165,7 +167,9 @@ def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[Sessi
     return found
 
 
-def payload_of(session: str, batch: Sequence[SessionMessage], before: Said | None = None) -> dict[str, Json]:
+def payload_of(
+    session: str, batch: Sequence[SessionMessage], before: TurnMessages | None = None
+) -> dict[str, Json]:
     """Return the payload of the run of a turn; `before` comes first."""
     said = [message.body for message in batch]
     ids: list[Json] = [message.id for message in batch]
@@ -174,7 +178,7 @@ def payload_of(session: str, batch: Sequence[SessionMessage], before: Said | Non
     return {"session": session, "message": "\n".join(said), "messages": ids}
 
 
-class Said(NamedTuple):
+class TurnMessages(NamedTuple):
     """The messages of a turn."""
 
     text: str = ""
@@ -182,15 +186,17 @@ class Said(NamedTuple):
     ids: tuple[str, ...] = ()
 
 
-def _said(turn: Turn) -> Said:
+def _turn_messages(turn: Turn) -> TurnMessages:
     """Return the messages of a turn, as its payload has them."""
     payload = json.loads(turn.payload) if turn.payload else None
     if not isinstance(payload, dict) or not payload.get("messages"):
-        return Said()
-    return Said(str(payload.get("message", "")), tuple(map(str, payload["messages"])))
+        return TurnMessages()
+    return TurnMessages(str(payload.get("message", "")), tuple(map(str, payload["messages"])))
 
 
-def _said_again(interrupted: Sequence[Said], batch: Sequence[SessionMessage], queue: Queue) -> Said | None:
+def _repeated_messages(
+    interrupted: Sequence[TurnMessages], batch: Sequence[SessionMessage], queue: SessionQueue
+) -> TurnMessages | None:
     """Return the messages of an interrupted turn that would be one turn with this batch; None: none."""
     at_ms, length = batch[0].at_ms, sum(map(_length, batch))
     for said in reversed(interrupted):
@@ -205,7 +211,7 @@ def _said_again(interrupted: Sequence[Said], batch: Sequence[SessionMessage], qu
     return None
 
 
-def _excess(waiting: Sequence[Sequence[SessionMessage]], queue: Queue) -> int:
+def _excess(waiting: Sequence[Sequence[SessionMessage]], queue: SessionQueue) -> int:
     """Return how many of these turns, the oldest first, may not wait: a session has no room for them."""
     kept = texts = messages = 0
     for batch in reversed(waiting[-queue.cap :]):
@@ -252,17 +258,17 @@ def _settle(
     dropped: Sequence[SessionMessage] = (),
     arrived: SessionMessage | None = None,
     *,
-    interrupted: Sequence[Said] = (),
+    interrupted: Sequence[TurnMessages] = (),
 ) -> SessionUpdate:
     """Return the update that starts all turns that can start, and when to check again.
 
     A turn starts when its debounce is over; one that has `interrupted` others starts at once.
     """
-    queue, over = queue_of(state.queue), [turn for turn in state.turns if _is_over(turn)]
+    queue, over = parse_queue(state.queue), [turn for turn in state.turns if _is_over(turn)]
     context, places = _room(state, queue)
     waiting = batches(messages, queue)
     ready = _ready(waiting, places - len(live), queue, now_ms, at_once=bool(interrupted))
-    before = _said_again(interrupted, waiting[0], queue) if interrupted else None
+    before = _repeated_messages(interrupted, waiting[0], queue) if interrupted else None
     taken = {message.id for batch in waiting[:ready] for message in batch}
     there = {message.id for message in state.messages}
     if arrived is not None and arrived.id in taken:
@@ -281,7 +287,7 @@ def _settle(
     )
 
 
-def _room(state: SessionState, queue: Queue) -> tuple[float | None, int]:
+def _room(state: SessionState, queue: SessionQueue) -> tuple[float | None, int]:
     """Return the used share of the context window, and how many turns may be live at once."""
     context = state.context
     for turn in state.turns:
@@ -293,7 +299,7 @@ def _room(state: SessionState, queue: Queue) -> tuple[float | None, int]:
 def _ready(
     waiting: Sequence[Sequence[SessionMessage]],
     free: int,
-    queue: Queue,
+    queue: SessionQueue,
     now_ms: int,
     *,
     at_once: bool = False,
@@ -306,7 +312,7 @@ def _ready(
 
 
 def _run(
-    state: SessionState, batch: Sequence[SessionMessage], now_ms: int, before: Said | None = None
+    state: SessionState, batch: Sequence[SessionMessage], now_ms: int, before: TurnMessages | None = None
 ) -> NewRun:
     """Return the run of a turn: to the target of the agent, in the lane `main`."""
     work = work_from_text(state.work) if state.work else Work(lane=LANE)
@@ -337,7 +343,7 @@ def _trigger(batch: Sequence[SessionMessage]) -> TriggerName:
     return "agent" if batch[-1].trigger == "agent" else "user"
 
 
-def _closes_ms(batch: Sequence[SessionMessage], queue: Queue) -> int:
+def _closes_ms(batch: Sequence[SessionMessage], queue: SessionQueue) -> int:
     """Return when no more messages join the batch."""
     return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + _MAX_DEBOUNCES * queue.debounce_ms)
 
@@ -350,5 +356,5 @@ def _is_over(turn: Turn) -> bool:
     return turn.state is None or RunState(turn.state).terminal
 
 
-def _stopped(turns: Sequence[Turn], reason: str) -> list[tuple[str, str]]:
+def _stop_turns(turns: Sequence[Turn], reason: str) -> list[tuple[str, str]]:
     return [(turn.run_id, reason) for turn in turns]

@@ -114,7 +114,7 @@ class _DataclassState:
         self._cls = cls
         self._fields = field_converters(cls)
         self._all = dataclass_converter(cls)
-        self._initial = state_to_text(self.replace(_created(cls) if initial is None else initial))
+        self._initial = state_to_text(self.replace(_create(cls) if initial is None else initial))
 
     def initial(self) -> StateObject:
         return state_from_text(self._initial)
@@ -151,7 +151,7 @@ class _ModelState:
 
     def __init__(self, cls: Any, initial: Any) -> None:
         self._cls = cls
-        self._initial = state_to_text(self.replace(_created(cls) if initial is None else initial))
+        self._initial = state_to_text(self.replace(_create(cls) if initial is None else initial))
 
     def initial(self) -> StateObject:
         return state_from_text(self._initial)
@@ -165,7 +165,7 @@ class _ModelState:
     def merge(self, stored: StateObject, changes: Mapping[str, object]) -> StateObject:
         self._check(changes, self._cls.model_fields)
         changed = self.load(stored).model_copy(update=dict(changes))
-        return self._written(changed.model_dump(by_alias=True, round_trip=True, warnings=False))
+        return self._write(changed.model_dump(by_alias=True, round_trip=True, warnings=False))
 
     def replace(self, new: Any) -> StateObject:
         if isinstance(new, self._cls):  # its attributes may have been changed without validation
@@ -175,13 +175,13 @@ class _ModelState:
             self._check(new, {**fields, **{each.alias: each for each in fields.values() if each.alias}})
         else:
             raise InvalidArgument(f"the state is {self._cls.__name__}, and SetState gives {shown(new)}")
-        return self._written(new)
+        return self._write(new)
 
     def _check(self, names: Mapping[str, object], fields: Mapping[str, object]) -> None:
         if self._cls.model_config.get("extra") != "allow":
             _check_fields(names, fields, self._cls)
 
-    def _written(self, values: Mapping[str, object]) -> StateObject:
+    def _write(self, values: Mapping[str, object]) -> StateObject:
         try:
             valid = self._cls.model_validate(values)
             written = valid.model_dump(mode="json", by_alias=True, round_trip=True)
@@ -196,7 +196,7 @@ def _is_model(cls: type) -> bool:
     )
 
 
-def _created(cls: type[Any]) -> object:
+def _create(cls: type[Any]) -> object:
     try:
         value: object = cls()
     except (TypeError, ValueError) as error:

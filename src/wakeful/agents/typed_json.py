@@ -48,7 +48,7 @@ def converter(hint: Any) -> Converter:
     if hint in _PLAIN:
         return _plain(hint, _PLAIN[hint])
     if hint in _TEXTS:
-        return _written_as_text(hint, *_TEXTS[hint])
+        return _text_converter(hint, *_TEXTS[hint])
     if hint is timedelta:
         return _TIMEDELTA
     origin, args = get_origin(hint), get_args(hint)
@@ -81,12 +81,12 @@ def dataclass_converter(cls: type[Any]) -> Converter:
 
     def to_json(value: Any, at: str) -> Json:
         if not isinstance(value, cls):
-            refuse(f"{at}: {_given(value)} is not {cls.__name__}")
+            refuse(f"{at}: {_value_text(value)} is not {cls.__name__}")
         return {name: each.to_json(getattr(value, name), _within(at, name)) for name, each in fields.items()}
 
     def from_json(value: Any, at: str) -> Any:
         if not isinstance(value, dict):
-            refuse(f"{at}: {_given(value)} is not an object of {cls.__name__}")
+            refuse(f"{at}: {_value_text(value)} is not an object of {cls.__name__}")
         for name in value:
             if name not in fields:
                 refuse(f"{_within(at, name)}: {cls.__name__} has no such field")
@@ -154,23 +154,23 @@ def _plain(kind: type, form: Form) -> Converter:
             try:
                 return float(value)
             except OverflowError:
-                refuse(f"{at}: {_given(value)} is too large for a float")
+                refuse(f"{at}: {_value_text(value)} is too large for a float")
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            refuse(f"{at}: {_given(value)} is not {_name(kind)}")
+            refuse(f"{at}: {_value_text(value)} is not {_name(kind)}")
         return value
 
     return Converter(lambda value, at: _any_to_json(check(value, at), at), check, form)
 
 
-def _written_as_text(kind: type, write: Callable[[Any], str], read: Callable[[str], Any]) -> Converter:
+def _text_converter(kind: type, write: Callable[[Any], str], read: Callable[[str], Any]) -> Converter:
     def to_json(value: Any, at: str) -> Json:
         if not isinstance(value, kind) or (kind is date and isinstance(value, datetime)):
-            refuse(f"{at}: {_given(value)} is not {_name(kind)}")
+            refuse(f"{at}: {_value_text(value)} is not {_name(kind)}")
         return write(value)
 
     def from_json(value: Any, at: str) -> Any:
         if not isinstance(value, str):
-            refuse(f"{at}: {_given(value)} is not {_name(kind)}")
+            refuse(f"{at}: {_value_text(value)} is not {_name(kind)}")
         try:
             return read(value)
         except (ValueError, InvalidOperation):
@@ -181,23 +181,23 @@ def _written_as_text(kind: type, write: Callable[[Any], str], read: Callable[[st
 
 def _seconds(value: Any, at: str) -> Json:
     if not isinstance(value, timedelta):
-        refuse(f"{at}: {_given(value)} is not timedelta")
+        refuse(f"{at}: {_value_text(value)} is not timedelta")
     return value.total_seconds()
 
 
 def _timedelta(value: Any, at: str) -> timedelta:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        refuse(f"{at}: {_given(value)} is not a number of seconds")
+        refuse(f"{at}: {_value_text(value)} is not a number of seconds")
     try:
         return timedelta(seconds=value)
     except OverflowError:
-        refuse(f"{at}: {_given(value)} is out of range")
+        refuse(f"{at}: {_value_text(value)} is out of range")
 
 
 _TIMEDELTA: Final = Converter(_seconds, _timedelta, "number")
 
 
-def _form_of(value: object) -> Form:
+def _json_form(value: object) -> Form:
     match value:
         case None:
             return "null"
@@ -213,12 +213,12 @@ def _form_of(value: object) -> Form:
 
 
 def _literal(values: tuple[Any, ...]) -> Converter:
-    forms = {_form_of(value) for value in values}
+    forms = {_json_form(value) for value in values}
     form = forms.pop() if len(forms) == 1 else refuse("a Literal must have values of one type")
 
     def check(value: Any, at: str) -> Any:
         if not any(type(each) is type(value) and each == value for each in values):
-            refuse(f"{at}: {_given(value)} is none of {', '.join(map(shown, values))}")
+            refuse(f"{at}: {_value_text(value)} is none of {', '.join(map(shown, values))}")
         return value
 
     return Converter(check, check, form)
@@ -229,7 +229,7 @@ def _enum(cls: type[Enum]) -> Converter:
 
     def to_json(value: Any, at: str) -> Json:
         if not isinstance(value, cls):
-            refuse(f"{at}: {_given(value)} is not {cls.__name__}")
+            refuse(f"{at}: {_value_text(value)} is not {cls.__name__}")
         return _any_to_json(value.value, at)
 
     return Converter(to_json, lambda value, at: cls(values.from_json(value, at)), values.form)
@@ -255,12 +255,12 @@ def _union(args: tuple[Any, ...]) -> Converter:
                     problems.append(error)
         if len(problems) == 1:  # an optional value
             raise problems[0]
-        refuse(f"{at}: {_given(value)} is none of {', '.join(map(_name, args))}")
+        refuse(f"{at}: {_value_text(value)} is none of {', '.join(map(_name, args))}")
 
     def from_json(value: Any, at: str) -> Any:
-        member = by_form.get(_form_of(value))
+        member = by_form.get(_json_form(value))
         if member is None:
-            refuse(f"{at}: {_given(value)} is none of {', '.join(map(_name, args))}")
+            refuse(f"{at}: {_value_text(value)} is none of {', '.join(map(_name, args))}")
         return member.from_json(value, at)
 
     return Converter(to_json, from_json, "any")
@@ -268,7 +268,7 @@ def _union(args: tuple[Any, ...]) -> Converter:
 
 def _number(value: Any, at: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        refuse(f"{at}: {_given(value)} is not a number")
+        refuse(f"{at}: {_value_text(value)} is not a number")
     return _any_to_json(value, at)
 
 
@@ -277,14 +277,14 @@ def _list(build: Callable[[list[Any]], Any], kinds: Any, args: tuple[Any, ...]) 
 
     def to_json(value: Any, at: str) -> Json:
         if not isinstance(value, kinds):
-            refuse(f"{at}: {_given(value)} is not a {_name(build)}")
+            refuse(f"{at}: {_value_text(value)} is not a {_name(build)}")
         written = [item.to_json(each, f"{at}[{index}]") for index, each in enumerate(value)]
         # Sets have no order; equal sets have equal texts.
         return written if build is list else sorted(written, key=lambda each: (str(type(each)), str(each)))
 
     def from_json(value: Any, at: str) -> Any:
         if not isinstance(value, list):
-            refuse(f"{at}: {_given(value)} is not a list")
+            refuse(f"{at}: {_value_text(value)} is not a list")
         return build([item.from_json(each, f"{at}[{index}]") for index, each in enumerate(value)])
 
     return Converter(to_json, from_json, "list")
@@ -301,12 +301,12 @@ def _tuple(args: tuple[Any, ...]) -> Converter:
 
     def to_json(value: Any, at: str) -> Json:
         if not isinstance(value, tuple | list):
-            refuse(f"{at}: {_given(value)} is not a tuple")
+            refuse(f"{at}: {_value_text(value)} is not a tuple")
         return [item.to_json(part, place) for item, part, place in each(value, at)]
 
     def from_json(value: Any, at: str) -> Any:
         if not isinstance(value, list):
-            refuse(f"{at}: {_given(value)} is not a list")
+            refuse(f"{at}: {_value_text(value)} is not a list")
         return tuple(item.from_json(part, place) for item, part, place in each(value, at))
 
     return Converter(to_json, from_json, "list")
@@ -319,7 +319,7 @@ def _dict(args: tuple[Any, ...]) -> Converter:
 
     def to_json(value: Any, at: str) -> Json:
         if not isinstance(value, Mapping):
-            refuse(f"{at}: {_given(value)} is not a dict")
+            refuse(f"{at}: {_value_text(value)} is not a dict")
         for key in value:
             if not isinstance(key, str):
                 refuse(f"{at}: the key {shown(key)} is not text, which JSON requires")
@@ -327,7 +327,7 @@ def _dict(args: tuple[Any, ...]) -> Converter:
 
     def from_json(value: Any, at: str) -> Any:
         if not isinstance(value, dict):
-            refuse(f"{at}: {_given(value)} is not an object")
+            refuse(f"{at}: {_value_text(value)} is not an object")
         return {key: item.from_json(each, _within(at, key)) for key, each in value.items()}
 
     return Converter(to_json, from_json, "object")
@@ -337,7 +337,7 @@ def _within(at: str, name: str) -> str:
     return f"{at}.{name}" if at else name
 
 
-def _given(value: object) -> str:
+def _value_text(value: object) -> str:
     return f"{shown(value)} ({type(value).__name__})" if isinstance(value, str) else shown(value)
 
 

@@ -37,8 +37,8 @@ class Cron:
 
     __slots__ = (
         "_answers",
-        "_compute_nexting",
         "_here",
+        "_next_lock",
         "_pieces",
         "_ticks",
         "_tzinfo",
@@ -69,14 +69,14 @@ class Cron:
         #: the last used piece
         self._here = NOWHERE
         self._tzinfo = self.zone.tzinfo
-        self._compute_nexting = Lock()
+        self._next_lock = Lock()
 
     @staticmethod
     def shared(
         expr: str, tz: str = "UTC", dst_gap: DstGap = "run_after", dst_overlap: DstOverlap = "first"
     ) -> Cron:
         """Return the shared `Cron` of these arguments, whose cached ticks serve all jobs that have them."""
-        return _shared(expr, tz, dst_gap, dst_overlap)
+        return _shared_cron(expr, tz, dst_gap, dst_overlap)
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first tick strictly later than `after`, or None if there is none within 100 years."""
@@ -162,7 +162,7 @@ class Cron:
         found = self._find_after(utc)
         if found is None:
             return None
-        with self._compute_nexting:
+        with self._next_lock:
             ticks = self._ticks
             if ticks and utc >= ticks[-1] and (utc == ticks[-1] or self._find_after(ticks[-1]) == found):
                 ticks.append(found)
@@ -243,5 +243,5 @@ class Cron:
 
 
 @bounded_cache(16 * MB, lambda cron, expr, *_: CRON_SIZE + text_size(expr))
-def _shared(expr: str, tz: str, dst_gap: DstGap, dst_overlap: DstOverlap) -> Cron:
+def _shared_cron(expr: str, tz: str, dst_gap: DstGap, dst_overlap: DstOverlap) -> Cron:
     return Cron(expr, tz, dst_gap=dst_gap, dst_overlap=dst_overlap)

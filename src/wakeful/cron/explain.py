@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from wakeful.cron.expression import Expression
-from wakeful.cron.fields import Field, LastDay, LastOf, LastWeekday, NearestWeekday, NthOf, Special
+from wakeful.cron.fields import CronField, LastDay, LastOf, LastWeekday, NearestWeekday, NthOf, Special
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
@@ -67,7 +67,7 @@ def _by_hour(expression: Expression) -> str:
     elif step and not few:
         runs = [(hours[0], hours[-1])]
     else:
-        return _listed(expression)
+        return _list_times(expression)
     offset = minute * 60 + second
     spans = [(first * 3600 + offset, last * 3600 + offset) for first, last in runs]
     return _every(step, "hour") + _from_through(spans, to_the_second=second > 0)
@@ -84,9 +84,9 @@ def _by_minute(expression: Expression) -> str:
     elif _are_windows(runs):
         time = "Every minute" + _from_through([(first * 60, last * 60) for first, last in runs])
     elif few:
-        return _listed(expression)
+        return _list_times(expression)
     else:
-        time = f"At minutes {_spelled(minutes)} past {_hours(hours)}"
+        time = f"At minutes {_ranges_text(minutes)} past {_hours(hours)}"
     (second,) = expression.seconds.values()
     return f"{time}, at second {second}" if second else time
 
@@ -96,16 +96,18 @@ def _by_second(expression: Expression) -> str:
     seconds, in_day = expression.seconds.values(), _minutes_of_day(expression)
     even = _even_step(seconds, 60)
     if len(seconds) * len(in_day) <= _FEW_TIMES and not (even and expression.seconds.starred):
-        return _listed(expression)
+        return _list_times(expression)
     runs = _runs(seconds)
     if not even and len(runs) == 1 and len(in_day) <= _FEW_WINDOWS:
         spans = [(at * 60 + first, at * 60 + last) for at in in_day for first, last in runs]
         return f"Every second{_from_through(spans, to_the_second=True)}"
     limit = _in_minutes(expression)
     if limit is not None:
-        return (_every(even, "second") if even else f"At seconds {_spelled(seconds)} of every minute") + limit
+        return (
+            _every(even, "second") if even else f"At seconds {_ranges_text(seconds)} of every minute"
+        ) + limit
     minutes = _some(expression.minutes.values(), 60, "minute", "minute 0")
-    when = f"{_every(even, 'second')} during" if even else f"At seconds {_spelled(seconds)} of"
+    when = f"{_every(even, 'second')} during" if even else f"At seconds {_ranges_text(seconds)} of"
     return f"{when} {minutes} of {_hours(expression.hours.values())}"
 
 
@@ -119,7 +121,7 @@ def _in_minutes(expression: Expression) -> str | None:
     return _from_through([(first * 60, last * 60 + 59) for first, last in runs], to_the_second=True)
 
 
-def _listed(expression: Expression) -> str:
+def _list_times(expression: Expression) -> str:
     seconds = expression.seconds.values()
     times = (at * 60 + second for at in _minutes_of_day(expression) for second in seconds)
     return f"At {_and(_clock(time, seconds != [0]) for time in times)}"
@@ -146,7 +148,7 @@ def _some(values: Sequence[int], size: int, noun: str, start: str) -> str:
     even = _even_step(values, size)
     if even:
         return f"every {_ordinal(even)} {noun} from {start}"
-    return f"{noun}{'s' if len(values) > 1 else ''} {_spelled(values)}"
+    return f"{noun}{'s' if len(values) > 1 else ''} {_ranges_text(values)}"
 
 
 def _from_through(spans: Iterable[tuple[int, int]], to_the_second: bool = False) -> str:
@@ -188,18 +190,18 @@ def _days(expression: Expression) -> str:
     return f"{_dates(days)}{', but only ' if both else ' or '}{_weekdays(weekdays)}"
 
 
-def _dates(field: Field) -> str:
+def _dates(field: CronField) -> str:
     values = field.values()
     step = _step(values)
     phrases = []
     if step and step > 1 and len(values) > _FEW_TIMES and values == list(range(1, 32, step)):
         phrases.append(f"every {step} days from the 1st of each month")
     elif values:
-        phrases.append(f"on the {_spelled(values, _ordinal)}")
+        phrases.append(f"on the {_ranges_text(values, _ordinal)}")
     return _and([*phrases, *map(_special, dict.fromkeys(field.specials))])
 
 
-def _weekdays(field: Field) -> str:
+def _weekdays(field: CronField) -> str:
     values = field.values()
     # A run starts with a day whose previous day is not in the set; it may wrap around the week.
     starts = [day for day in values if (day - 1) % 7 not in values]
@@ -233,19 +235,19 @@ def _special(special: Special) -> str:
 
 def _season(expression: Expression) -> str:
     months = expression.months.values()
-    names = "" if len(months) == 12 else _spelled(months, lambda month: _MONTHS[month - 1])
+    names = "" if len(months) == 12 else _ranges_text(months, lambda month: _MONTHS[month - 1])
     parts = [part for part in (names, _years(expression.years)) if part]
     return f"in {' of '.join(parts)}" if parts else ""
 
 
-def _years(field: Field | None) -> str:
+def _years(field: CronField | None) -> str:
     if field is None or field.bits.bit_count() > field.kind.last - field.kind.first:
         return ""
     years = field.values()
     step = _step(years)
     if step and step > 1 and len(years) > _LONG:
         return f"every {_ordinal(step)} year from {years[0]} through {years[-1]}"
-    return _spelled(years)
+    return _ranges_text(years)
 
 
 # Numbers and words
@@ -278,7 +280,7 @@ def _are_windows(runs: Sequence[tuple[int, int]]) -> bool:
     return len(runs) <= _FEW_WINDOWS and all(last - first + 1 >= _LONG for first, last in runs)
 
 
-def _spelled(values: Iterable[int], name: Callable[[int], str] = str) -> str:
+def _ranges_text(values: Iterable[int], name: Callable[[int], str] = str) -> str:
     words: list[str] = []
     for first, last in _runs(values):
         if last - first + 1 >= _LONG:

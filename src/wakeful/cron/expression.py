@@ -18,7 +18,7 @@ from wakeful.cron.fields import (
     MONTH,
     SECOND,
     YEAR,
-    Field,
+    CronField,
     LastDay,
     LastOf,
     LastWeekday,
@@ -48,13 +48,13 @@ class Expression:
     """The meaning of a cron expression on the wall clock."""
 
     text: str
-    seconds: Field
-    minutes: Field
-    hours: Field
-    days: Field
-    months: Field
-    weekdays: Field
-    years: Field | None
+    seconds: CronField
+    minutes: CronField
+    hours: CronField
+    days: CronField
+    months: CronField
+    weekdays: CronField
+    years: CronField | None
 
     @property
     def follows_real_time(self) -> bool:

@@ -63,7 +63,7 @@ Item = Span | Special
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CronFieldKind:
     """The kind of a field: its name, range and special values."""
 
     name: str
@@ -73,7 +73,7 @@ class Kind:
     wraps: bool = False
     day: bool = False
 
-    def read(self, text: str) -> Field:
+    def read(self, text: str) -> CronField:
         """Parse a field. Raise InvalidSchedule if it is invalid."""
         if "?" in text and (not self.day or text != "?"):
             where = "stands alone there" if self.day else "belongs in the two day fields only; use '*'"
@@ -84,7 +84,7 @@ class Kind:
             if isinstance(item, Span):
                 bits |= self._bits(item)
         specials = tuple(item for item in items if not isinstance(item, Span))
-        return Field(self, text.upper(), items, specials, bits, text[0] in "*?")
+        return CronField(self, text.upper(), items, specials, bits, text[0] in "*?")
 
     def refuse(self, text: str, why: str) -> NoReturn:
         """Raise InvalidSchedule with the field's name and text."""
@@ -194,10 +194,10 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class CronField:
     """A parsed field: its items in order, and its plain values as a bit set."""
 
-    kind: Kind
+    kind: CronFieldKind
     text: str
     items: tuple[Item, ...]
     specials: tuple[Special, ...]
@@ -219,10 +219,10 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 9
 
 
-SECOND: Final = Kind("second", 0, 59)
-MINUTE: Final = Kind("minute", 0, 59)
-HOUR: Final = Kind("hour", 0, 23)
-DAY_OF_MONTH: Final = Kind("day-of-month", 1, 31, day=True)
-MONTH: Final = Kind("month", 1, 12, MONTHS)
-DAY_OF_WEEK: Final = Kind("day-of-week", 0, 7, WEEKDAYS, wraps=True, day=True)
-YEAR: Final = Kind("year", 1970, 2199)
+SECOND: Final = CronFieldKind("second", 0, 59)
+MINUTE: Final = CronFieldKind("minute", 0, 59)
+HOUR: Final = CronFieldKind("hour", 0, 23)
+DAY_OF_MONTH: Final = CronFieldKind("day-of-month", 1, 31, day=True)
+MONTH: Final = CronFieldKind("month", 1, 12, MONTHS)
+DAY_OF_WEEK: Final = CronFieldKind("day-of-week", 0, 7, WEEKDAYS, wraps=True, day=True)
+YEAR: Final = CronFieldKind("year", 1970, 2199)

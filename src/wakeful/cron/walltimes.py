@@ -43,7 +43,7 @@ class Dates:
         """Return the matching days from `day` to the end of its year: bit 0 is `day` itself."""
         start, end, days, _ = self._page
         if not start <= day < end:
-            start, end, days, _ = self._select_year(_year_of(day))
+            start, end, days, _ = self._select_year(_year(day))
         return days >> day - start
 
     def at_or_after(self, day: int) -> int | None:
@@ -52,7 +52,7 @@ class Dates:
         if not start <= day < end:
             if not _FIRST_DAY <= day < _END:
                 return None
-            start, end, days, year = self._select_year(_year_of(day))
+            start, end, days, year = self._select_year(_year(day))
         days >>= day - start
         if days:
             return day + (days & -days).bit_length() - 1
@@ -66,7 +66,7 @@ class Dates:
         """Return the last matching day up to `day`, or None if there is none within a century."""
         if not _FIRST_DAY <= day < _END:
             return None
-        year = _year_of(day)
+        year = _year(day)
         days = self._days(year) & (2 << day - _NEW_YEAR[year]) - 1
         if days:
             return _NEW_YEAR[year] + days.bit_length() - 1
@@ -85,7 +85,7 @@ class Dates:
         start, end = max(start, _FIRST_DAY), min(end, _END)
         total = 0
         while start < end:
-            year = _year_of(start)
+            year = _year(start)
             days = self._days(year) >> start - _NEW_YEAR[year]
             if end < _NEW_YEAR[year + 1]:
                 days &= (1 << end - start) - 1
@@ -123,7 +123,7 @@ def lowest(bits: int) -> int:
     return (bits & -bits).bit_length() - 1
 
 
-def _year_of(day: int) -> int:
+def _year(day: int) -> int:
     year = day * 400 // 146097 + 1970  # exact, or off by one
     if day < _NEW_YEAR[year]:
         return year - 1

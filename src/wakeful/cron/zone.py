@@ -55,7 +55,7 @@ class Zone:
             return
         with self._growing:
             while self.known_until < min(utc, _LAST_RULE_SECOND):
-                year = _year_of(self.known_until)
+                year = _utc_year(self.known_until)
                 for start, offset in self._rule.changes(year):
                     if start > self.starts[-1] and offset != self.offsets[-1]:
                         self.offsets.append(
@@ -92,16 +92,16 @@ class Zone:
 def zone(name: str) -> Zone:
     """Return the zone of an IANA name, read once and shared. Raise InvalidSchedule if it is unknown."""
     if len(name) > _LONGEST or not _KEY.fullmatch(name):
-        raise _unknown(name)
+        raise _unknown_zone(name)
     try:
         return Zone(name)
     except (zoneinfo.ZoneInfoNotFoundError, FileNotFoundError, IsADirectoryError, ValueError) as error:
-        raise _unknown(name) from error
+        raise _unknown_zone(name) from error
     except OSError as error:
         raise Unavailable(f"the time zone database cannot be read: {error}") from error
 
 
-def _unknown(name: str) -> InvalidSchedule:
+def _unknown_zone(name: str) -> InvalidSchedule:
     meant = _similar(name[:64]) or "Europe/Berlin"
     return InvalidSchedule(f"unknown time zone '{name[:64]}'; give an IANA name such as '{meant}' or 'UTC'")
 
@@ -233,5 +233,5 @@ def _wall_second(year: int, month: int, day: int) -> int:
     return (date(year, month, day).toordinal() - _EPOCH_DAY) * 86400
 
 
-def _year_of(utc: int) -> int:
+def _utc_year(utc: int) -> int:
     return date.fromordinal(max(1, min(utc // 86400 + _EPOCH_DAY, date.max.toordinal()))).year

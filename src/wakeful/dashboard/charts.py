@@ -39,14 +39,12 @@ def outcome_bars(
     most = max((bar.value for bar in bars if bar.value is not None), default=0.0) or 1.0
     start = (slots - len(bars)) * (_BAR + _GAP)
     parts = [
-        _filled(
-            '<line x1="0" x2="{}" y1="{}" y2="{}" class="chart-axis"/>', width, height - 0.5, height - 0.5
-        )
+        _fill('<line x1="0" x2="{}" y1="{}" y2="{}" class="chart-axis"/>', width, height - 0.5, height - 0.5)
     ]
     for index, bar in enumerate(bars):
         size = height if bar.value is None else max(height * 0.3, height * bar.value / most)
         rect = _rect(start + index * (_BAR + _GAP), height - size, _BAR, size, bar.state, bar.title)
-        parts.append(_filled('<a href="{}">{}</a>', bar.href, rect) if bar.href else rect)
+        parts.append(_fill('<a href="{}">{}</a>', bar.href, rect) if bar.href else rect)
     return _svg(width, height, label, parts, "outcome-bars")
 
 
@@ -75,7 +73,7 @@ def day_strip(days: Sequence[DayBar], *, height: int = 40, label: str) -> Markup
             bars.append(_rect(x, height - 4, _DAY, 4, "none", day.title))
         drawn = Markup("").join(bars)
         parts.append(
-            _filled('<a href="{}" aria-label="{}">{}</a>', day.href, day.title, drawn) if day.href else drawn
+            _fill('<a href="{}" aria-label="{}">{}</a>', day.href, day.title, drawn) if day.href else drawn
         )
     return _svg(width, height, label, parts, "day-strip")
 
@@ -92,7 +90,7 @@ def columns(
         for size in [height * value / most]
         if value
     ]
-    axis = _filled(
+    axis = _fill(
         '<line x1="0" x2="{}" y1="{}" y2="{}" class="chart-axis"/>', width, height - 0.5, height - 0.5
     )
     return _svg(width, height, label, [axis, *parts], "columns")
@@ -106,13 +104,11 @@ def minutes(values: Sequence[float], titles: Sequence[str], *, label: str) -> Ma
     width, height = 10 * len(values), 72
     most = max(values, default=0.0) or 1.0
     parts = [
-        _filled('<line x1="{0}" x2="{0}" y1="0" y2="{1}" class="chart-grid"/>', x, height)
+        _fill('<line x1="{0}" x2="{0}" y1="0" y2="{1}" class="chart-grid"/>', x, height)
         for x in range(0, width + 1, 150)
     ]
     parts.append(
-        _filled(
-            '<line x1="0" x2="{}" y1="{}" y2="{}" class="chart-axis"/>', width, height - 0.5, height - 0.5
-        )
+        _fill('<line x1="0" x2="{}" y1="{}" y2="{}" class="chart-axis"/>', width, height - 0.5, height - 0.5)
     )
     for index, (value, title) in enumerate(zip(values, titles, strict=True)):
         if value > 0:
@@ -132,15 +128,15 @@ def line(values: Sequence[float | None], *, width: int = 640, height: int = 96, 
         else:
             paths[-1].append(f"{index * step:.1f},{(height - 2) * (1 - value / most) + 1:.1f}")
     parts = [
-        _filled('<polyline points="{}" class="chart-line"/>', " ".join(points)) for points in paths if points
+        _fill('<polyline points="{}" class="chart-line"/>', " ".join(points)) for points in paths if points
     ]
     return _svg(width, height, label, parts, "line")
 
 
-def _filled(template: str, *values: object) -> Markup:
+def _fill(template: str, *values: object) -> Markup:
     """Return markup with these values; text is escaped. `Markup.format` takes ten times as long.
 
-    >>> _filled('<a href="{}">{:.1f}</a>', '"<', 1.25)
+    >>> _fill('<a href="{}">{:.1f}</a>', '"<', 1.25)
     Markup('<a href="&#34;&lt;">1.2</a>')
     """
     return Markup(
@@ -149,7 +145,7 @@ def _filled(template: str, *values: object) -> Markup:
 
 
 def _rect(x: float, y: float, width: float, height: float, fill: str, title: str) -> Markup:
-    # A list has a thousand of them: `html.escape` takes a third of the time of `_filled`.
+    # A list has a thousand of them: `html.escape` takes a third of the time of `_fill`.
     return Markup(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5"'
         f' class="fill-{html.escape(fill)}"><title>{html.escape(title)}</title></rect>'
@@ -157,7 +153,7 @@ def _rect(x: float, y: float, width: float, height: float, fill: str, title: str
 
 
 def _svg(width: float, height: float, label: str, parts: Sequence[Markup], kind: str) -> Markup:
-    return _filled(
+    return _fill(
         '<svg class="chart chart-{}" viewBox="0 0 {:g} {:g}" role="img" aria-label="{}"'
         ' preserveAspectRatio="none" focusable="false">{}</svg>',
         kind,
@@ -213,7 +209,7 @@ def heat_map(
     height = _HEAT_TOP + len(rows) * _HEAT_HEIGHT
     most = max((cell.value for cell in cells), default=0)
     parts = [
-        _filled(
+        _fill(
             '<text x="{}" y="18" class="heat-heading{}">{}<title>{}</title></text>',
             _HEAT_LEFT + index * _HEAT_WIDTH + _HEAT_WIDTH // 2,
             " heat-current" if column.is_current else "",
@@ -223,7 +219,7 @@ def heat_map(
         for index, column in enumerate(columns)
     ]
     parts += [
-        _filled(
+        _fill(
             '<text x="{}" y="{}" class="heat-row">{}</text>',
             _HEAT_LEFT - 6,
             _HEAT_TOP + index * _HEAT_HEIGHT + 15,
@@ -232,7 +228,7 @@ def heat_map(
         for index, row in enumerate(rows)
     ]
     parts += [_heat_cell(cell, most) for cell in cells]
-    return _filled(
+    return _fill(
         '<svg class="chart chart-heat" viewBox="0 0 {:g} {:g}" role="group" aria-label="{}">{}</svg>',
         width,
         height,
@@ -247,7 +243,7 @@ def _heat_cell(cell: HeatCell, most: int) -> Markup:
     x = _HEAT_LEFT + cell.column * _HEAT_WIDTH + 1 + (whole / 2 + 1 if cell.part == 2 else 0)
     y = _HEAT_TOP + cell.row * _HEAT_HEIGHT + 1
     parts = [
-        _filled(
+        _fill(
             '<rect x="{:g}" y="{:g}" width="{:g}" height="{}" rx="3" class="heat-{} heat-{}{}"/>',
             x,
             y,
@@ -260,7 +256,7 @@ def _heat_cell(cell: HeatCell, most: int) -> Markup:
     ]
     if cell.value:
         parts.append(
-            _filled(
+            _fill(
                 '<text x="{:g}" y="{:g}" class="heat-value heat-on-{}">{}</text>',
                 x + width / 2,
                 y + 14,
@@ -269,10 +265,10 @@ def _heat_cell(cell: HeatCell, most: int) -> Markup:
             )
         )
     if cell.marked:
-        parts.append(_filled('<path d="M{:g} {:g}l7 0l-7 7z" class="heat-mark"/>', x + 1, y + 1))
+        parts.append(_fill('<path d="M{:g} {:g}l7 0l-7 7z" class="heat-mark"/>', x + 1, y + 1))
     if cell.href is None:
-        return _filled("<g>{}<title>{}</title></g>", Markup("").join(parts), cell.title)
-    return _filled(
+        return _fill("<g>{}<title>{}</title></g>", Markup("").join(parts), cell.title)
+    return _fill(
         '<a href="{}" aria-label="{}" data-column="{}" data-row="{}"{}>{}</a>',
         cell.href,
         cell.title,

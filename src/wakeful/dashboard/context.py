@@ -46,7 +46,7 @@ _LONGEST_PATH: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRequest:
     """A request for a page of a workspace."""
 
     request: Request
@@ -63,7 +63,7 @@ class Page:
     @property
     def theme(self) -> str | None:
         """The theme that the user chose; None: that of the browser."""
-        return theme_of(self.request)
+        return chosen_theme(self.request)
 
     @property
     def tz(self) -> str:
@@ -112,36 +112,36 @@ class Page:
         return render_page(template, given, status, self.regions)
 
 
-def theme_of(request: Request) -> str | None:
+def chosen_theme(request: Request) -> str | None:
     """Return the theme that the user chose; None: that of the browser."""
     chosen = request.cookies.get(THEME)
     return chosen if chosen in THEMES else None
 
 
 @lru_cache(maxsize=2048)
-def _quoted(part: str) -> str:
+def _quote(part: str) -> str:
     return quote(part, safe="")
 
 
 def _address(root: str, workspace: str, parts: tuple[str, ...], query: dict[str, object]) -> str:
-    path = "/".join(map(_quoted, (workspace, *parts)))
+    path = "/".join(map(_quote, (workspace, *parts)))
     given = {key: str(value) for key, value in query.items() if value is not None and value != ""}
     slash = "" if parts else "/"
     return f"{root}/{path}{slash}" + (f"?{urlencode(given)}" if given else "")
 
 
-async def _page(request: Request, workspace: str) -> Page:
+async def _page(request: Request, workspace: str) -> PageRequest:
     services = services_of(request)
     principal = await current_principal(request)
     await services.accounts.authorize(principal, "read", workspace)
     csrf = masked(str(getattr(request.state, "csrf", "")))
     # Before anything that the page shows is read, so that no change between is missed.
     position = 0 if REGION in request.headers else await services.live.position()
-    return Page(request, services, principal, workspace, services.now_ms(), csrf, position)
+    return PageRequest(request, services, principal, workspace, services.now_ms(), csrf, position)
 
 
 #: The request of a page.
-PageDep = Annotated[Page, Depends(_page)]
+PageDep = Annotated[PageRequest, Depends(_page)]
 
 
 class PageRoute(APIRoute):

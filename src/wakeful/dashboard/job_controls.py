@@ -135,24 +135,24 @@ def groups(job: Mapping[str, Json], defaults: Mapping[str, Json]) -> list[Group]
     named = {name for _, _, names in _GROUPS for name in names}
     rest = [name for name in fields if name not in (*named, *_PLACED, *_SHORT)]
     found = [
-        Group(id_, title, tuple(control_of(fields[name], job, defaults) for name in names))
+        Group(id_, title, tuple(field_control(fields[name], job, defaults) for name in names))
         for id_, title, names in _GROUPS
     ]
     if rest:
-        found.append(Group(*_OTHER_GROUP, tuple(control_of(fields[name], job, defaults) for name in rest)))
+        found.append(Group(*_OTHER_GROUP, tuple(field_control(fields[name], job, defaults) for name in rest)))
     return found
 
 
-def placed(job: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Control]:
+def placed_controls(job: Mapping[str, Json], defaults: Mapping[str, Json]) -> dict[str, Control]:
     """Return the controls of the fields with a place of their own, except for target and agent."""
     fields = {field.name: field for field in (*DECLARED, *OTHER)}
-    return {name: control_of(fields[name], job, defaults) for name in _PLACED if name not in _HANDMADE}
+    return {name: field_control(fields[name], job, defaults) for name in _PLACED if name not in _HANDMADE}
 
 
 _HANDMADE: Final = ("agentId", "enabled", "target")
 
 
-def control_of(field: Field, job: Mapping[str, Json], defaults: Mapping[str, Json]) -> Control:
+def field_control(field: Field, job: Mapping[str, Json], defaults: Mapping[str, Json]) -> Control:
     """Return the control of a field with its value in a job."""
     value, default = job.get(field.name), defaults.get(field.name)
     if value is not None and value == default and repr(value) == repr(default):
@@ -160,9 +160,9 @@ def control_of(field: Field, job: Mapping[str, Json], defaults: Mapping[str, Jso
     form = _form(field, value)
     control = Control(
         field.duration_name or field.name,
-        _LABELS.get(field.name) or words_of(field.duration_name or field.name),
+        _LABELS.get(field.name) or label_text(field.duration_name or field.name),
         form,
-        "" if form == "object" else text_of(form, value),
+        "" if form == "object" else control_text(form, value),
         field.doc.replace("`", ""),
         _EXAMPLES.get(field.name) or _placeholder(form, default),
         _words(field),
@@ -201,13 +201,15 @@ def _part(name: str, form: str, words: tuple[str, ...], given: dict[str, Json], 
     value, preset = given.get(name), usual.get(name)
     if form == "duration":
         value, preset = given.get(f"{name}Ms", value), usual.get(f"{name}Ms")
-    return Control(name, words_of(name), form, text_of(form, value), "", _placeholder(form, preset), words)
+    return Control(
+        name, label_text(name), form, control_text(form, value), "", _placeholder(form, preset), words
+    )
 
 
-def text_of(form: str, value: Json) -> str:
+def control_text(form: str, value: Json) -> str:
     """Return the text of a value in a control of this form.
 
-    >>> text_of("duration", 90_000), text_of("json", {"a": 1.0}), text_of("lines", ["a", "b"])
+    >>> control_text("duration", 90_000), control_text("json", {"a": 1.0}), control_text("lines", ["a", "b"])
     ('1m30s', '{"a": 1.0}', 'a\\nb')
     """
     if value is None:
@@ -250,13 +252,13 @@ def _is_line(name: str, text: str) -> bool:
 
 
 def _placeholder(form: str, default: Json) -> str:
-    return "" if default in (None, "", [], {}) or form == "flag" else text_of(form, default)
+    return "" if default in (None, "", [], {}) or form == "flag" else control_text(form, default)
 
 
-def words_of(name: str) -> str:
+def label_text(name: str) -> str:
     """Return the name of a field as words.
 
-    >>> words_of("maxAttempts"), words_of("tz")
+    >>> label_text("maxAttempts"), label_text("tz")
     ('Max attempts', 'Tz')
     """
     text = re.sub("[A-Z]", lambda found: f" {found[0].lower()}", name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from wakeful.dashboard.job_controls import Control, are_pairs, text_of
+from wakeful.dashboard.job_controls import Control, are_pairs, control_text
 from wakeful.job.job import Json
 from wakeful.job.target_kinds import TARGET_KINDS
 
@@ -126,7 +126,9 @@ def target_control(target: Json, agent_target: Json) -> TargetControl:
             each,
             TARGET_KINDS[each].title,
             tuple(
-                part._replace(value=text_of(part.form, given.get(part.name)) if each == kind and fits else "")
+                part._replace(
+                    value=control_text(part.form, given.get(part.name)) if each == kind and fits else ""
+                )
                 for part in _PARTS[each]
             ),
         )
@@ -134,7 +136,7 @@ def target_control(target: Json, agent_target: Json) -> TargetControl:
         if each in _PARTS
     )
     chosen = "" if not given else kind if fits else "json"
-    return TargetControl(chosen, kinds, text_of("json", target), _summary(agent_target))
+    return TargetControl(chosen, kinds, control_text("json", target), _summary(agent_target))
 
 
 def _fits(part: Control, value: Json) -> bool:

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from wakeful.dashboard.formats import STATES, at, duration, shorten, state_word, trigger_word
 from wakeful.run.reasons import reason_text
-from wakeful.run.usage import Spent, usage_of
+from wakeful.run.usage import Spent, parse_usage
 from wakeful.service.runs.run_details import AttemptDetails, AttemptRequest, RunDetails, RunView
 from wakeful.service.serializers import explain_job
 from wakeful.values.ids import is_id
@@ -70,7 +70,7 @@ def run_item(run: RunView, now_ms: int) -> RunItem:
         is_id(run.triggered_by),
         _delay(run),
         None if started is None or ended is None else max(0, ended - started),
-        usage_of(run.usage),
+        parse_usage(run.usage),
         shorten(run.error if run.error and run.state != "succeeded" else run.output, 160),
     )
 
@@ -117,7 +117,7 @@ class Step(NamedTuple):
 
 def timeline(details: RunDetails) -> list[Step]:
     """Return the steps of a run, in order."""
-    steps = [_planned(details)]
+    steps = [_plan_step(details)]
     steps += _precheck(details)
     steps += [_attempt(details, each) for each in details.attempts]
     steps += _verification(details)
@@ -126,7 +126,7 @@ def timeline(details: RunDetails) -> list[Step]:
     return steps
 
 
-def _planned(details: RunDetails) -> Step:
+def _plan_step(details: RunDetails) -> Step:
     run, job = details.run, details.job
     facts: list[tuple[str, str]] = []
     if run.triggered_by is not None and details.cause is None:

@@ -245,7 +245,7 @@ def _send_part(service: NotifyBase, url: str, message: ChannelMessage) -> SendRe
     """Send one part and wait for the response of the service."""
     with capture_logs() as logged, watch(service) as transport:
         try:
-            if _sent(service, url, message):
+            if _notify(service, url, message):
                 return ACCEPTED
             why = _reason(logged)
         except Exception as error:
@@ -260,7 +260,7 @@ def _send_part(service: NotifyBase, url: str, message: ChannelMessage) -> SendRe
     return SendResult("not_sent", why)
 
 
-def _sent(service: NotifyBase, url: str, message: ChannelMessage) -> bool:
+def _notify(service: NotifyBase, url: str, message: ChannelMessage) -> bool:
     from apprise import Apprise
 
     title = message.title or (message.subject if url.lower().startswith("mailto") else "")

@@ -115,10 +115,10 @@ class Deliverer(Loop):
             task = asyncio.create_task(self._deliver(delivery), name="wakeful-delivery")
             self._sending.add(task)
             self._by_channel[delivery.channel or ""] += 1
-            task.add_done_callback(partial(self._ended, delivery.channel or ""))
+            task.add_done_callback(partial(self._forget, delivery.channel or ""))
         return len(taken)
 
-    def _ended(self, channel: str, task: asyncio.Task[None]) -> None:
+    def _forget(self, channel: str, task: asyncio.Task[None]) -> None:
         self._sending.discard(task)
         self._by_channel[channel] -= 1
         if not self._by_channel[channel]:
@@ -159,11 +159,11 @@ class Deliverer(Loop):
             log.info("delivery.suppressed", **delivery.log_fields, reason=reason)
             return DeliveryResult(run_id, attempt, "suppressed", error=reason)
         if channel is None:
-            return self._refused(delivery, _NO_CHANNEL)
+            return self._fail(delivery, _NO_CHANNEL)
         try:
             self._channels.check(channel, delivery.to)
         except InvalidArgument as error:
-            return self._refused(delivery, error.message)
+            return self._fail(delivery, error.message)
         message = _message(delivery, text)
         began = False
 
@@ -179,26 +179,28 @@ class Deliverer(Loop):
         except ResourceExhausted:
             return self._not_sent(delivery, "too many messages wait for services that do not respond")
         except TimeoutError:  # the slot is needed for other deliveries
-            return self._unknown(delivery, f"no response within {_LEASE_MS // 1000} s; it may have arrived")
+            return self._report_unknown(
+                delivery, f"no response within {_LEASE_MS // 1000} s; it may have arrived"
+            )
         except asyncio.CancelledError:
             raise
         except BaseException:  # of a plugin
             if not began:
                 raise
             log.exception("delivery.error", **delivery.log_fields)
-            return self._unknown(delivery, "an unexpected error, see the log; it may have arrived")
+            return self._report_unknown(delivery, "an unexpected error, see the log; it may have arrived")
         if result.outcome == "unknown":
-            return self._unknown(delivery, result.error)
+            return self._report_unknown(delivery, result.error)
         if result.outcome == "not_sent":
             return self._not_sent(delivery, result.error)
         log.info("delivery.delivered", **delivery.log_fields)
         return DeliveryResult(run_id, attempt, "delivered")
 
-    def _refused(self, delivery: Delivery, why: str) -> DeliveryResult:
+    def _fail(self, delivery: Delivery, why: str) -> DeliveryResult:
         log.warning("delivery.failed", **delivery.log_fields, error=why)
         return DeliveryResult(delivery.run_id, delivery.attempt, "failed", error=why)
 
-    def _unknown(self, delivery: Delivery, why: str) -> DeliveryResult:
+    def _report_unknown(self, delivery: Delivery, why: str) -> DeliveryResult:
         """Return the result of a delivery that may have arrived: it is not sent again."""
         error = f"channel '{delivery.channel}': {why}"
         log.warning("delivery.unknown", **delivery.log_fields, error=error)
@@ -208,7 +210,7 @@ class Deliverer(Loop):
         """Return the result of a delivery that did not arrive: retry it, if attempts are left."""
         error = f"channel '{delivery.channel}': {why}"
         if delivery.attempt >= ATTEMPTS:
-            return self._refused(delivery, error)
+            return self._fail(delivery, error)
         due_ms = self.clock.now_ms() + _BACKOFF.delay_ms(delivery.attempt, delivery.run_id)
         log.info("delivery.retrying", **delivery.log_fields, error=error, next_at=iso_utc(due_ms))
         return DeliveryResult(delivery.run_id, delivery.attempt, "pending", due_ms, error)

@@ -56,13 +56,13 @@ class ChannelLauncher:
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Raise InvalidArgument for an unknown channel, or a recipient that it does not accept."""
-        name, to = _named(target)
+        name, to = _channel_and_recipient(target)
         self._channels.check(name, to)
 
     async def start(self, run: Launch) -> Outcome:
         """Send the message in a thread and return the outcome."""
         try:
-            name, to = _named(run.target)
+            name, to = _channel_and_recipient(run.target)
         except InvalidArgument as error:
             return Failed(truncate(error.message), permanent=True, reason="invalid_target")
 
@@ -79,7 +79,7 @@ class ChannelLauncher:
             return Failed(truncate(why), reason="busy", counted=False)
         self._sending[name] += 1
         try:
-            result = await self._sent(partial(self._channels.send, name, to, message_of(run)), abandoned)
+            result = await self._send(partial(self._channels.send, name, to, channel_message(run)), abandoned)
         finally:
             self._sending[name] -= 1
         if result.outcome == "unknown":
@@ -89,7 +89,7 @@ class ChannelLauncher:
             return Failed(truncate(f"channel '{name}': {result.error}"), reason="not_delivered")
         return Succeeded(truncate(f"sent to the channel '{name}'"))
 
-    async def _sent(self, send: Callable[[], SendResult], abandoned: Callable[[], None]) -> SendResult:
+    async def _send(self, send: Callable[[], SendResult], abandoned: Callable[[], None]) -> SendResult:
         if self._threads is None:
             self._threads = Threads(MAX_CONCURRENT)
         began = False
@@ -117,7 +117,7 @@ class ChannelLauncher:
         return result
 
 
-def message_of(run: Launch) -> ChannelMessage:
+def channel_message(run: Launch) -> ChannelMessage:
     """Return the message of a run: its payload, or a test message."""
     payload = run.payload if isinstance(run.payload, dict) else {}
     title, body, kind = payload.get("title"), payload.get("body"), payload.get("kind")
@@ -129,7 +129,7 @@ def message_of(run: Launch) -> ChannelMessage:
     return ChannelMessage(title, body, kind if isinstance(kind, str) and kind in KINDS else KINDS[0])
 
 
-def _named(target: Mapping[str, Json]) -> tuple[str, str | None]:
+def _channel_and_recipient(target: Mapping[str, Json]) -> tuple[str, str | None]:
     """Return the name of the channel, and the recipient."""
     name, to = target.get("channel"), target.get("to")
     if not isinstance(name, str) or not name:

@@ -259,13 +259,13 @@ def evolution(document: Mapping[str, object]) -> str | None:
     (None, None, None)
     """
     given = {name: document[name] for name in EVOLUTION_FIELDS if document.get(name) is not None}
-    wanted = {name: _wanted(name, value) for name, value in given.items()}
+    wanted = {name: _is_evolution_on(name, value) for name, value in given.items()}
     if len(set(wanted.values())) > 1:
         refuse(f"{' and '.join(wanted)} contradict each other; give one of them")
     return SUGGEST if True in wanted.values() else None
 
 
-def _wanted(name: str, value: object) -> bool:
+def _is_evolution_on(name: str, value: object) -> bool:
     if isinstance(value, bool):
         return value
     if name in OTHER_NAMES:

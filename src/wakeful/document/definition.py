@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from wakeful.document.fields import ABOUT, DECLARED, OTHER, POLICY, RESPONSE_ONLY, TIMING, WORK
 from wakeful.document.kinds import duration, slug
-from wakeful.document.reading import MAX_REPORTED, Defaults, NamedValue, Problems, Reading
+from wakeful.document.reading import MAX_REPORTED, Defaults, DocumentReader, NamedValue, Problems
 from wakeful.document.target import TARGET_FIELDS, read_targets, workflow_fields
 from wakeful.document.timing import TIMING_FIELDS, check_zone, read_timing
 from wakeful.document.values import camel, json_value, shown
@@ -91,7 +91,9 @@ def read_definition(
     """
     problems = Problems()
     values = {name: item for name, item in _values(document, problems).items() if item.value is not None}
-    return _definition(Reading(values, problems, now_ms, defaults, stored, old.timing if old else None))
+    return _definition(
+        DocumentReader(values, problems, now_ms, defaults, stored, old.timing if old else None)
+    )
 
 
 def patch_definition(
@@ -112,7 +114,7 @@ def patch_definition(
     problems = Problems()
     changes = _values(patch, problems)
     kept = {name: NamedValue(name, value) for name, value in write_definition(old).items()}
-    for name in _superseded(changes, old):
+    for name in _superseded_fields(changes, old):
         kept.pop(name, None)
     schedule = kept.get("schedule")
     if "tz" in changes and schedule is not None and isinstance(schedule.value, dict):
@@ -123,7 +125,9 @@ def patch_definition(
         if item.value is not None or (name in changes and name in TARGET_FIELDS)
     }
     return _definition(
-        Reading(merged, problems, now_ms, defaults, old_timing=old.timing, old_target=old.work.own_target)
+        DocumentReader(
+            merged, problems, now_ms, defaults, old_timing=old.timing, old_target=old.work.own_target
+        )
     )
 
 
@@ -181,7 +185,7 @@ def _suggestion(name: str) -> str:
     return f"did you mean {_SUGGESTED[near[0]]}?" if near else "leave it out"
 
 
-def _definition(reading: Reading) -> Definition:
+def _definition(reading: DocumentReader) -> Definition:
     values, problems = reading.values, reading.problems
     name = ""
     if "name" not in values:
@@ -224,7 +228,7 @@ def _definition(reading: Reading) -> Definition:
     return Definition(name, timing, Policy(**policy), Work(**work), **about)
 
 
-def _superseded(changes: Mapping[str, NamedValue], old: Definition) -> list[str]:
+def _superseded_fields(changes: Mapping[str, NamedValue], old: Definition) -> list[str]:
     """Return the fields of the old document that a patch drops without naming them."""
     names = list(TARGET_FIELDS)  # `read_targets` patches the old target
     if "schedule" not in changes:

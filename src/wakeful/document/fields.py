@@ -108,10 +108,10 @@ _KINDS: Final[dict[str, Kind]] = {
 }
 
 
-def fields_of(part: type[Any]) -> tuple[Field, ...]:
+def declared_fields(part: type[Any]) -> tuple[Field, ...]:
     """Return the fields that a part of a definition declares, in the order of its attributes.
 
-    >>> [field.name for field in fields_of(Timing)][:3]
+    >>> [field.name for field in declared_fields(Timing)][:3]
     ['schedule', 'startAt', 'endAt']
     """
     hints = get_type_hints(part, include_extras=True)
@@ -151,10 +151,10 @@ def _is_union(type_: Any) -> bool:
     return NoneType in get_args(type_)
 
 
-TIMING: Final = fields_of(Timing)
-WORK: Final = fields_of(Work)
-POLICY: Final = fields_of(Policy)
-ABOUT: Final = fields_of(Definition)
+TIMING: Final = declared_fields(Timing)
+WORK: Final = declared_fields(Work)
+POLICY: Final = declared_fields(Policy)
+ABOUT: Final = declared_fields(Definition)
 #: The fields that a part of a definition declares.
 DECLARED: Final = (*TIMING, *WORK, *POLICY, *ABOUT)
 

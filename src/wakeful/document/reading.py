@@ -101,7 +101,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class DocumentReader:
     """A document that is being read, with everything that its meaning depends on."""
 
     #: the values by field

@@ -110,7 +110,7 @@ def _only(value: Mapping[Any, object], *names: str) -> dict[str, object]:
     return values
 
 
-def _written_chain(chain: Chain | None) -> Json:
+def _write_chain(chain: Chain | None) -> Json:
     if chain is None:
         return None
     return {"job": chain.job, "on": chain.on, **({"output": True} if chain.output else {})}
@@ -120,7 +120,7 @@ description: Final = Kind(
     "text", read_description, {"type": "string", "minLength": 0, "maxLength": MAX_DESCRIPTION}, "str", "str"
 )
 labels: Final = Kind("json", read_labels, None, "Mapping[str, str]", "Mapping[str, str]", dict)
-after: Final = Kind("json", read_chain, None, "str | Mapping[str, str | bool]", "Chain", _written_chain)
+after: Final = Kind("json", read_chain, None, "str | Mapping[str, str | bool]", "Chain", _write_chain)
 backoff: Final = Kind(
     "json",
     read_backoff,

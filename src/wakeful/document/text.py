@@ -37,13 +37,13 @@ def timing_to_text(timing: Timing) -> str:
     >>> timing_to_text(timing_from_text('{"schedule":{"everyMs":60000,"kind":"every"}}'))
     '{"schedule":{"everyMs":60000,"kind":"every"}}'
     """
-    return _written(timing, TIMING)
+    return _write_fields(timing, TIMING)
 
 
 @bounded_cache(8 * MB, lambda timing, text: _PARSED * text_size(text))
 def timing_from_text(text: str) -> Timing:
     """Return the timing that `timing_to_text` wrote: the same object for the same text while it is cached."""
-    return _read(Timing, text, TIMING)
+    return _read_fields(Timing, text, TIMING)
 
 
 @bounded_cache(2 * MB, lambda text, policy: _PARSED * text_size(text))
@@ -53,7 +53,7 @@ def policy_to_text(policy: Policy) -> str:
     >>> policy_to_text(Policy()), policy_to_text(Policy(overlap="queue", max_attempts=3))
     ('{}', '{"maxAttempts":3,"overlapPolicy":"queue"}')
     """
-    return _written(policy, POLICY)
+    return _write_fields(policy, POLICY)
 
 
 @bounded_cache(4 * MB, lambda policy, text: _PARSED * text_size(text))
@@ -63,7 +63,7 @@ def policy_from_text(text: str) -> Policy:
     >>> policy_from_text('{"maxAttempts":3}') == Policy(max_attempts=3)
     True
     """
-    return _read(Policy, text, POLICY)
+    return _read_fields(Policy, text, POLICY)
 
 
 def work_to_text(work: Work) -> str:
@@ -72,7 +72,7 @@ def work_to_text(work: Work) -> str:
     >>> work_to_text(Work({"kind": "pull"}, payload=[1], message="hello"))
     '{"message":"hello","target":{"kind":"pull"}}'
     """
-    return _written(work, STORED_WORK)
+    return _write_fields(work, STORED_WORK)
 
 
 @bounded_cache(8 * MB, lambda work, text: _PARSED * text_size(text))
@@ -82,7 +82,7 @@ def work_from_text(text: str) -> Work:
     >>> work_from_text('{"message":"hello"}') == Work(message="hello")
     True
     """
-    return _read(Work, text, STORED_WORK)
+    return _read_fields(Work, text, STORED_WORK)
 
 
 def payload_to_text(payload: Json) -> str | None:
@@ -113,14 +113,14 @@ def json_from_text(text: str | None) -> Json:
         return {"unreadable": cleaned(text[:_SHOWN])}
 
 
-def _written(part: Timing | Policy | Work, table: Sequence[Field]) -> str:
+def _write_fields(part: Timing | Policy | Work, table: Sequence[Field]) -> str:
     values = ((field, getattr(part, field.attr)) for field in table)
     return compact(
         {field.name: field.kind.write(value) for field, value in values if value != field.default}, sort=True
     )
 
 
-def _read(kind: type[T], text: str, table: Sequence[Field]) -> T:
+def _read_fields(kind: type[T], text: str, table: Sequence[Field]) -> T:
     what, hints = kind.__name__.lower(), _hints(cast(Any, kind))
     stored = _json(text, what)
     by_name = {field.name: field for field in table}

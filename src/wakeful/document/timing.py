@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from wakeful.cron import zone
 from wakeful.document.fields import TIMING
-from wakeful.document.reading import Defaults, Reading
+from wakeful.document.reading import Defaults, DocumentReader
 from wakeful.document.values import camel_keys, refuse, shown, whole_number
 from wakeful.errors import InvalidSchedule
 from wakeful.job.job import Timing
@@ -39,7 +39,7 @@ _NEVER_KEPT: Final = (
 )
 
 
-def read_timing(reading: Reading) -> Timing | None:
+def read_timing(reading: DocumentReader) -> Timing | None:
     """Return the timing of a document; None if it has no schedule or an invalid one, which is recorded."""
     values, problems = reading.values, reading.problems
     known = len(problems)
@@ -93,7 +93,7 @@ def check_zone(tz: str, defaults: Defaults, *, named: bool = True) -> None:
     refuse(f"'{tz}', the zone of jobs that name none, is not allowed here; name one of these: {some}")
 
 
-def _schedule(value: Any, tz: str | None, reading: Reading) -> Schedule:
+def _schedule(value: Any, tz: str | None, reading: DocumentReader) -> Schedule:
     if isinstance(value, At | Every | CronSchedule):
         value = value.to_json()
     elif isinstance(value, datetime):
@@ -108,17 +108,17 @@ def _schedule(value: Any, tz: str | None, reading: Reading) -> Schedule:
     if isinstance(own, str) and tz is not None and own != tz:
         raise InvalidSchedule(f"its tz '{own[:64]}' is not the job's, '{tz}'; give one of the two")
     try:
-        return _parsed(value, tz, reading.now_ms, reading)
+        return _parse_schedule(value, tz, reading.now_ms, reading)
     except InvalidSchedule:
         if reading.old_timing is not None:
             with suppress(InvalidSchedule):
-                schedule = _parsed(value, tz, _BEFORE_ALL, reading)
+                schedule = _parse_schedule(value, tz, _BEFORE_ALL, reading)
                 if schedule == reading.old_timing.schedule:
                     return schedule
         raise
 
 
-def _parsed(value: Any, tz: str | None, now_ms: int, reading: Reading) -> Schedule:
+def _parse_schedule(value: Any, tz: str | None, now_ms: int, reading: DocumentReader) -> Schedule:
     schedule = parse_schedule(value, now_ms=now_ms, default_tz=reading.defaults.tz, tz=tz)
     if schedule.tz == "UTC" and not isinstance(schedule, CronSchedule):
         # With or without an explicit UTC it is the same schedule: an interval keeps its anchor.
@@ -143,7 +143,7 @@ def _instant(value: object, tz: str) -> int:
     return at.at_ms
 
 
-def _check(timing: Timing, reading: Reading) -> None:
+def _check(timing: Timing, reading: DocumentReader) -> None:
     """Record the problems of the timing as a whole, at the time it is written."""
     problems, now, start, end = reading.problems, reading.now_ms, timing.start_ms, timing.end_ms
     tz = timing.schedule.tz or "UTC"
@@ -173,7 +173,7 @@ def _beyond_reach(timing: Timing, first_ms: int, now_ms: int) -> bool:
     return plain is not None and datetime.fromtimestamp(plain / 1000, UTC).year <= reach
 
 
-def _names_zone(reading: Reading) -> bool:
+def _names_zone(reading: DocumentReader) -> bool:
     """Return whether the document names a zone instead of inheriting one."""
     schedule = reading.values["schedule"].value
     return "tz" in reading.values or (isinstance(schedule, Mapping) and schedule.get("tz") is not None)

@@ -8,7 +8,7 @@ import structlog
 
 from wakeful.run.consequences import Consequences, Effects, Facts
 from wakeful.run.outcome import Finished
-from wakeful.run.planning import Becomes, Verdict
+from wakeful.run.planning import Becomes, TickVerdict
 from wakeful.run.prechecks import ONCE
 from wakeful.run.run import NewRun
 from wakeful.store.plans import DueJob
@@ -19,7 +19,7 @@ Log = structlog.stdlib.BoundLogger
 
 def log_decisions(
     log: Log,
-    decided: Sequence[tuple[NewRun, Verdict]],
+    decided: Sequence[tuple[NewRun, TickVerdict]],
     ended: Sequence[tuple[DueJob, str]],
     written: Collection[str],
 ) -> None:

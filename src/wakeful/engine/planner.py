@@ -27,7 +27,17 @@ from wakeful.job.policy import Policy
 from wakeful.job.start_rules import BlockReason, may_start
 from wakeful.logs import get_logger
 from wakeful.run.factory import tick_run
-from wakeful.run.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide, fire_ms
+from wakeful.run.planning import (
+    Becomes,
+    JobState,
+    Limits,
+    Plan,
+    PlanningFacts,
+    Spread,
+    TickVerdict,
+    decide,
+    fire_ms,
+)
 from wakeful.run.run import NewRun
 from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
@@ -149,7 +159,7 @@ class PlanningBatch:
         #: the runs that start in this process
         self.started: list[InFlight] = []
         #: the runs that do not start on their tick, to be logged
-        self.decided: list[tuple[NewRun, Verdict]] = []
+        self.decided: list[tuple[NewRun, TickVerdict]] = []
         #: the jobs that this pass disables
         self.ended: list[tuple[DueJob, str]] = []
         #: how many jobs were deferred to their tick, and the earliest of these ticks
@@ -220,7 +230,7 @@ class PlanningBatch:
         spread = None if job.spread_from_ms is None else _spread(job)
         work = work_from_text(job.work)
         state = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread, work)
-        facts = Facts(job.running, job.waiting, self._block_reason(job, state))
+        facts = PlanningFacts(job.running, job.waiting, self._block_reason(job, state))
         plan = decide(state, facts, self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == next_ms and job.pause_until_ms is None:
             if plan.wake_ms is not None:
@@ -262,7 +272,7 @@ class PlanningBatch:
         block = self._budgets.find(job.workspace, job.agent, job.id, start_ms)
         return may_start("schedule", 1, state.work, start_ms, block).reason
 
-    def _new_run(self, job: DueJob, policy: Policy, work: Work, verdict: Verdict) -> NewRun:
+    def _new_run(self, job: DueJob, policy: Policy, work: Work, verdict: TickVerdict) -> NewRun:
         """Return the run of a verdict; one that can start here takes a slot."""
         self._made += 1
         if (
@@ -318,7 +328,7 @@ def _with_catchup(planned: JobPlan, job: DueJob, plan: Plan) -> JobPlan:
     return planned._replace(catchup=state, missed=counted)
 
 
-def _skipped(facts: Facts, plan: Plan) -> bool:
+def _skipped(facts: PlanningFacts, plan: Plan) -> bool:
     """Return whether no run is left that could succeed: the last tick has a record, or a block skips it."""
     if not plan.verdicts:
         return not facts.running and not facts.waiting

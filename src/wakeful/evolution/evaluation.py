@@ -96,7 +96,7 @@ def reconcile(
             earlier = decided.get((job.job_id, proposal.rule), ())
             if any(_holds(each, job, proposal) for each in earlier):
                 if old is not None:
-                    changes.withdrawn.append(_withdrawn(old, now_ms))
+                    changes.withdrawn.append(_withdraw(old, now_ms))
                 continue
             new = Suggestion(
                 id=new_id(now_ms) if old is None else old.id,
@@ -114,7 +114,7 @@ def reconcile(
                 updated_ms=now_ms,
             )
             (changes.opened if old is None else changes.refreshed).append(new)
-    changes.withdrawn.extend(_withdrawn(each, now_ms) for each in open_ones.values())
+    changes.withdrawn.extend(_withdraw(each, now_ms) for each in open_ones.values())
     return changes
 
 
@@ -160,7 +160,7 @@ def _holds(decided: Suggestion, job: JobProposals, proposal: Proposal) -> bool:
     return job.updated_ms <= decided.decided_ms and proposal.figure < RETURN_FACTOR * decided.figure
 
 
-def _withdrawn(suggestion: Suggestion, now_ms: int) -> Suggestion:
+def _withdraw(suggestion: Suggestion, now_ms: int) -> Suggestion:
     return suggestion._replace(status="withdrawn", decided_ms=now_ms)
 
 

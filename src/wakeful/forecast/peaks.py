@@ -144,7 +144,7 @@ def compute_week(
     changes = array("d", bytes(8 * (length + 1)))
     steady: list[_Steady] = []
     jobs = 0
-    groups = _grouped(counts)
+    groups = _group_counts(counts)
     with bypass():  # the caches are for the timings that the planner uses
         for text, phases in groups.items():
             try:
@@ -202,7 +202,7 @@ def _clock(ms: int, tz: str | None) -> str:
 _Numbers = dict[int, int]
 
 
-def _grouped(counts: Iterable[TimingCount]) -> Mapping[str, Mapping[int, _Numbers]]:
+def _group_counts(counts: Iterable[TimingCount]) -> Mapping[str, Mapping[int, _Numbers]]:
     """Return the numbers of jobs by timing, phase and jitter."""
     groups: dict[str, dict[int, _Numbers]] = {}
     jitters: dict[str, int] = {}

@@ -28,12 +28,12 @@ from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Skipped
 from wakeful.run.prechecks import (
     MAX_BYTES,
-    Answer,
     Checked,
+    PrecheckAnswer,
     Watch,
-    checked_by,
+    apply_answer,
     checked_to_text,
-    merged_context,
+    merge_contexts,
     read_answer,
 )
 from wakeful.store.port import Store
@@ -50,13 +50,13 @@ _FORCED: Final = "user"
 MAX_ANSWER: Final = 8 * MAX_BYTES
 
 
-PrecheckResult = Answer | Failed
+PrecheckResult = PrecheckAnswer | Failed
 #: Stores the context of a run and what its precheck decided, if this attempt is still running here. Returns
 #: whether it is. Raises WakefulError.
 RecordCheck = Callable[[Launch, str | None, Checked], Awaitable[bool]]
 
-_RUN: Final = Answer(True)
-_SKIP: Final = Answer(False)
+_RUN: Final = PrecheckAnswer(True)
+_SKIP: Final = PrecheckAnswer(False)
 _RETURNED: Final = (
     'return True, False, a text with the reason, or a dict such as {"run": True, "context": …, "state": …}'
 )
@@ -140,11 +140,11 @@ async def check_run(
             response_code=None,  # it is the one of the precheck, not of the target
         )
     watch = run.watch or Watch()
-    checked = checked_by(result, watch)
+    checked = apply_answer(result, watch)
     if not result.run:
         run.watch = watch._replace(checked=checked._replace(once=False))
         return Skipped(truncate(result.reason) or None)
-    context = merged_context(watch.context, result.context)
+    context = merge_contexts(watch.context, result.context)
     try:
         if not await record(run, context, checked):
             error = "the run was ended, or taken by another worker, during its precheck"
@@ -204,9 +204,9 @@ def result_of_value(value: object) -> PrecheckResult:
     if value is False:
         return _SKIP
     if isinstance(value, Skip):
-        return Answer(False, str(value.reason))
+        return PrecheckAnswer(False, str(value.reason))
     if isinstance(value, str):
-        return Answer(False, value)
+        return PrecheckAnswer(False, value)
     if not isinstance(value, Mapping):
         return Failed(f"it returned {type(value).__name__}; {_RETURNED}")
     try:
@@ -251,7 +251,7 @@ def result_of_output(code: int, out: str, err: str) -> PrecheckResult:
     if value is None or "run" not in value:
         if _is_cut(out) and out.lstrip()[:1] == "{" and '"run"' in out:
             return Failed(f"its output is not valid JSON, or longer than {MAX_ANSWER} bytes")
-        return Answer(False, out.strip() or err) if code else _RUN
+        return PrecheckAnswer(False, out.strip() or err) if code else _RUN
     try:
         answer = read_answer(value)
     except InvalidArgument as error:

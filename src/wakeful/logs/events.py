@@ -78,7 +78,7 @@ def escape(text: str) -> str:
     )
 
 
-def indented(lines: list[str]) -> Iterator[str]:
+def indent_lines(lines: list[str]) -> Iterator[str]:
     """Return the lines after the first of a record: escaped and indented, so that none starts a record."""
     for line in lines:
         text = escape(line)

@@ -86,13 +86,13 @@ def redact(text: str) -> str:
     """
     if _exact is not None:
         text = _exact.sub(MASK, text)
-    return _FORMS.sub(_masked, text)
+    return _FORMS.sub(_mask_match, text)
 
 
-def _masked(match: re.Match[str]) -> str:
+def _mask_match(match: re.Match[str]) -> str:
     kept = match[match.lastgroup] if match.lastgroup else ""
     # What precedes a JWT in the same word may have another form.
-    return f"{_FORMS.sub(_masked, kept) if match.lastgroup == 'jwt' else kept}{MASK}"
+    return f"{_FORMS.sub(_mask_match, kept) if match.lastgroup == 'jwt' else kept}{MASK}"
 
 
 def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

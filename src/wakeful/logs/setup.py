@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Literal
 
-from wakeful.logs.events import LogEvent, escape, get_logger, indented
+from wakeful.logs.events import LogEvent, escape, get_logger, indent_lines
 from wakeful.logs.redaction import redact
 from wakeful.values.process_share import current_share
 
@@ -126,7 +126,7 @@ class ConsoleFormatter(logging.Formatter):
         if not isinstance(record.msg, LogEvent) or record.exc_info:  # fields are redacted already
             text = redact(text)
         first, *others = text.split("\n")
-        return "\n".join([escape(first), *indented(others)])
+        return "\n".join([escape(first), *indent_lines(others)])
 
 
 class JsonFormatter(logging.Formatter):

@@ -35,7 +35,7 @@ class Reporter:
     def __init__(
         self,
         runs: RestRuns,
-        backoff: Backoff,
+        backoff: ReconnectBackoff,
         on_request: Callable[[WakefulError | None], None],
         on_done: Callable[[str, int], None],
     ) -> None:
@@ -143,7 +143,7 @@ def _is_refusal(report: Report) -> bool:
     return str(report.get("error", "")).startswith("its outcome was refused")
 
 
-class Backoff(NamedTuple):
+class ReconnectBackoff(NamedTuple):
     """Delays that double up to a maximum, each ± 25 %, so that many workers do not return at once."""
 
     base_s: float = 0.5
@@ -152,7 +152,7 @@ class Backoff(NamedTuple):
     def delay(self, failures: int) -> float:
         """Return the delay after this number of failures in a row.
 
-        >>> 15 * 0.75 <= Backoff().delay(20) <= 15 * 1.25
+        >>> 15 * 0.75 <= ReconnectBackoff().delay(20) <= 15 * 1.25
         True
         """
         seconds = min(self.max_s, self.base_s * 2.0 ** min(failures - 1, 30))

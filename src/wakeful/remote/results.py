@@ -63,12 +63,12 @@ def result_of_error(error: BaseException) -> Result:
     return Result(error=truncate(message) if isinstance(message, str) else error_text(error), permanent=True)
 
 
-def report_of(run_id: str, attempt: int, result: Result) -> dict[str, Json]:
+def run_report(run_id: str, attempt: int, result: Result) -> dict[str, Json]:
     """Return the report of a run.
 
-    >>> report_of("r1", 2, Result({"sent": 3}))
+    >>> run_report("r1", 2, Result({"sent": 3}))
     {'id': 'r1', 'attempt': 2, 'status': 'succeeded', 'output': '{"sent":3}'}
-    >>> report_of("r1", 2, Result(error="no", permanent=True))
+    >>> run_report("r1", 2, Result(error="no", permanent=True))
     {'id': 'r1', 'attempt': 2, 'status': 'failed', 'error': 'no', 'permanent': True}
     """
     report: dict[str, Json] = {"id": run_id, "attempt": attempt, "status": "succeeded"}

@@ -38,8 +38,8 @@ from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.codec import from_json
 from wakeful.remote.handlers import Handlers
-from wakeful.remote.reporter import Backoff, Reporter
-from wakeful.remote.results import Result, report_of, unreportable
+from wakeful.remote.reporter import ReconnectBackoff, Reporter
+from wakeful.remote.results import Result, run_report, unreportable
 from wakeful.values.json_value import Json
 
 F = TypeVar("F", bound=Function)
@@ -72,7 +72,7 @@ class WorkerConfig:
     report_s: float = 30.0
     #: whether running work outlives the worker: at its end nothing is reported for unfinished runs
     leave_running: bool = False
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: ReconnectBackoff = field(default_factory=ReconnectBackoff)
 
 
 class Worker:
@@ -477,7 +477,7 @@ class Worker:
 def _report(run: Run, result: Result) -> dict[str, Json]:
     """Return the report of a result, or of a failure if the result cannot be encoded."""
     try:
-        return report_of(run.id, run.attempt, result)
+        return run_report(run.id, run.attempt, result)
     except BaseException as error:  # the values are those of the handler: even `repr` may raise anything
         log.warning("remote.unencodable", run_id=run.id, attempt=run.attempt, exc_info=error)
         return unreportable(

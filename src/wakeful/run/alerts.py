@@ -159,7 +159,7 @@ def judge(event: AlertEvent, now_ms: int) -> list[Alert]:
     if event.kind == "budget":
         # A cap is reached at most once a day, so it needs no cool-down.
         subject = f"{event.agent}/{event.job_id or ''}/{_details(event).get('cap')}"
-        text, cooldown_ms = _spent(event), 0
+        text, cooldown_ms = _budget_alert(event), 0
     else:
         subject = event.job_id or event.agent
         fact = f"{_subject(event)} missed {_times(event.times, 'tick')}"
@@ -305,7 +305,7 @@ def _run(message: _Message, sender: AlertJob, payload: Json, now_ms: int) -> New
     )
 
 
-def _spent(event: AlertEvent) -> AlertText:
+def _budget_alert(event: AlertEvent) -> AlertText:
     details = _details(event)
     cap = str(details.get("cap"))
     used, most = _plain(details.get("used")), _plain(details.get("most"))

@@ -16,7 +16,7 @@ from wakeful.run.incidents import Incident, IncidentChange, IncidentJob, Inciden
 from wakeful.run.outcome import TAKEN_OVER, Finished
 from wakeful.run.prechecks import ONCE, Checked
 from wakeful.run.run import Follower, NewRun, Upstream
-from wakeful.run.usage import Spent, usage_by_owner, usage_of
+from wakeful.run.usage import Spent, parse_usage, usage_by_owner
 from wakeful.values.ids import new_id
 
 #: The reasons for which runs end that have not started when their job is disabled or deleted.
@@ -260,7 +260,7 @@ def consequences(
         [(each.run_id, *each.deliver) for each in special if each.deliver is not None],
         prechecks.states,
         {
-            each.run_id: usage_of(each.usage) or Spent()
+            each.run_id: parse_usage(each.usage) or Spent()
             for each in special
             if each.run_id in facts.counted and not each.usage_counted
         },

@@ -88,11 +88,11 @@ class RunOfConversation(Protocol):
 
 
 def may_add_history(run: RunOfConversation, work: Work) -> bool:
-    """Return whether `history_of` can return anything for a run: most belong to no conversation."""
+    """Return whether `history_entries` can return anything for a run: most belong to no conversation."""
     return run.session is not None or work.origin is not None or _is_chat(work)
 
 
-def history_of(
+def history_entries(
     run: RunOfConversation,
     job_name: str | None,
     work: Work,
@@ -111,7 +111,7 @@ def history_of(
         return ()
     found: list[HistoryAppend] = []
     own = job_session(str(job_name))
-    if _is_chat(work) and continuity_of(work, job_name, turn=False) != "none":
+    if _is_chat(work) and find_continuity(work, job_name, turn=False) != "none":
         found += _exchange(run, own, payload, output, finished_ms)
     session = None if work.origin is None else work.origin.session
     if session is not None and session != own:
@@ -148,14 +148,14 @@ class Continues(Protocol):
         ...
 
 
-def continuity_of(run: Continues, job_name: str | None, *, turn: bool) -> Continuity:
+def find_continuity(run: Continues, job_name: str | None, *, turn: bool) -> Continuity:
     """Return how a chat run continues what was said before: its job decides, then its target, then its kind.
 
     A wake without a session has no earlier answer of its own: its job is shared with all turns of the agent.
 
-    >>> continuity_of(Work({"kind": "chat"}), "digest", turn=False)
+    >>> find_continuity(Work({"kind": "chat"}), "digest", turn=False)
     'output'
-    >>> continuity_of(Work({"kind": "chat", "continuity": "session"}, stateless=True), "digest", turn=False)
+    >>> find_continuity(Work({"kind": "chat", "continuity": "session"}, stateless=True), "digest", turn=False)
     'none'
     """
     if run.stateless or (not turn and job_name in (None, WAKE_JOB)):
@@ -169,10 +169,15 @@ def continuity_of(run: Continues, job_name: str | None, *, turn: bool) -> Contin
     return "session" if turn else "output"
 
 
-def said_in(payload: Json) -> str:
+def payload_text(payload: Json) -> str:
     """Return what a payload says: its `message`, else its text, else its JSON.
 
-    >>> said_in({"message": "hello", "session": "main"}), said_in("hello"), said_in({"n": 1}), said_in(None)
+    >>> (
+    ...     payload_text({"message": "hello", "session": "main"}),
+    ...     payload_text("hello"),
+    ...     payload_text({"n": 1}),
+    ...     payload_text(None),
+    ... )
     ('hello', 'hello', '{"n":1}', '')
     """
     if payload is None or isinstance(payload, str):
@@ -201,7 +206,7 @@ def _exchange(
 ) -> list[HistoryAppend]:
     """Return what was said and what was answered, as far as there is any."""
     key = run.workspace, run.agent, session
-    said, answered = said_in(payload), output or ""
+    said, answered = payload_text(payload), output or ""
     entries = []
     if said.strip():
         entries.append(HistoryAppend(*key, "user", said, run.id, min(run.scheduled_ms, finished_ms)))

@@ -99,10 +99,10 @@ class DeadLetterSelection:
             letter.job_id is not None if self.job == "" else self.job not in (letter.job_id, letter.job_name)
         ):
             return False
-        return self.cause is None or self.cause == cause_of(letter)
+        return self.cause is None or self.cause == dead_letter_cause(letter)
 
 
-def cause_of(letter: Failure) -> str:
+def dead_letter_cause(letter: Failure) -> str:
     """Return the cause of a dead letter, the same as that of its incident."""
     return _cause(letter.reason, letter.response_code, letter.error)
 
@@ -117,7 +117,7 @@ def groups_of(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the one with the newest failure first."""
     found: dict[tuple[str, str | None, str], list[FailedRun]] = {}
     for letter in letters:
-        found.setdefault((letter.agent, letter.job_id, cause_of(letter)), []).append(letter)
+        found.setdefault((letter.agent, letter.job_id, dead_letter_cause(letter)), []).append(letter)
     groups = [_group(cause, same) for (_, _, cause), same in found.items()]
     return sorted(groups, key=lambda group: (group.last_ms, group.newest_id), reverse=True)
 

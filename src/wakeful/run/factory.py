@@ -12,7 +12,7 @@ from wakeful.job.job import HEARTBEAT_JOB, MAX_CHAIN, WAKE_JOB, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.job.start_rules import may_start
 from wakeful.run.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
-from wakeful.run.planning import Becomes, Verdict
+from wakeful.run.planning import Becomes, TickVerdict
 from wakeful.run.run import Follower, NewRun, RunDetails, TriggerName, Upstream, tick_key
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact
@@ -59,7 +59,7 @@ def tick_run(
     job: JobKey,
     policy: Policy,
     work: Work,
-    verdict: Verdict,
+    verdict: TickVerdict,
     now_ms: int,
     worker: str | None,
 ) -> NewRun:

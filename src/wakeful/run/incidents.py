@@ -135,7 +135,7 @@ class IncidentChange(NamedTuple):
 def open_incident(job: IncidentJob, run: Finished, cause: str, in_a_row: int, incident_id: str) -> Incident:
     """Return the incident that this failed run opens."""
     return Incident(
-        incident_id, job.workspace, job.agent, job.id, job.name, cause, _kept(run.error),
+        incident_id, job.workspace, job.agent, job.id, job.name, cause, _shorten_error(run.error),
         run.finished_ms, run.finished_ms, 1, in_a_row, run.run_id, run.run_id,
         notify_ms=run.finished_ms if job.has_alerts else None,
     )  # fmt: skip
@@ -149,7 +149,7 @@ def add_failure(incident: Incident, run: Finished, in_a_row: int, has_alerts: bo
     """
     at_ms = run.finished_ms
     added = incident._replace(
-        error=_kept(run.error),
+        error=_shorten_error(run.error),
         failed_ms=at_ms,
         failed_runs=incident.failed_runs + 1,
         in_a_row=in_a_row,
@@ -202,12 +202,12 @@ def acknowledge(incident: Incident, at_ms: int, by: str, note: str | None) -> In
     return incident._replace(acknowledged_ms=at_ms, acknowledged_by=by, note=note, notify_ms=None)
 
 
-def cause_of(run: Finished) -> str:
+def incident_cause(run: Finished) -> str:
     """Return the cause of a failed run, as it is stored."""
     return cleaned(failure_cause(run.reason, run.response_code, run.error))
 
 
-def _kept(error: str | None) -> str | None:
+def _shorten_error(error: str | None) -> str | None:
     """Return what an incident keeps of an error."""
     return None if error is None else cleaned(error[:MAX_ERROR])
 
@@ -243,7 +243,7 @@ class IncidentLog:
         job = self._jobs.get(run.job_id or "")
         if job is None:  # it was deleted, or sends alerts itself
             return
-        cause, known = cause_of(run), self._incidents.get(job.id, {})
+        cause, known = incident_cause(run), self._incidents.get(job.id, {})
         if cause not in known and len(known) >= MAX_CAUSES:
             cause = OTHER_CAUSES
         old = known.get(cause)

@@ -10,7 +10,7 @@ from typing import Final
 
 from wakeful.errors import FailedPrecondition
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey, anchor_of
-from wakeful.run.planning import Becomes, Verdict, begin, fire_ms, job_state, overdue
+from wakeful.run.planning import Becomes, TickVerdict, begin, fire_ms, job_state, overdue
 from wakeful.schedule.schedules import At
 from wakeful.values.ids import new_id
 from wakeful.values.plural import plural
@@ -38,16 +38,16 @@ def edited(
     job = replace(old, definition=definition, updated_ms=now_ms)
     moved = definition.timing != old.definition.timing
     if moved:
-        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old), decided=_decided(old, now_ms))
+        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old), decided=_decided_ticks(old, now_ms))
     if enabled is None:
         enabled = old.enabled or _is_reactivated(old, job, moved, now_ms)
     if not enabled:
-        return replace(paused(job, now_ms), decided=_decided(old, now_ms)) if old.enabled else job
+        return replace(paused(job, now_ms), decided=_decided_ticks(old, now_ms)) if old.enabled else job
     if not old.enabled:
         ready = resumed(job, now_ms)
         return ready if active else disabled(job, now_ms, AGENT_INACTIVE)
     if has_max_runs(job):  # the edit lowers `maxRuns`
-        return replace(disabled(job, now_ms, "max_runs"), decided=_decided(old, now_ms))
+        return replace(disabled(job, now_ms, "max_runs"), decided=_decided_ticks(old, now_ms))
     if moved:
         next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms, job.decided)
         return replace(job, next_ms=next_ms, wake_ms=wake_ms)
@@ -74,7 +74,7 @@ def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int |
         updated_ms=now_ms,
         pause_note=note,
         pause_until_ms=until_ms,
-        decided=_decided(job, now_ms),
+        decided=_decided_ticks(job, now_ms),
     )
 
 
@@ -89,7 +89,7 @@ def disabled(job: JobRecord, now_ms: int, reason: str) -> JobRecord:
         updated_ms=now_ms,
         pause_note=None,
         pause_until_ms=None,
-        decided=_decided(job, now_ms),
+        decided=_decided_ticks(job, now_ms),
     )
 
 
@@ -117,7 +117,7 @@ def resumed(job: JobRecord, now_ms: int) -> JobRecord:
     )
 
 
-def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
+def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, TickVerdict]:
     """Return the job after its next tick is skipped on request, and the verdict of that tick."""
     ticks, tick, policy, work = job.open_ticks, job.next_ms, job.definition.policy, job.definition.work
     if ticks is None or tick is None:
@@ -128,13 +128,13 @@ def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
         raise FailedPrecondition(
             f"a tick of job '{job.name}' is due and not planned yet; try again when a worker has planned it"
         )
-    decided = tuple(sorted({*_decided(job, now_ms), tick}))
+    decided = tuple(sorted({*_decided_ticks(job, now_ms), tick}))
     if len(decided) > MAX_SKIPPED:
         raise FailedPrecondition(
             f"{MAX_SKIPPED} ticks of job '{job.name}' are skipped already; pause it instead, until the time "
             "from which it is to run"
         )
-    verdict = Verdict(tick, fire, Becomes.SKIPPED, SKIP_REASON)
+    verdict = TickVerdict(tick, fire, Becomes.SKIPPED, SKIP_REASON)
     job = replace(job, updated_ms=now_ms, decided=decided)
     after = ticks.next(tick)
     if after is None:
@@ -143,7 +143,7 @@ def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
     return replace(job, next_ms=after, wake_ms=fire_ms(job.id, ticks, policy, after, work)), verdict
 
 
-def _decided(job: JobRecord, now_ms: int) -> tuple[int, ...]:
+def _decided_ticks(job: JobRecord, now_ms: int) -> tuple[int, ...]:
     """Return the ticks after now that have a record or get one with this change, and the last of all."""
     kept = {tick for tick in job.decided if tick > now_ms}
     ticks, state = job.ticks, job_state(job)

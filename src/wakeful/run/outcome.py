@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import Backoff, Policy
-from wakeful.run.conversations import HistoryAppend, RunOfConversation, history_of, may_add_history
+from wakeful.run.conversations import HistoryAppend, RunOfConversation, history_entries, may_add_history
 from wakeful.run.instances import DIRECTIVE_REFUSED, InstanceLimits, ScheduleChange, Send, instance_id
 from wakeful.run.prechecks import ONCE, Checked
-from wakeful.values.stored_text import cleaned, cleaned_json
+from wakeful.values.stored_text import clean_json, cleaned
 
 #: The backoff after a failure that does not count. Such a run is retried without limit, so its delay does
 #: not depend on the job's policy and grows with the attempt number.
@@ -312,8 +312,8 @@ def _storable(outcome: Finished) -> Finished:
     return outcome._replace(
         output=output and cleaned(output),
         error=error and cleaned(error),
-        usage=None if usage is None else cleaned_json(usage),
-        evidence=outcome.evidence and (cleaned_json(outcome.evidence) or ""),
+        usage=None if usage is None else clean_json(usage),
+        evidence=outcome.evidence and (clean_json(outcome.evidence) or ""),
     )
 
 
@@ -358,5 +358,5 @@ def with_history(
         return finished
     said = None if payload is None else json.loads(payload)
     return finished._replace(
-        history=history_of(run, job_name, work, said, finished.output, finished.finished_ms)
+        history=history_entries(run, job_name, work, said, finished.output, finished.finished_ms)
     )

@@ -69,7 +69,7 @@ class JobState(NamedTuple):
     work: Work = NO_WORK
 
 
-class Facts(NamedTuple):
+class PlanningFacts(NamedTuple):
     """The facts about the runs of a job: those that run, and those that wait."""
 
     running: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ class Facts(NamedTuple):
     blocked: BlockReason | None = None
 
 
-IDLE: Final = Facts()
+IDLE: Final = PlanningFacts()
 
 
 class Limits(NamedTuple):
@@ -103,7 +103,7 @@ class Becomes(StrEnum):
     MISSED = "missed"
 
 
-class Verdict(NamedTuple):
+class TickVerdict(NamedTuple):
     """What one tick becomes. A `missed` verdict may cover several, from `scheduled_ms` to `until_ms`."""
 
     scheduled_ms: int
@@ -119,7 +119,7 @@ class Verdict(NamedTuple):
 class Plan(NamedTuple):
     """What the planner writes, in one transaction."""
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[TickVerdict, ...]
     next_ms: int | None
     wake_ms: int | None
     run_count: int
@@ -155,7 +155,7 @@ def begin(
     return _cursor_at(job_id, ticks, definition.policy, ticks.next(now_ms), definition.work)
 
 
-def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
+def overdue(job: JobState, now_ms: int, reason: Reason) -> TickVerdict | None:
     """Return the verdict for due ticks without one when the job is paused, edited or ends: missed."""
     first, ticks = job.next_ms, job.ticks
     if first is not None and first in ticks.taken:
@@ -173,7 +173,7 @@ def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
     elif last is not None and not is_due(last):
         last = ticks.prev(last)
     last = first if last is None else max(first, last)
-    return Verdict(first, first, Becomes.MISSED, reason, ticks.count(first - 1, last), last)
+    return TickVerdict(first, first, Becomes.MISSED, reason, ticks.count(first - 1, last), last)
 
 
 def job_state(job: JobRecord) -> JobState | None:
@@ -205,12 +205,12 @@ def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int, work: Work = N
     return next(at for at in (tick + offset, tick - offset, tick) if active(at) == active(tick))
 
 
-def decide(job: JobState, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
+def decide(job: JobState, facts: PlanningFacts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
     """Return what the job's due ticks become, and the new state of the job."""
     return _fast_path(job, facts, now_ms, limits) or _JobPlanner(job, facts, now_ms, limits).plan()
 
 
-def _fast_path(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
+def _fast_path(job: JobState, facts: PlanningFacts, now_ms: int, limits: Limits) -> Plan | None:
     """Return the plan of an idle job with one tick due, on time: nearly every job, at a fraction of the cost.
 
     It is the plan that `_JobPlanner` returns; None in any other case.
@@ -229,7 +229,7 @@ def _fast_path(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan
     following = job.ticks.next(tick)
     if following is None or following <= now_ms + limits.lead_ms:
         return None
-    verdict = Verdict(tick, tick, Becomes.STARTED)
+    verdict = TickVerdict(tick, tick, Becomes.STARTED)
     return Plan((verdict,), following, following, job.run_count + 1)
 
 
@@ -241,12 +241,12 @@ class _JobPlanner:
         "spread", "superseded", "verdicts", "waiting",
     )  # fmt: skip
 
-    def __init__(self, job: JobState, facts: Facts, now_ms: int, limits: Limits) -> None:
+    def __init__(self, job: JobState, facts: PlanningFacts, now_ms: int, limits: Limits) -> None:
         self.job, self.facts, self.now, self.limits = job, facts, now_ms, limits
         self.cursor = job.next_ms
         if self.cursor is not None and self.cursor in job.ticks.taken:
             self.cursor = job.ticks.next(self.cursor)
-        self.verdicts: list[Verdict] = []
+        self.verdicts: list[TickVerdict] = []
         self.run_count, self.missed = job.run_count, job.missed
         self.spread: Spread | None = None
         self.busy, self.waiting = bool(facts.running), len(facts.waiting)
@@ -377,7 +377,7 @@ class _JobPlanner:
     def _miss(self, first: int, last: int, reason: Reason) -> None:
         count = self.job.ticks.count(first - 1, last)
         self.missed += count
-        self.verdicts.append(Verdict(first, first, Becomes.MISSED, reason, count, last))
+        self.verdicts.append(TickVerdict(first, first, Becomes.MISSED, reason, count, last))
         self.cursor = self.job.ticks.next(last)
 
     def _emit(self, tick: int, fire: int, *, later: bool = False) -> None:
@@ -386,7 +386,7 @@ class _JobPlanner:
         missed = 0
         if becomes is not Becomes.SKIPPED:
             missed, self.missed = self.missed, 0
-        self.verdicts.append(Verdict(tick, fire, becomes, reason, missed=missed))
+        self.verdicts.append(TickVerdict(tick, fire, becomes, reason, missed=missed))
         if becomes is Becomes.STARTED:
             self.busy = True
         elif becomes is not Becomes.SKIPPED:

@@ -23,7 +23,7 @@ ONCE: Final = "once"
 _UPSTREAM: Final = "upstream"
 
 
-class Answer(NamedTuple):
+class PrecheckAnswer(NamedTuple):
     """What a precheck answered."""
 
     #: whether to launch the run; else it is skipped, for this reason
@@ -68,11 +68,11 @@ class Watch(NamedTuple):
     checked: Checked | None = None
 
 
-def read_answer(value: Mapping[str, object]) -> Answer:
+def read_answer(value: Mapping[str, object]) -> PrecheckAnswer:
     """Return the answer of a precheck. Raises InvalidArgument that says which field is wrong.
 
     >>> read_answer({"run": True, "context": {"price": 90}, "state": 90})
-    Answer(run=True, reason='', context='{"price":90}', state='90', sets_state=True, once=False)
+    PrecheckAnswer(run=True, reason='', context='{"price":90}', state='90', sets_state=True, once=False)
     >>> read_answer({"run": "yes"})
     Traceback (most recent call last):
     wakeful.errors.InvalidArgument: run: 'yes' is not true or false
@@ -83,7 +83,7 @@ def read_answer(value: Mapping[str, object]) -> Answer:
         raise InvalidArgument(f"run: {what}")
     if once is not None and not isinstance(once, bool):
         raise InvalidArgument(f"once: {shown(once)} is not true or false")
-    return Answer(
+    return PrecheckAnswer(
         run,
         reason if isinstance(reason, str) else "",
         _json(value, "context"),
@@ -103,10 +103,10 @@ def _json(value: Mapping[str, object], name: str) -> str | None:
         raise InvalidArgument(f"{name}: {error.message}") from error
 
 
-def checked_by(answer: Answer, watch: Watch) -> Checked:
+def apply_answer(answer: PrecheckAnswer, watch: Watch) -> Checked:
     """Return what the outcome changes. A state that is equal to the stored one is not written again.
 
-    >>> checked_by(Answer(True, state="90", sets_state=True), Watch(state="90", revision=5))
+    >>> apply_answer(PrecheckAnswer(True, state="90", sets_state=True), Watch(state="90", revision=5))
     Checked(revision=5, state=None, sets_state=False, once=False)
     """
     if answer.sets_state and answer.state != watch.state:
@@ -141,12 +141,12 @@ def checked_from_text(text: str) -> Checked:
     )
 
 
-def merged_context(old: str | None, new: str | None) -> str | None:
+def merge_contexts(old: str | None, new: str | None) -> str | None:
     """Return both contexts as one. The newer wins; a text or a list beside an object is its `precheck`.
 
-    >>> merged_context('{"upstream":{"job":"a"}}', '{"price":90}')
+    >>> merge_contexts('{"upstream":{"job":"a"}}', '{"price":90}')
     '{"upstream":{"job":"a"},"price":90}'
-    >>> merged_context('{"upstream":{"job":"a"}}', '"3 new mails"')
+    >>> merge_contexts('{"upstream":{"job":"a"}}', '"3 new mails"')
     '{"upstream":{"job":"a"},"precheck":"3 new mails"}'
     """
     if old is None or new is None:

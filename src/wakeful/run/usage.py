@@ -137,16 +137,16 @@ def day_of(now_ms: int) -> int:
     return now_ms // DAY_MS
 
 
-def usage_of(text: str | None) -> Spent | None:
+def parse_usage(text: str | None) -> Spent | None:
     """Return what a run used according to its report; None if nothing in it can be counted.
 
     A total that is missing, not a number, or less than its parts does not hide the parts.
 
-    >>> usage_of('{"tokens":1200,"cost":0.02}')
+    >>> parse_usage('{"tokens":1200,"cost":0.02}')
     Spent(tokens=1200, cost=0.02)
-    >>> usage_of('{"prompt_tokens":1000,"completion_tokens":200}')
+    >>> parse_usage('{"prompt_tokens":1000,"completion_tokens":200}')
     Spent(tokens=1200, cost=0.0)
-    >>> usage_of('{"total_tokens":null,"prompt_tokens":900,"completion_tokens":100}')
+    >>> parse_usage('{"total_tokens":null,"prompt_tokens":900,"completion_tokens":100}')
     Spent(tokens=1000, cost=0.0)
     """
     try:
@@ -187,7 +187,7 @@ def usage_by_owner(
     """
     added: dict[tuple[BudgetOwner, int], Spent] = {}
     for outcome in outcomes:
-        used, owner = usage_of(outcome.usage), owners.get(outcome.run_id)
+        used, owner = parse_usage(outcome.usage), owners.get(outcome.run_id)
         if used is None or owner is None:
             continue
         more = _difference(used, counted.get(outcome.run_id, Spent()))

@@ -86,7 +86,7 @@ class Calendar:
         for name, value in (
             ("regions", tuple(regions)),
             ("windows", tuple(rule for rule in rules if not rule.all_day)),
-            ("_stretches", tuple(_joined(stretches))),
+            ("_stretches", tuple(_join_stretches(stretches))),
             ("_weekdays", weekdays),
             ("_yearly", yearly),
             ("_days", tuple(rule for rule in rules if rule.all_day)),
@@ -122,11 +122,13 @@ class Calendar:
     def stretches(self, first: int, last: int) -> list[Stretch]:
         """Return the excluded days from `first` to `last`, both included, sorted and merged."""
         years = range(_year(first), _year(last) + 1) if self.regions else range(0)
-        holidays = chain.from_iterable(holidays_of(region, year) for region in self.regions for year in years)
+        holidays = chain.from_iterable(
+            find_holidays(region, year) for region in self.regions for year in years
+        )
         found = [*self._stretches, *((day, day) for day in holidays)]
         if self._weekdays or self._days or any(self._yearly):
             found += [(day, day) for day in range(first, last + 1) if self._by_rule(day)]
-        return _joined(
+        return _join_stretches(
             (max(low, first), min(high, last)) for low, high in found if low <= last and high >= first
         )
 
@@ -137,7 +139,7 @@ class Calendar:
             for day in range(first, last + 1):
                 if rule.on_day(day):
                     found += [(day * _MINUTES + low, day * _MINUTES + high) for low, high in rule.windows]
-        return [(low, high + 1) for low, high in _joined((low, high - 1) for low, high in found)]
+        return [(low, high + 1) for low, high in _join_stretches((low, high - 1) for low, high in found)]
 
     def reach_year(self) -> int | None:
         """Return the last year for which holidays of a region are known; None without regions."""
@@ -152,7 +154,7 @@ class Calendar:
         return self._stretches[index] if index >= 0 and day <= self._stretches[index][1] else None
 
     def _recurs(self, day: int) -> bool:
-        return self._by_rule(day) or any(day in holidays_of(region, _year(day)) for region in self.regions)
+        return self._by_rule(day) or any(day in find_holidays(region, _year(day)) for region in self.regions)
 
     def _by_rule(self, day: int) -> bool:
         if self._weekdays >> (day - 1) % 7 & 1:
@@ -187,7 +189,7 @@ def parse_exclude(entries: Sequence[str]) -> Calendar:
 
 def stored_exclude(entries: Sequence[str]) -> Calendar:
     """Return the calendar of entries that `parse_exclude` has validated, without loading holidays."""
-    return _stored(tuple(entries)) if entries else NOTHING
+    return _load_calendar(tuple(entries)) if entries else NOTHING
 
 
 def names_holidays(entry: object) -> bool:
@@ -207,7 +209,7 @@ def _calendar(entries: tuple[str, ...]) -> Calendar:
 
 
 @bounded_cache(4 * MB, lambda calendar, entries: 4 * text_size(*entries))
-def _stored(entries: tuple[str, ...]) -> Calendar:
+def _load_calendar(entries: tuple[str, ...]) -> Calendar:
     return Calendar(entries)
 
 
@@ -246,7 +248,7 @@ def _day(text: str, entry: str) -> int:
         _refuse(entry, f"'{text[:32]}' is not a date ({error}); {_FORMS}")
 
 
-def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:
+def _join_stretches(stretches: Iterable[Stretch]) -> list[Stretch]:
     joined: list[Stretch] = []
     for low, high in sorted(stretches):
         if joined and low <= joined[-1][1] + 1:
@@ -304,7 +306,7 @@ def last_year(region: str) -> int:
 
 
 @lru_cache(maxsize=_CACHED)
-def holidays_of(region: str, year: int) -> frozenset[int]:
+def find_holidays(region: str, year: int) -> frozenset[int]:
     """Return the holidays of a region and year as ordinals of days. All jobs share them."""
     from holidays import country_holidays
 

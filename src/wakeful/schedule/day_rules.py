@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from wakeful.cron.expression import Expression, parse
-from wakeful.cron.fields import Field
+from wakeful.cron.fields import CronField
 from wakeful.errors import InvalidArgument
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 
@@ -107,7 +107,7 @@ class CronRule:
         """Whether it matches every minute of its days."""
         return self.windows == ((0, _MINUTES),)
 
-    def contains(self, hours: Field, minutes: Field) -> bool:
+    def contains(self, hours: CronField, minutes: CronField) -> bool:
         """Return whether it matches all times of day of these fields."""
         own = self.expression
         return not (hours.bits & ~own.hours.bits or minutes.bits & ~own.minutes.bits)
@@ -147,5 +147,5 @@ def read_cron(text: str) -> CronRule:
     return CronRule(expression)
 
 
-def _minutes_of_day(hours: Field, minutes: Field) -> int:
+def _minutes_of_day(hours: CronField, minutes: CronField) -> int:
     return sum(minutes.bits << 60 * hour for hour in hours.values())

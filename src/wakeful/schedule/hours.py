@@ -34,7 +34,7 @@ def parse_hours(text: str) -> str:
         raise InvalidArgument(
             f"{text[:64]!r} ends when it begins; leave the hours out for no limit, or {_EXPECTED}"
         )
-    return f"{_spelled(start)}-{_spelled(end)}"
+    return f"{_clock_text(start)}-{_clock_text(end)}"
 
 
 def within(hours: str, tz: str, at_ms: int) -> bool:
@@ -57,7 +57,7 @@ def _minute(hour: str, minute: str | None) -> int:
     return int(hour) * 60 + past if past < 60 else _DAY + 1
 
 
-def _spelled(minute: int) -> str:
+def _clock_text(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 

@@ -116,7 +116,7 @@ def parse_phrase(text: str, *, now_ms: int, tz: str) -> Document | None:
         match = pattern.fullmatch(words)
         if match is not None:
             bare = match["at"] is None and (match["rest"] or "") == ""
-            found_one = _timed(match["rest"] or "", match["times"], bare, phrase)
+            found_one = _time_of_day_schedule(match["rest"] or "", match["times"], bare, phrase)
             if found_one is not None:
                 return found_one
     if _VAGUE.fullmatch(words) or _days(re.sub(r"^(?:every|next|this|on) ", "", words))[0]:
@@ -181,7 +181,7 @@ def _length(words: str) -> int | None:
 # Times of day with days
 
 
-def _timed(rest: str, times: str, bare: bool, phrase: _Phrase) -> Document | None:
+def _time_of_day_schedule(rest: str, times: str, bare: bool, phrase: _Phrase) -> Document | None:
     """Return the schedule of a time of day on some days; `bare`: a time alone, without an "at"."""
     part = None
     if (match := _PART.fullmatch(rest)) is not None:
@@ -361,10 +361,10 @@ def _moment(rest: str, clock: _Clock, phrase: _Phrase) -> datetime | None:
         ahead = (weekday - today.weekday()) % 7
         at = datetime.combine(today + timedelta(days=ahead), of_day)
         return at + timedelta(days=7) if ahead == 0 and (match[1] == "next" or at <= phrase.now) else at
-    return _dated(rest, of_day, phrase)
+    return _calendar_day(rest, of_day, phrase)
 
 
-def _dated(rest: str, of_day: time, phrase: _Phrase) -> datetime | None:
+def _calendar_day(rest: str, of_day: time, phrase: _Phrase) -> datetime | None:
     """Return the date and time of a calendar day; without a year, the next such day."""
     try:
         return datetime.combine(date.fromisoformat(rest.removeprefix("on ")), of_day)

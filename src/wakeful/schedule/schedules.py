@@ -163,7 +163,7 @@ def explain_schedule(schedule: Schedule) -> str:
             words = spell_duration(every_ms)
             return f"Every {words.removeprefix('1 ') if words.count(' ') == 1 else words}"
         case CronSchedule(expr, tz):
-            return _shared(expr, tz or "UTC").explain()
+            return _shared_cron(expr, tz or "UTC").explain()
 
 
 def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Reading:
@@ -256,7 +256,7 @@ def _every(every_ms: int, what: str, reading: _Reading) -> Every:
 
 def _cron(text: str, reading: _Reading) -> CronSchedule:
     expr = parse(text).text
-    cron = _shared(expr, reading.tz)
+    cron = _shared_cron(expr, reading.tz)
     now = reading.now_ms // 1000
     if cron.second_after(now) is None:
         last = cron.second_before(now + 1)
@@ -267,7 +267,7 @@ def _cron(text: str, reading: _Reading) -> CronSchedule:
     return CronSchedule(expr, reading.tz)
 
 
-def _shared(expr: str, tz: str) -> Cron:
+def _shared_cron(expr: str, tz: str) -> Cron:
     """Return the object that `Ticks` uses: the cache compares all four arguments."""
     return Cron.shared(expr, tz, "run_after", "first")
 

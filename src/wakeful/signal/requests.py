@@ -144,7 +144,7 @@ def read_body(content_type: str, body: bytes) -> object:
         return None
     if _JSON_TYPE.fullmatch(content_type):
         return load_json(body, "the body")
-    text = _decoded(content_type, body)
+    text = _decode_body(content_type, body)
     try:
         return load_json(text, "the body")
     except NotJson:
@@ -154,7 +154,7 @@ def read_body(content_type: str, body: bytes) -> object:
     return text
 
 
-def _decoded(content_type: str, body: bytes) -> str:
+def _decode_body(content_type: str, body: bytes) -> str:
     found = _CHARSET.search(content_type)
     charset = found[1] if found else "utf-8"
     try:

@@ -103,7 +103,7 @@ class Signal:
     ) -> None:
         set_ = object.__setattr__
         set_(self, "type", check_type(type))
-        set_(self, "data", _checked_data(data))
+        set_(self, "data", _check_data(data))
         set_(self, "generated_id", id is None)
         set_(self, "id", str(uuid4()) if id is None else check_text("id", id, MAX_ID))
         set_(self, "source", None if source is None else _uri("source", source))
@@ -111,7 +111,7 @@ class Signal:
         set_(self, "time", None if time is None else _time(time))
         set_(self, "dataschema", None if dataschema is None else _uri("dataschema", dataschema))
         set_(self, "datacontenttype", None if datacontenttype is None else _content_type(datacontenttype))
-        set_(self, "extensions", _checked_extensions(extensions) if extensions else _NO_EXTENSIONS)
+        set_(self, "extensions", _check_extensions(extensions) if extensions else _NO_EXTENSIONS)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a signal cannot be changed; create another one")
@@ -142,7 +142,7 @@ class Signal:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_restored, (self.to_text(), self.generated_id))
+        return (_restore, (self.to_text(), self.generated_id))
 
     def to_json(self) -> dict[str, Json]:
         """Return the structured mode: attributes, extensions, then `data` or `data_base64`."""
@@ -203,7 +203,7 @@ class Signal:
             raise InvalidArgument("data: the event has data and data_base64; give one of the two")
         data: object = given.pop("data", None)
         if "data_base64" in given:
-            data = _decoded(given.pop("data_base64"))
+            data = _decode_base64(given.pop("data_base64"))
         del given["specversion"]
         for name in given:
             if not isinstance(name, str):
@@ -223,7 +223,7 @@ class Signal:
         event: dict[str, Any] = json.loads(text)
         event.pop("specversion", None)
         time, encoded = event.pop("time", None), event.pop("data_base64", None)
-        return _unchecked(
+        return _make_unchecked(
             type=event.pop("type"),
             id=event.pop("id"),
             source=event.pop("source", None),
@@ -238,7 +238,7 @@ class Signal:
     @staticmethod
     def of_job(type: str, data: Json, *, id: str, source: str, time: datetime) -> Signal:
         """Return the signal of a run of a job. Its payload was checked when it was stored."""
-        return _unchecked(
+        return _make_unchecked(
             type=type,
             id=id,
             source=source,
@@ -251,7 +251,7 @@ class Signal:
         )
 
 
-def _unchecked(**attributes: object) -> Signal:
+def _make_unchecked(**attributes: object) -> Signal:
     signal = Signal.__new__(Signal)
     object.__setattr__(signal, "generated_id", False)
     for name, value in attributes.items():
@@ -274,7 +274,7 @@ def _copy(signal: Signal) -> Signal:
     return other
 
 
-def _restored(text: str, generated_id: bool) -> Signal:
+def _restore(text: str, generated_id: bool) -> Signal:
     signal = Signal.from_stored(text)
     object.__setattr__(signal, "generated_id", generated_id)
     return signal
@@ -347,7 +347,7 @@ def _rfc3339(time: datetime) -> str:
     return time.isoformat().replace("+00:00", "Z")
 
 
-def _checked_data(data: object) -> Json | bytes:
+def _check_data(data: object) -> Json | bytes:
     if data is None:
         return None
     try:
@@ -360,7 +360,7 @@ def _checked_data(data: object) -> Json | bytes:
         raise InvalidArgument(f"data: {error.message}") from None
 
 
-def _checked_extensions(extensions: Mapping[str, object]) -> Mapping[str, Extension]:
+def _check_extensions(extensions: Mapping[str, object]) -> Mapping[str, Extension]:
     if len(extensions) > _MAX_EXTENSIONS:
         raise InvalidArgument(f"the signal has {len(extensions)} extensions; at most {_MAX_EXTENSIONS}")
     checked: dict[str, Extension] = {}
@@ -385,7 +385,7 @@ def _check_extension_name(name: str) -> None:
         )
 
 
-def _decoded(value: object) -> bytes:
+def _decode_base64(value: object) -> bytes:
     if not isinstance(value, str):
         raise InvalidArgument(f"data_base64: {shown(value)} is not text in base64")
     try:

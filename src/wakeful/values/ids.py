@@ -51,7 +51,7 @@ def new_id(now_ms: int) -> str:
         else:
             _count += 1
         number, prefix = _count, _prefix
-    return _written(prefix, number)
+    return _format_id(prefix, number)
 
 
 def id_at(ms: int) -> str:
@@ -60,9 +60,9 @@ def id_at(ms: int) -> str:
     >>> new_id(1_900_000_000_000) > id_at(1_800_000_000_000) >= first_id(1_800_000_000_000)
     True
     """
-    return _written(f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7", next(_NUMBERS) & 0xFFF)
+    return _format_id(f"{ms >> 16:08x}-{ms & 0xFFFF:04x}-7", next(_NUMBERS) & 0xFFF)
 
 
-def _written(prefix: str, number: int) -> str:
+def _format_id(prefix: str, number: int) -> str:
     tail = f"{_VARIANT | _RANDOM.getrandbits(62):x}"
     return f"{prefix}{number:03x}-{tail[:4]}-{tail[4:]}"

@@ -69,7 +69,7 @@ def json_value(value: object, longest: int | None) -> Json:
         _check_size(text, longest)
         plain: Json = json.loads(text)
         return plain
-    copied = _copied(value, "", 0)
+    copied = _copy(value, "", 0)
     if longest is not None:
         _check_size(compact(copied), longest)
     return copied
@@ -77,7 +77,7 @@ def json_value(value: object, longest: int | None) -> Json:
 
 def json_text(value: object, longest: int | None) -> str:
     """Return the value as compact JSON text of at most this many bytes."""
-    text = compact(cast(Json, value) if _plain(value, 0) else _copied(value, "", 0))
+    text = compact(cast(Json, value) if _plain(value, 0) else _copy(value, "", 0))
     _check_size(text, longest)
     return text
 
@@ -119,7 +119,7 @@ _WRITE: Final = _writer(_COMPACT)
 
 
 def _plain(value: object, depth: int) -> bool:
-    """Return whether a value is valid JSON as it is, by a fast check; False means that `_copied` decides."""
+    """Return whether a value is valid JSON as it is, by a fast check; False means that `_copy` decides."""
     kind = type(value)
     if kind is str:
         return cast(str, value).isascii()
@@ -144,7 +144,7 @@ def _check_size(text: str, longest: int | None) -> None:
             refuse(f"it has {size} bytes as JSON; at most {longest}: store large data elsewhere and link it")
 
 
-def _copied(value: object, path: str, depth: int) -> Json:
+def _copy(value: object, path: str, depth: int) -> Json:
     at = f"{path[1:65]}: " if path else ""
     if depth > MAX_DEPTH:
         refuse(f"it is nested deeper than {MAX_DEPTH} levels; flatten it")
@@ -168,11 +168,11 @@ def _copied(value: object, path: str, depth: int) -> Json:
                 if not isinstance(key, str):
                     refuse(f"{at}the name {shown(key)} is not text, which JSON requires")
             return {
-                str(_copied(key, path, depth)): _copied(item, f"{path}.{key}", depth + 1)
+                str(_copy(key, path, depth)): _copy(item, f"{path}.{key}", depth + 1)
                 for key, item in value.items()
             }
         case list() | tuple():
-            return [_copied(item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
+            return [_copy(item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
     refuse(f"{at}{type(value).__name__} is not JSON; use text, numbers, true, false, null, lists, objects")
 
 

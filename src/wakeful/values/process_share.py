@@ -80,14 +80,14 @@ def usable_cores() -> int:
         cores = len(os.sched_getaffinity(0))
     else:  # macOS and Windows
         cores = os.cpu_count() or 1
-    limits = [limit for file in _limit_files() if (limit := limit_of(_read(file))) is not None]
+    limits = [limit for file in _limit_files() if (limit := parse_core_limit(_read(file))) is not None]
     return max(1, min([cores, *(math.ceil(limit) for limit in limits)]))
 
 
-def limit_of(text: str) -> float | None:
+def parse_core_limit(text: str) -> float | None:
     """Return the cores of a `cpu.max` file: quota and period in microseconds; None if there is no limit.
 
-    >>> limit_of("150000 100000"), limit_of("max 100000"), limit_of("")
+    >>> parse_core_limit("150000 100000"), parse_core_limit("max 100000"), parse_core_limit("")
     (1.5, None, None)
     """
     quota, _, period = text.strip().partition(" ")

@@ -1,7 +1,7 @@
 """Which text every database can store: no U+0000 (PostgreSQL), no lone surrogates (UTF-8).
 
 Such text in a request is refused (`is_storable`). In a record of something that has happened, such as the
-output or the error of a run, it is replaced (`cleaned`, `cleaned_json`).
+output or the error of a run, it is replaced (`cleaned`, `clean_json`).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def read_cleaned_json(text: str) -> object:
     return value
 
 
-def cleaned_json(text: str) -> str | None:
+def clean_json(text: str) -> str | None:
     """Return JSON text that every reader can read and write again; None for text that is not JSON.
 
-    >>> cleaned_json('{"note":"\\\\ud800"}'), cleaned_json('{"note":')
+    >>> clean_json('{"note":"\\\\ud800"}'), clean_json('{"note":')
     ('{"note":"�"}', None)
     """
     try:

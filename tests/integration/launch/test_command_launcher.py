@@ -22,7 +22,7 @@ from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import PrecheckResult
 from wakeful.run.outcome import Failed, Outcome, Succeeded
-from wakeful.run.prechecks import Answer
+from wakeful.run.prechecks import PrecheckAnswer
 
 
 @pytest.fixture
@@ -366,10 +366,10 @@ async def test_closing_the_launcher_kills_remaining_commands_immediately(
 @pytest.mark.parametrize(
     ("script", "answer"),
     [
-        ("echo there is mail", Answer(True)),
-        ("exit 1", Answer(False)),
-        ("echo no mail; echo not this >&2; exit 1", Answer(False, "no mail")),
-        ("echo no mail >&2; exit 1", Answer(False, "no mail")),
+        ("echo there is mail", PrecheckAnswer(True)),
+        ("exit 1", PrecheckAnswer(False)),
+        ("echo no mail; echo not this >&2; exit 1", PrecheckAnswer(False, "no mail")),
+        ("echo no mail >&2; exit 1", PrecheckAnswer(False, "no mail")),
         ("echo no server >&2; exit 2", Failed("exit 2: no server", reason="exit")),
         ("kill -KILL $$", Failed("killed by SIGKILL", reason="killed")),
     ],
@@ -384,7 +384,7 @@ async def test_the_exit_code_of_a_precheck_decides_whether_to_launch(
 async def test_a_precheck_is_marked_in_the_environment_and_has_its_own_key(launcher: CommandLauncher):
     precheck = sh('cat; echo " $WAKEFUL_PRECHECK $WAKEFUL_IDEMPOTENCY_KEY [$WAKEFUL_PRECHECK_STATE]"; exit 1')
     answer = await launcher.precheck(launch({"kind": "pull"}, '{"a":1}', key="k"), precheck)
-    assert answer == Answer(False, '{"a":1} 1 k-precheck []')
+    assert answer == PrecheckAnswer(False, '{"a":1} 1 k-precheck []')
 
 
 async def test_a_precheck_command_that_is_not_allowed_is_not_run():

@@ -25,13 +25,17 @@ from wakeful.remote import Worker, WorkerConfig
 from wakeful.remote.kubernetes.api import KubernetesApi
 from wakeful.remote.kubernetes.executor import ExecutorConfig, KubernetesExecutor
 from wakeful.remote.kubernetes.templates import ATTEMPT, RUN_ID, Manifest, job_name
-from wakeful.remote.reporter import Backoff
+from wakeful.remote.reporter import ReconnectBackoff
 
 pytest.importorskip("kubernetes_asyncio")
 pytestmark = on_one_store
 
 WORKER = WorkerConfig(
-    wait_ms=1_000, heartbeat_s=0.05, timeout_s=PATIENCE, leave_running=True, backoff=Backoff(0.01, 0.1)
+    wait_ms=1_000,
+    heartbeat_s=0.05,
+    timeout_s=PATIENCE,
+    leave_running=True,
+    backoff=ReconnectBackoff(0.01, 0.1),
 )
 QUICK = ExecutorConfig(adopt_s=0.05, start_check_s=0.05, start_grace_s=0.1)
 #: what deploy/kubernetes gives to the executor

@@ -12,11 +12,11 @@ from tests.support.effort import FULL
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import Run, Wakeful
 from wakeful.remote import Worker, WorkerConfig
-from wakeful.remote.reporter import Backoff
+from wakeful.remote.reporter import ReconnectBackoff
 from wakeful.settings import Settings
 from wakeful.store.rows import RunFilter
 
-CONFIG = WorkerConfig(wait_ms=1_000, timeout_s=10.0, drain_s=PATIENCE, backoff=Backoff(0.01, 0.1))
+CONFIG = WorkerConfig(wait_ms=1_000, timeout_s=10.0, drain_s=PATIENCE, backoff=ReconnectBackoff(0.01, 0.1))
 RESTARTS = 60 if FULL else 6
 #: Seconds between two runs, and until a worker stops: no multiple of each other, so it stops at any time.
 EVERY_S = 0.02

@@ -18,10 +18,10 @@ from wakeful import AlreadyExists, Permanent, Run, Unauthenticated
 from wakeful.client.types import HeartbeatsShape
 from wakeful.errors import InvalidArgument
 from wakeful.remote import Result, Worker, WorkerConfig
-from wakeful.remote.reporter import Backoff
+from wakeful.remote.reporter import ReconnectBackoff
 
 QUICK = WorkerConfig(
-    wait_ms=1_000, heartbeat_s=0.05, timeout_s=PATIENCE, drain_s=PATIENCE, backoff=Backoff(0.01, 0.1)
+    wait_ms=1_000, heartbeat_s=0.05, timeout_s=PATIENCE, drain_s=PATIENCE, backoff=ReconnectBackoff(0.01, 0.1)
 )
 pytestmark = on_one_store
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wakeful import Agent, on
-from wakeful.agents.agent import handlers_of
+from wakeful.agents.agent import find_handlers
 from wakeful.errors import InvalidArgument
 
 
@@ -40,7 +40,7 @@ class Reports(Agent):
     ],
 )
 def test_the_most_specific_pattern_wins(type: str, handler: str):
-    found = handlers_of(Reports).find(type)
+    found = find_handlers(Reports).find(type)
 
     assert found is not None
     assert found.name == handler
@@ -51,12 +51,12 @@ def test_a_class_without_a_default_handler_does_not_handle_other_types():
         @on("a")
         async def a(self, signal: Any, ctx: Any) -> None: ...
 
-    assert handlers_of(One).find("b") is None
-    assert handlers_of(One).patterns == ("a",)
+    assert find_handlers(One).find("b") is None
+    assert find_handlers(One).patterns == ("a",)
 
 
 def test_handlers_take_as_much_as_they_declare_and_may_be_synchronous():
-    handlers = handlers_of(Reports)
+    handlers = find_handlers(Reports)
     found = {type: handlers.find(type) for type in ("report.generate", "summary.x", "report.x.failed", "x")}
 
     assert [(each.asynchronous, each.arguments) for each in found.values() if each] == [
@@ -72,7 +72,7 @@ def test_an_overriding_method_handles_the_same_patterns():
         @on("summary.*")
         def any_report(self, signal: Any) -> None: ...
 
-    handlers = handlers_of(Better)
+    handlers = find_handlers(Better)
     found = handlers.find("report.generate")
 
     assert found is not None
@@ -90,7 +90,7 @@ def test_other_attributes_are_no_handlers():
     class Odd(Reports):
         client = Anything()
 
-    assert handlers_of(Odd).patterns == handlers_of(Reports).patterns
+    assert find_handlers(Odd).patterns == find_handlers(Reports).patterns
 
 
 def test_two_handlers_of_one_pattern_are_refused_by_name():
@@ -102,7 +102,7 @@ def test_two_handlers_of_one_pattern_are_refused_by_name():
         async def two(self, signal: Any, ctx: Any) -> None: ...
 
     with pytest.raises(InvalidArgument, match=r"class Twice: one and two both handle 'report\.\*'"):
-        handlers_of(Twice)
+        find_handlers(Twice)
 
 
 def test_a_decorator_without_a_pattern_is_refused():
@@ -136,4 +136,4 @@ def test_a_handler_with_other_parameters_is_refused():
         (Static, "static is not a"),
     ):
         with pytest.raises(InvalidArgument, match=message):
-            handlers_of(cls)
+            find_handlers(cls)

@@ -13,7 +13,7 @@ from wakeful.agents.context import MAX_KEYS, MAX_TYPES, Memory
 
 
 def written(memory: Memory, type: str = "t", now_ms: int = 1_000, keep_ms: int = 10_000) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(memory.written(type, now_ms, keep_ms))
+    value: dict[str, Any] = json.loads(memory.to_text(type, now_ms, keep_ms))
     return value
 
 
@@ -22,7 +22,7 @@ def test_a_key_is_seen_once_it_was_written():
     assert not memory.see("a", 1, 10)
     assert memory.see("a", 2, 10)
 
-    again = Memory(memory.written("t", 2, 10))
+    again = Memory(memory.to_text("t", 2, 10))
 
     assert again.see("a", 3, 10)
     assert not again.see("b", 3, 10)
@@ -45,13 +45,13 @@ def test_the_oldest_keys_and_types_are_forgotten_first():
 
     text: str | None = None
     for number in range(MAX_TYPES + 5):
-        text = Memory(text).written(f"t{number}", number, 10)
+        text = Memory(text).to_text(f"t{number}", number, 10)
     runs = json.loads(text or "")["runs"]
     assert (len(runs), "t4" in runs, "t5" in runs) == (MAX_TYPES, False, True)
 
 
 def test_the_last_run_is_that_of_the_type():
-    memory = Memory(Memory(None).written("a", 7, 10))
+    memory = Memory(Memory(None).to_text("a", 7, 10))
 
     assert (memory.last_run_ms("a"), memory.last_run_ms("b")) == (7, None)
 

@@ -15,7 +15,7 @@ from wakeful.agents.sessions import (
     MAX_TURN_MESSAGES,
     MAX_WAITING_BYTES,
     MAX_WAITING_MESSAGES,
-    Queue,
+    SessionQueue,
     batches,
     context_fullness,
     receive,
@@ -339,8 +339,8 @@ def test_a_turn_goes_where_the_agents_runs_go():
 def test_no_turn_is_longer_than_a_payload_may_be():
     long = "ü" * (MAX_TURN_BYTES // 4)
     said = [SessionMessage(str(n), long, "key:1", "user", NOW) for n in range(3)]
-    assert [len(batch) for batch in batches(said, Queue())] == [1, 1, 1]
-    assert [len(batch) for batch in batches([m._replace(body="ü") for m in said], Queue())] == [3]
+    assert [len(batch) for batch in batches(said, SessionQueue())] == [1, 1, 1]
+    assert [len(batch) for batch in batches([m._replace(body="ü") for m in said], SessionQueue())] == [3]
 
 
 @pytest.mark.parametrize("drop", ["old", "new"])
@@ -362,7 +362,7 @@ def test_what_waits_in_a_session_is_bounded_whatever_its_cap(
     assert len(waiting) == MAX_WAITING_MESSAGES or size > MAX_WAITING_BYTES - MAX_TURN_BYTES
     assert size <= MAX_WAITING_BYTES
     assert len(waiting) + len(talk.dropped) == messages
-    assert max(map(len, batches(waiting, Queue(debounce_ms=debounce_ms)))) <= MAX_TURN_MESSAGES
+    assert max(map(len, batches(waiting, SessionQueue(debounce_ms=debounce_ms)))) <= MAX_TURN_MESSAGES
     talk.end()
     talk.wait(600_000)
     assert len(talk.said[-1].split()) <= MAX_TURN_MESSAGES
@@ -431,9 +431,9 @@ def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps:
             talk.end()
             talk.wait(number)
         assert len(talk.live) <= int(str(queue.get("turns", 1)))
-        assert len(batches(talk.waiting, Queue(debounce_ms=int(str(queue.get("debounceMs", 800)))))) <= int(
-            str(queue.get("cap", 10))
-        )
+        assert len(
+            batches(talk.waiting, SessionQueue(debounce_ms=int(str(queue.get("debounceMs", 800)))))
+        ) <= int(str(queue.get("cap", 10)))
     talk.unnoticed = False
     while talk.live or talk.waiting:
         talk.wait(20_000)

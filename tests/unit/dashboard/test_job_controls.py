@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.dashboard.job_controls import control_of, groups, placed
+from wakeful.dashboard.job_controls import field_control, groups, placed_controls
 from wakeful.dashboard.job_targets import target_control
 from wakeful.document.definition import default_fields
 from wakeful.document.fields import DECLARED, OTHER, Field
@@ -19,7 +19,7 @@ _ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentI
 
 def test_every_field_of_a_job_has_one_control():
     shown = [control.name for group in groups({}, {}) for control in group.controls]
-    shown += [control.name for control in placed({}, {}).values()]
+    shown += [control.name for control in placed_controls({}, {}).values()]
     fields = {field.duration_name or field.name for field in (*DECLARED, *OTHER)}
     assert len(shown) == len(set(shown))
     assert set(shown) == fields - _ELSEWHERE
@@ -54,8 +54,8 @@ def test_values_equal_to_the_defaults_are_empty_and_others_are_counted():
 
 def test_labels_that_are_no_lines_are_edited_as_json():
     labels = next(field for field in DECLARED if field.name == "labels")
-    assert control_of(labels, {"labels": {"team": "ops"}}, {}).value == "team=ops"
-    odd = control_of(labels, {"labels": {"a=b": "c"}}, {})
+    assert field_control(labels, {"labels": {"team": "ops"}}, {}).value == "team=ops"
+    odd = field_control(labels, {"labels": {"a=b": "c"}}, {})
     assert (odd.form, odd.value) == ("json", '{"a=b": "c"}')
 
 

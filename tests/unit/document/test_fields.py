@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 
 from wakeful.document.definition import NAMES
-from wakeful.document.fields import DECLARED, OTHER, RESPONSE_ONLY, fields_of
+from wakeful.document.fields import DECLARED, OTHER, RESPONSE_ONLY, declared_fields
 from wakeful.duration import LONGEST
 from wakeful.errors import InvalidArgument
 from wakeful.job.policy import FieldSpec
@@ -24,25 +24,25 @@ class Part:
     state: int = 0
 
 
-GRACE, MOST, QUIET, TUNE, PLACE = fields_of(Part)
+GRACE, MOST, QUIET, TUNE, PLACE = declared_fields(Part)
 
 
 def test_an_attribute_without_a_declaration_is_no_field():
-    assert [field.attr for field in fields_of(Part)] == ["grace_ms", "most", "quiet", "tune", "place"]
+    assert [field.attr for field in declared_fields(Part)] == ["grace_ms", "most", "quiet", "tune", "place"]
 
 
 def test_names_follow_from_the_attribute_unless_they_are_declared():
-    assert [field.name for field in fields_of(Part)] == ["graceMs", "most", "isQuiet", "tune", "place"]
-    assert [field.option for field in fields_of(Part)] == ["grace", "most", "is_quiet", "tune", "place"]
-    assert [field.flags for field in fields_of(Part)] == [
+    assert [field.name for field in declared_fields(Part)] == ["graceMs", "most", "isQuiet", "tune", "place"]
+    assert [field.option for field in declared_fields(Part)] == ["grace", "most", "is_quiet", "tune", "place"]
+    assert [field.flags for field in declared_fields(Part)] == [
         ("--grace",), ("--most",), ("--is-quiet",), ("--tune", "-t"), ("--place",)
     ]  # fmt: skip
-    assert [field.duration_name for field in fields_of(Part)] == ["grace", None, None, None, None]
+    assert [field.duration_name for field in declared_fields(Part)] == ["grace", None, None, None, None]
 
 
 def test_a_field_without_a_default_value_is_nullable():
-    assert [field.default for field in fields_of(Part)] == [7, None, False, "low", "here"]
-    assert [field.nullable for field in fields_of(Part)] == [False, True, False, False, False]
+    assert [field.default for field in declared_fields(Part)] == [7, None, False, "low", "here"]
+    assert [field.nullable for field in declared_fields(Part)] == [False, True, False, False, False]
 
 
 def test_the_schema_has_the_bounds_that_the_reader_enforces():
@@ -74,7 +74,7 @@ def test_a_type_that_is_not_plain_needs_a_kind():
 
     Odd.__annotations__["shape"] = Annotated[bytes, FieldSpec("Bytes.")]
     with pytest.raises(TypeError, match=r"shape: .* is not a plain type"):
-        fields_of(Odd)
+        declared_fields(Odd)
 
 
 def test_no_two_fields_share_a_name_or_a_flag():

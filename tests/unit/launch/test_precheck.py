@@ -30,7 +30,7 @@ from wakeful.launch.precheck import (
 )
 from wakeful.launch.webhook_response import read_usage
 from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude
-from wakeful.run.prechecks import Answer, Checked, Watch
+from wakeful.run.prechecks import Checked, PrecheckAnswer, Watch
 
 TARGET: dict[str, Json] = {"kind": "function", "name": "work"}
 PRECHECK: dict[str, Json] = {"kind": "function", "name": "anything-new"}
@@ -129,15 +129,15 @@ async def test_an_unregistered_precheck_function_is_retried():
 @pytest.mark.parametrize(
     ("status", "text", "answer"),
     [
-        (200, "", Answer(True)),
-        (202, " \n", Answer(True)),
-        (204, "", Answer(False)),
-        (200, '{"run": true}', Answer(True)),
-        (200, '{"run": true, "context": [1], "once": true}', Answer(True, context="[1]", once=True)),
-        (200, '{"run": false, "state": null}', Answer(False, sets_state=True)),
-        (200, '{"run": false}', Answer(False)),
-        (200, '{"run": false, "reason": "all read"}', Answer(False, "all read")),
-        (200, '{"run": false, "reason": 5}', Answer(False)),
+        (200, "", PrecheckAnswer(True)),
+        (202, " \n", PrecheckAnswer(True)),
+        (204, "", PrecheckAnswer(False)),
+        (200, '{"run": true}', PrecheckAnswer(True)),
+        (200, '{"run": true, "context": [1], "once": true}', PrecheckAnswer(True, context="[1]", once=True)),
+        (200, '{"run": false, "state": null}', PrecheckAnswer(False, sets_state=True)),
+        (200, '{"run": false}', PrecheckAnswer(False)),
+        (200, '{"run": false, "reason": "all read"}', PrecheckAnswer(False, "all read")),
+        (200, '{"run": false, "reason": 5}', PrecheckAnswer(False)),
     ],
 )
 def test_webhook_responses_are_interpreted(status, text, answer):
@@ -190,7 +190,7 @@ def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
 
 
 def test_a_function_may_return_the_reason_as_text():
-    assert result_of_value("all read") == Answer(False, "all read")
+    assert result_of_value("all read") == PrecheckAnswer(False, "all read")
 
 
 async def test_a_long_reason_is_cut():
@@ -278,20 +278,24 @@ async def test_the_largest_state_is_accepted():
     text = json.dumps(largest)
     assert len(text) < MAX_ANSWER
     for answer in (result_of_value(largest), result_of_response(200, text), result_of_output(0, text, "")):
-        assert answer == Answer(True, "", stored, stored, True)
+        assert answer == PrecheckAnswer(True, "", stored, stored, True)
 
 
 @pytest.mark.parametrize(
     ("code", "out", "answer"),
     [
-        (0, "", Answer(True)),
-        (0, "anything", Answer(True)),
-        (0, '{"status": "ok"}', Answer(True)),
-        (0, '{"run": true, "state": {"seen": 5}}\n', Answer(True, state='{"seen":5}', sets_state=True)),
-        (0, '{"run": false, "reason": "all read"}', Answer(False, "all read")),
-        (1, "all read\n", Answer(False, "all read")),
-        (1, '{"run": false, "state": 5}', Answer(False, state="5", sets_state=True)),
-        (1, '{"unread": 0}', Answer(False, '{"unread": 0}')),
+        (0, "", PrecheckAnswer(True)),
+        (0, "anything", PrecheckAnswer(True)),
+        (0, '{"status": "ok"}', PrecheckAnswer(True)),
+        (
+            0,
+            '{"run": true, "state": {"seen": 5}}\n',
+            PrecheckAnswer(True, state='{"seen":5}', sets_state=True),
+        ),
+        (0, '{"run": false, "reason": "all read"}', PrecheckAnswer(False, "all read")),
+        (1, "all read\n", PrecheckAnswer(False, "all read")),
+        (1, '{"run": false, "state": 5}', PrecheckAnswer(False, state="5", sets_state=True)),
+        (1, '{"unread": 0}', PrecheckAnswer(False, '{"unread": 0}')),
     ],
 )
 def test_the_output_of_a_command_is_interpreted(code, out, answer):

@@ -10,7 +10,7 @@ import pytest
 
 from wakeful.client.types import ReportShape
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
-from wakeful.remote.reporter import Backoff, Report, Reporter
+from wakeful.remote.reporter import ReconnectBackoff, Report, Reporter
 
 
 class _Server:
@@ -52,7 +52,7 @@ async def test_a_report_is_sent_until_it_is_written_or_refused(
     server, done = _Server(answers), list[str]()
     runs: Any = server
     reporter = Reporter(
-        runs, Backoff(0.001, 0.001), lambda error: None, lambda run, attempt: done.append(run)
+        runs, ReconnectBackoff(0.001, 0.001), lambda error: None, lambda run, attempt: done.append(run)
     )
     for run_id in ("a", "b"):
         reporter.submit({"id": run_id, "attempt": 1, "status": "succeeded"})

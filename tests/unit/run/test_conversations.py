@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Json, Origin, Work
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.run.conversations import HistoryAppend, estimated_tokens, said_in
+from wakeful.run.conversations import HistoryAppend, estimated_tokens, payload_text
 from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude, with_history
 
 NOW = 1_800_000_000_000
@@ -142,7 +142,7 @@ def test_a_heartbeat_that_is_all_right_adds_nothing():
 
 @given(st.recursive(st.none() | st.text() | st.integers(), st.lists) | st.dictionaries(st.text(), st.text()))
 def test_every_payload_says_something_or_nothing(payload: Json):
-    text = said_in(payload)
+    text = payload_text(payload)
     assert isinstance(text, str)
     assert text or not payload or (isinstance(payload, dict) and payload.get("message") == "")
 

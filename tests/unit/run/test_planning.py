@@ -18,11 +18,11 @@ from wakeful.run import planning
 from wakeful.run.planning import (
     DEFAULT_LIMITS,
     Cursor,
-    Facts,
     JobState,
     Limits,
     Plan,
-    Verdict,
+    PlanningFacts,
+    TickVerdict,
     begin,
     decide,
     fire_ms,
@@ -41,9 +41,9 @@ def ms(text: str) -> int:
 
 T0 = ms("2027-03-01T00:00Z")
 MINUTELY = Ticks(Every(MINUTE), T0)  # ticks at T0 + 1 min, T0 + 2 min …
-IDLE = Facts()
-BUSY = Facts(running=("r1",))
-BUSY_WITH_ONE_WAITING = Facts(running=("r1",), waiting=("w1",))
+IDLE = PlanningFacts()
+BUSY = PlanningFacts(running=("r1",))
+BUSY_WITH_ONE_WAITING = PlanningFacts(running=("r1",), waiting=("w1",))
 AHEAD = Limits(lead_ms=1_000)
 
 
@@ -54,7 +54,7 @@ def minute(number: float) -> int:
 
 def plan(
     now: int,
-    facts: Facts = IDLE,
+    facts: PlanningFacts = IDLE,
     limits: Limits = DEFAULT_LIMITS,
     *,
     ticks: Ticks = MINUTELY,
@@ -70,7 +70,7 @@ def told(plan: Plan) -> list[str]:
     return [_tell(verdict) for verdict in plan.verdicts]
 
 
-def _tell(verdict: Verdict) -> str:
+def _tell(verdict: TickVerdict) -> str:
     number = f"{(verdict.scheduled_ms - T0) / MINUTE:g}"
     if verdict.until_ms is not None:
         number += f"-{(verdict.until_ms - T0) / MINUTE:g} ({verdict.covers})"
@@ -88,7 +88,7 @@ def untouched(after: Plan, *, cursor: int | None, run_count: int = 0) -> bool:
 def test_a_tick_is_started_when_it_is_due():
     due = plan(minute(1))
     assert told(due) == ["1 started"]
-    assert due == Plan((Verdict(minute(1), minute(1), due.verdicts[0].becomes),), minute(2), minute(2), 1)
+    assert due == Plan((TickVerdict(minute(1), minute(1), due.verdicts[0].becomes),), minute(2), minute(2), 1)
 
 
 def test_the_default_limits_match_the_settings():
@@ -101,7 +101,7 @@ def test_a_skipped_tick_has_no_missed_ticks_before_it():
 
 
 def test_a_verdict_covers_one_tick_by_default():
-    assert Verdict(1, 2, planning.Becomes.STARTED) == (1, 2, "started", None, 1, None, 0)
+    assert TickVerdict(1, 2, planning.Becomes.STARTED) == (1, 2, "started", None, 1, None, 0)
 
 
 def test_a_tick_gets_no_verdict_before_it_is_due():
@@ -143,7 +143,7 @@ def test_a_tick_beyond_the_lead_gets_no_verdict():
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
-@pytest.mark.parametrize("facts", [BUSY, Facts(waiting=("w1",))])
+@pytest.mark.parametrize("facts", [BUSY, PlanningFacts(waiting=("w1",))])
 def test_overlap_is_not_decided_before_the_run_would_start(overlap, facts):
     early = plan(minute(1) - 1, facts, AHEAD, overlap=overlap)
     assert untouched(early, cursor=minute(1))
@@ -261,7 +261,7 @@ def test_latest_runs_no_missed_tick_if_one_that_is_on_time_starts_anyway(grace_m
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
-@pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, Facts(waiting=("w1",))])
+@pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, PlanningFacts(waiting=("w1",))])
 def test_the_latest_tick_waits_for_the_current_run_under_every_overlap_policy(overlap, facts):
     hourly = Ticks(Every(HOUR), T0)
     asked = partial(plan, ticks=hourly, cursor=T0 + HOUR, catchup="latest", max_queued=0)
@@ -287,7 +287,7 @@ def test_a_tick_on_time_after_the_latest_follows_the_overlap_policy(overlap, exp
 
 
 def test_latest_reports_downtime_where_the_newest_tick_is_blocked():
-    back = plan(minute(60.5), Facts(blocked="budget"), catchup="latest")
+    back = plan(minute(60.5), PlanningFacts(blocked="budget"), catchup="latest")
     assert told(back) == ["1-58 (58) missed: downtime", "59 skipped: budget", "60 skipped: budget"]
 
 
@@ -313,7 +313,7 @@ def test_caught_up_ticks_are_serial_under_every_overlap_policy_but_allow(overlap
 def test_a_pass_is_limited_to_the_cap_and_later_passes_plan_the_rest():
     cursor, seen, passes = minute(1), [], 0
     while passes < 100:
-        back = plan(minute(250.5), Facts(waiting=("w",)), catchup="fire_immediately", cursor=cursor)
+        back = plan(minute(250.5), PlanningFacts(waiting=("w",)), catchup="fire_immediately", cursor=cursor)
         passes += 1
         assert len(back.verdicts) <= 100
         seen += [verdict.scheduled_ms for verdict in back.verdicts]
@@ -358,12 +358,12 @@ def test_spread_keeps_every_tick_and_spreads_the_fire_times():
     assert [_tell(verdict) for verdict in on_time] == ["60 started"]
 
 
-def in_passes(now: int, limits: Limits, *, late_by: int = 0, **policy) -> list[Verdict]:
+def in_passes(now: int, limits: Limits, *, late_by: int = 0, **policy) -> list[TickVerdict]:
     """Return the verdicts of a spread over all its passes, each `late_by` later than the one before."""
     job = JobState("j1", MINUTELY, Policy(catchup="spread", **policy), minute(1))
-    verdicts: list[Verdict] = []
+    verdicts: list[TickVerdict] = []
     while True:
-        done = decide(job, Facts(waiting=("w",) if verdicts else ()), now, limits)
+        done = decide(job, PlanningFacts(waiting=("w",) if verdicts else ()), now, limits)
         verdicts += done.verdicts
         if done.spread is None:
             return verdicts
@@ -410,7 +410,7 @@ def test_spread_counts_only_the_runs_left_under_max_runs():
 def test_ticks_that_a_budget_skips_do_not_move_a_spread_beyond_its_window():
     now = minute(500.5)
     job = JobState("j1", MINUTELY, Policy(catchup="spread", max_runs=4), minute(1))
-    skipped = decide(job, Facts(blocked="budget"), now, Limits(lookahead_ms=60_000, max_catchup=100))
+    skipped = decide(job, PlanningFacts(blocked="budget"), now, Limits(lookahead_ms=60_000, max_catchup=100))
     assert {verdict.reason for verdict in skipped.verdicts} == {"budget"}
     assert max(verdict.fire_ms for verdict in skipped.verdicts) <= now + 60_000
     assert skipped.spread is not None
@@ -553,7 +553,7 @@ def test_allow_starts_a_tick_concurrently_with_the_running_one():
     assert (beside.replaced, beside.superseded) == ((), ())
 
 
-@pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, Facts(waiting=("w1",))])
+@pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, PlanningFacts(waiting=("w1",))])
 def test_skip_records_the_tick_as_skipped_with_its_reason(facts):
     skipped = plan(minute(1), facts, run_count=4)
     assert told(skipped) == ["1 skipped: overlap"]
@@ -570,7 +570,7 @@ def test_queue_queues_a_tick_of_a_busy_job():
 
 
 def test_queue_keeps_the_order_of_the_ticks_even_where_no_run_is_running():
-    assert told(plan(minute(1), Facts(waiting=("w1",)), overlap="queue")) == ["1 queued"]
+    assert told(plan(minute(1), PlanningFacts(waiting=("w1",)), overlap="queue")) == ["1 queued"]
 
 
 def test_queue_is_limited_to_max_queued():
@@ -595,14 +595,14 @@ def test_queue_is_limited_to_max_queued():
 
 
 def test_the_default_queue_limit_is_a_hundred():
-    ninety_nine = Facts(("r",), tuple(f"w{number}" for number in range(99)))
+    ninety_nine = PlanningFacts(("r",), tuple(f"w{number}" for number in range(99)))
     assert told(plan(minute(1), ninety_nine, overlap="queue")) == ["1 queued"]
-    hundred = Facts(("r",), tuple(f"w{number}" for number in range(100)))
+    hundred = PlanningFacts(("r",), tuple(f"w{number}" for number in range(100)))
     assert told(plan(minute(1), hundred, overlap="queue")) == ["1 skipped: queue_full"]
 
 
 def test_queue_one_keeps_only_the_newest_tick_waiting():
-    facts = Facts(("r1",), ("w1", "w2"))
+    facts = PlanningFacts(("r1",), ("w1", "w2"))
     newest = plan(minute(1), facts, overlap="queue_one", run_count=3)
     assert told(newest) == ["1 queued"]
     assert (newest.superseded, newest.replaced, newest.run_count) == (("w1", "w2"), (), 4)
@@ -628,7 +628,7 @@ def test_queue_one_supersedes_nothing_before_its_tick_is_due():
 
 
 def test_replace_cancels_the_running_runs_and_starts():
-    facts = Facts(running=("r1", "r2"))
+    facts = PlanningFacts(running=("r1", "r2"))
     replaced = plan(minute(1), facts, overlap="replace", run_count=2)
     assert told(replaced) == ["1 started"]
     assert (replaced.replaced, replaced.superseded, replaced.run_count) == (("r1", "r2"), (), 3)
@@ -636,7 +636,7 @@ def test_replace_cancels_the_running_runs_and_starts():
 
 def test_replace_cancels_waiting_runs_so_that_no_older_one_starts_later():
     assert plan(minute(1), BUSY_WITH_ONE_WAITING, overlap="replace").replaced == ("r1", "w1")
-    assert plan(minute(1), Facts(waiting=("w1",)), overlap="replace").replaced == ("w1",)
+    assert plan(minute(1), PlanningFacts(waiting=("w1",)), overlap="replace").replaced == ("w1",)
 
 
 def test_replace_starts_only_the_newest_of_several_due_ticks():
@@ -656,7 +656,7 @@ def test_replace_cancels_nothing_before_its_tick_is_due():
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-@pytest.mark.parametrize("facts", [Facts(blocked="budget"), BUSY._replace(blocked="budget")])
+@pytest.mark.parametrize("facts", [PlanningFacts(blocked="budget"), BUSY._replace(blocked="budget")])
 def test_a_tick_of_a_blocked_job_is_skipped_and_does_not_count(overlap, facts):
     held = plan(minute(1), facts, overlap=overlap)
     assert told(held) == ["1 skipped: budget"]
@@ -664,7 +664,7 @@ def test_a_tick_of_a_blocked_job_is_skipped_and_does_not_count(overlap, facts):
 
 
 def test_caught_up_ticks_of_a_blocked_job_are_skipped():
-    facts = Facts(blocked="budget")
+    facts = PlanningFacts(blocked="budget")
     assert told(plan(minute(3.5), facts, catchup="fire_immediately")) == [
         "1 skipped: budget",
         "2 skipped: budget",

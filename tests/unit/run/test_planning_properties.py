@@ -24,7 +24,17 @@ from wakeful.job.job import Definition, Timing
 from wakeful.job.policy import Policy
 from wakeful.job.start_rules import BlockReason
 from wakeful.run import planning
-from wakeful.run.planning import IDLE, Becomes, Facts, JobState, Limits, Plan, Verdict, begin, decide
+from wakeful.run.planning import (
+    IDLE,
+    Becomes,
+    JobState,
+    Limits,
+    Plan,
+    PlanningFacts,
+    TickVerdict,
+    begin,
+    decide,
+)
 from wakeful.schedule.calendars import NOTHING, parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
 from wakeful.schedule.ticks import Ticks
@@ -135,7 +145,7 @@ class Pass(NamedTuple):
     """The input and output of one planning pass."""
 
     before: JobState
-    facts: Facts
+    facts: PlanningFacts
     now: int
     limits: Limits
     plan: Plan
@@ -147,7 +157,7 @@ class Story(NamedTuple):
     life: Life
     policy: Policy
     limits: Limits
-    looks: list[tuple[int, Facts]]
+    looks: list[tuple[int, PlanningFacts]]
     #: the number of earlier runs; may exceed `max_runs`, which can be lowered
     run_count: int = 0
 
@@ -158,7 +168,7 @@ class Story(NamedTuple):
         """Whether the tick and its grace are both in the past."""
         return max(tick, self.fires(tick)) + self.policy.misfire_grace_ms < now
 
-    def spoken_for(self, verdict: Verdict) -> list[int]:
+    def spoken_for(self, verdict: TickVerdict) -> list[int]:
         """Return the ticks that a verdict covers."""
         last = verdict.scheduled_ms if verdict.until_ms is None else verdict.until_ms
         return self.life.between(verdict.scheduled_ms, last)
@@ -203,7 +213,7 @@ all_limits = st.sampled_from(
 BLOCKED: list[BlockReason | None] = [None, None, None, None, None, "budget"]
 some_facts = st.sampled_from(
     [
-        Facts(running, waiting, blocked)
+        PlanningFacts(running, waiting, blocked)
         for running in [(), (), ("r1",), ("r1", "r2")]
         for waiting in [(), (), ("w1",), ("w1", "w2", "w3")]
         for blocked in BLOCKED
@@ -468,12 +478,12 @@ def test_the_cap_loses_no_tick_and_changes_no_verdict(life, policy, cap, later):
     now = max(life.between(life.created, life.end)[:200], default=life.created) + later
     cursor, _ = begin(JOB, Definition("digest", life.timing, policy), life.anchor, life.created)
     whole = decide(JobState(JOB, life.ticks(), policy, cursor), IDLE, now, Limits(max_catchup=10_000))
-    parts: list[Verdict] = []
+    parts: list[TickVerdict] = []
     missed, spread = 0, None
     while True:
         # In the next pass, started ticks are running and queued ones are waiting.
         became = Counter(verdict.becomes for verdict in parts)
-        facts = Facts(("r",) * became[Becomes.STARTED], ("w",) * became[Becomes.QUEUED])
+        facts = PlanningFacts(("r",) * became[Becomes.STARTED], ("w",) * became[Becomes.QUEUED])
         before = JobState(JOB, life.ticks(), policy, cursor, missed=missed, spread=spread)
         plan = decide(before, facts, now, Limits(max_catchup=cap))
         if not plan.verdicts:
@@ -525,7 +535,7 @@ def expected_of(overlap: str, due: int, running: int, waiting: int, max_queued: 
     st.integers(0, 50),
 )
 def test_several_due_ticks_follow_the_overlap_policy(overlap, due, running, waiting, max_queued, run_count):
-    facts = Facts(tuple(f"r{n}" for n in range(running)), tuple(f"w{n}" for n in range(waiting)))
+    facts = PlanningFacts(tuple(f"r{n}" for n in range(running)), tuple(f"w{n}" for n in range(waiting)))
     policy = Policy(overlap=overlap, max_queued=max_queued)
     plan = decide(
         JobState(JOB, Ticks(Every(SECOND), T0), policy, T0 + SECOND, run_count), facts, T0 + due * SECOND
@@ -552,7 +562,7 @@ class Workshop:
         self.running: dict[int, int] = {}  # tick: when it ends
         self.waiting: deque[int] = deque()
         self.started: list[int] = []
-        self.skipped: list[Verdict] = []
+        self.skipped: list[TickVerdict] = []
         self.deepest = 0
 
     def work(self, until: int, asleep: tuple[int, int] = (0, 0)) -> Workshop:
@@ -570,7 +580,7 @@ class Workshop:
         return self
 
     def _plan(self) -> None:
-        facts = Facts(tuple(map(str, self.running)), tuple(map(str, self.waiting)))
+        facts = PlanningFacts(tuple(map(str, self.running)), tuple(map(str, self.waiting)))
         plan = decide(JobState(JOB, self.ticks, self.policy, self.cursor), facts, self.now)
         self.cursor, self.wake = plan.next_ms, plan.wake_ms
         for run in plan.replaced:

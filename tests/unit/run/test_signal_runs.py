@@ -15,7 +15,7 @@ from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.run.factory import follow_up_run, tick_run
 from wakeful.run.instances import instance_id
 from wakeful.run.outcome import Failed
-from wakeful.run.planning import Becomes, Verdict
+from wakeful.run.planning import Becomes, TickVerdict
 from wakeful.run.run import Follower, NewRun
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.manual_runs import apply_overlap, replay_run, triggered_run
@@ -38,7 +38,7 @@ def job(target: Any = TO_CLASS, name: str = "digest") -> JobRecord:
 
 
 def tick(target: Any = TO_CLASS, name: str = "digest", becomes: Becomes = Becomes.STARTED) -> NewRun:
-    verdict = Verdict(NOW, NOW, becomes, "overlap" if becomes is Becomes.SKIPPED else None)
+    verdict = TickVerdict(NOW, NOW, becomes, "overlap" if becomes is Becomes.SKIPPED else None)
     return tick_run(job(target, name), DEFAULT_POLICY, Work(target), verdict, NOW, None)
 
 
@@ -129,7 +129,7 @@ def test_a_replay_follows_its_job_to_another_target_and_to_a_class():
 def test_the_job_of_a_schedule_makes_signals_of_its_type():
     row = first_jobs(DAILY)[0]
     run = tick_run(
-        row, DEFAULT_POLICY, job_of(row).definition.work, Verdict(NOW, NOW, Becomes.STARTED), NOW, None
+        row, DEFAULT_POLICY, job_of(row).definition.work, TickVerdict(NOW, NOW, Becomes.STARTED), NOW, None
     )
     assert is_signal(run, "report.generate", "eu")
 

@@ -119,10 +119,10 @@ def test_the_memory_that_texts_take_is_within_the_budget(function: object, write
 
 
 def test_the_memory_that_expressions_take_is_within_the_budget():
-    from wakeful.cron.evaluator import _shared
+    from wakeful.cron.evaluator import _shared_cron
     from wakeful.job.job import _ticks
 
-    caches = [_shared.cache, _ticks.cache]  # type: ignore[attr-defined]
+    caches = [_shared_cron.cache, _ticks.cache]  # type: ignore[attr-defined]
     budgets = [cache._budget for cache in caches]
     for cache in caches:
         cache.clear()

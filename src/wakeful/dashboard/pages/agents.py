@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.service.agents.agents import FIELDS
 from wakeful.service.agents.overviews import COUNTED, COUNTED_IN_LIST, AgentSummary, remaining
 from wakeful.service.auth.access import permit
@@ -27,7 +27,7 @@ _MAILBOX: Final = 50
 _INSTANCE_RUNS: Final = 20
 
 
-def _shown(page: Page, summary: AgentSummary) -> dict[str, Any]:
+def _agent_values(page: PageRequest, summary: AgentSummary) -> dict[str, Any]:
     """Return what templates show of an agent."""
     document = serialize_agent(page.principal, summary.row)
     beat = document["heartbeat"] if isinstance(document["heartbeat"], dict) else None
@@ -48,7 +48,7 @@ async def agents(page: PageDep) -> Response:
     found = await page.services.agent_overviews.list(
         page.principal, page.workspace, search=search, after=page.query.get("cursor"), limit=_PAGE + 1
     )
-    shown = [_shown(page, summary) for summary in found[:_PAGE]]
+    shown = [_agent_values(page, summary) for summary in found[:_PAGE]]
     return page.render(
         "agents.html",
         title="Agents",
@@ -82,7 +82,7 @@ async def agent(page: PageDep, agent: str) -> Response:
         "agent.html",
         title=agent,
         active="agents",
-        agent=_shown(page, summary),
+        agent=_agent_values(page, summary),
         most=COUNTED,
         agent_class=await services.agent_overviews.agent_class(principal, workspace, agent),
         instances=await services.instances.list(principal, workspace, agent, limit=_INSTANCES + 1),
@@ -101,7 +101,7 @@ async def edit_agent(page: PageDep, agent: str) -> Response:
     return _form(page, agent, serialize_agent(page.principal, row), row.version)
 
 
-def _form(page: Page, name: str | None, document: dict[str, Any], version: int | None) -> Response:
+def _form(page: PageRequest, name: str | None, document: dict[str, Any], version: int | None) -> Response:
     rest = {
         key: document[key] for key in FIELDS if key not in _CONTROLS and document.get(key) not in (None, [])
     }

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.errors import InvalidArgument
 from wakeful.service.admin.audit import AuditPage
 
@@ -59,7 +59,7 @@ async def audit(page: PageDep) -> Response:
     )
 
 
-async def _key_names(page: Page) -> dict[str, str]:
+async def _key_names(page: PageRequest) -> dict[str, str]:
     """Return the names of keys by actor."""
     if not page.may("key"):
         return {}

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard import charts
 from wakeful.dashboard.charts import HeatCell, HeatColumn
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import local
 from wakeful.errors import InvalidArgument
 from wakeful.service.admin.calendar import CalendarHourDetails, CalendarWeek, DayFigures, HourFigures
@@ -73,7 +73,7 @@ def _months(week: CalendarWeek) -> str:
     return f"{first.day} {first:%B}{year} to {last.day} {last:%B %Y}"
 
 
-def _chart(page: Page, week: CalendarWeek, selected: int | None) -> Markup:
+def _chart(page: PageRequest, week: CalendarWeek, selected: int | None) -> Markup:
     today = local(week.now_ms, week.tz).date()
     columns = [
         HeatColumn(
@@ -93,7 +93,7 @@ def _chart(page: Page, week: CalendarWeek, selected: int | None) -> Markup:
 
 
 def _cells(
-    page: Page, week: CalendarWeek, column: int, day: DayFigures, selected: int | None
+    page: PageRequest, week: CalendarWeek, column: int, day: DayFigures, selected: int | None
 ) -> list[HeatCell]:
     cells: list[HeatCell] = []
     repeated = {each.hour.hour for each in day.hours if each.hour.repeated}

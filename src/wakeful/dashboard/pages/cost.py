@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import money, number
 from wakeful.errors import InvalidArgument
 from wakeful.run.usage import Spent, day_of
@@ -58,7 +58,7 @@ async def cost(page: PageDep) -> Response:
     )
 
 
-def _days(page: Page) -> int:
+def _days(page: PageRequest) -> int:
     text = page.query.get("days", "30")
     if text not in map(str, RANGES):
         raise InvalidArgument("days: choose one of 7, 30 and 90")

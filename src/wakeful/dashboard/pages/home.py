@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import clock, number
 from wakeful.forecast.peaks import MINUTE_MS
 from wakeful.service.admin.attention import Concern, ConcernKind
@@ -82,7 +82,7 @@ async def home(page: PageDep) -> Response:
         title="Home",
         active="home",
         is_new=not page.regions and upcoming is not None and await _is_new(page, upcoming),
-        concerns=None if concerns is None else [_shown(page, each) for each in concerns],
+        concerns=None if concerns is None else [_show_concern(page, each) for each in concerns],
         outcomes=None if outcomes is None else _outcomes(page, outcomes),
         drift=await figures.drift(principal, workspace) if page.wants("now") else None,
         cost=await figures.cost_today(principal, workspace) if page.wants("today") else None,
@@ -93,17 +93,17 @@ async def home(page: PageDep) -> Response:
     )
 
 
-async def _is_new(page: Page, upcoming: Upcoming) -> bool:
+async def _is_new(page: PageRequest, upcoming: Upcoming) -> bool:
     """Return whether the workspace has no jobs."""
     return not upcoming.named and not await page.services.jobs.list(page.principal, page.workspace, limit=1)
 
 
-def _shown(page: Page, concern: Concern) -> ShownConcern:
+def _show_concern(page: PageRequest, concern: Concern) -> ShownConcern:
     name, query = _LISTS[concern.kind]
     return ShownConcern(concern, page.url(name, **query))
 
 
-def _outcomes(page: Page, outcomes: Outcomes) -> list[ShownOutcome]:
+def _outcomes(page: PageRequest, outcomes: Outcomes) -> list[ShownOutcome]:
     shown = []
     for state in _STATES:
         today = outcomes.today.get(state, 0)

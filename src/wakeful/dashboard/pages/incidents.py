@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.errors import NotFound
-from wakeful.run.dead_letter_groups import DeadLetterSelection, cause_of
+from wakeful.run.dead_letter_groups import DeadLetterSelection, dead_letter_cause
 from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.service.runs.dead_letters import GROUPED
 from wakeful.values.ids import is_id
@@ -98,7 +98,7 @@ async def dead_letters(page: PageDep) -> Response:
             agent=agent,
             job=job,
             cause=cause,
-            runs=[(run, cause_of(run)) for run in runs],
+            runs=[(run, dead_letter_cause(run)) for run in runs],
             cursor=before,
         )
     found = await services.dead_letters.groups(principal, workspace, agent, job)

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 
 from wakeful.dashboard.charts import Bar, DayBar
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import STATES, at, duration, local, money, state_word
 from wakeful.dashboard.run_items import RunItem, bar_title, run_items
 from wakeful.errors import InvalidArgument
@@ -50,7 +50,7 @@ async def job(page: PageDep, agent: str, name: str) -> Response:
     )
 
 
-async def _overview(page: Page, job: JobRecord) -> dict[str, Any]:
+async def _overview(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     """Return how the job does, with its charts."""
     services, principal, workspace = page.services, page.principal, page.workspace
     details = await services.job_details.get(principal, job)
@@ -80,7 +80,7 @@ async def _overview(page: Page, job: JobRecord) -> dict[str, Any]:
     }
 
 
-async def _runs(page: Page, job: JobRecord) -> dict[str, Any]:
+async def _runs(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     """Return the list of its runs."""
     state = page.query.get("state")
     if state is not None and state not in _STATES:
@@ -92,7 +92,7 @@ async def _runs(page: Page, job: JobRecord) -> dict[str, Any]:
     return {"items": run_items(found.runs, page.now_ms), "cursor": found.cursor}
 
 
-async def _rest(page: Page, job: JobRecord) -> dict[str, Any]:
+async def _rest(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     """Return what no region shows: ticks, chain, definition, suggestions and history."""
     services, principal, workspace = page.services, page.principal, page.workspace
     suggested = await services.suggestions.list(
@@ -114,7 +114,7 @@ async def _rest(page: Page, job: JobRecord) -> dict[str, Any]:
     }
 
 
-async def _audit(page: Page, job: JobRecord) -> list[Any]:
+async def _audit(page: PageRequest, job: JobRecord) -> list[Any]:
     """Return the newest audit entries of the job, for those who may read them."""
     if not page.may("audit.read"):
         return []
@@ -146,7 +146,7 @@ class TickItem(NamedTuple):
     mark: str
 
 
-class Series(NamedTuple):
+class RunSeries(NamedTuple):
     """Values of the last runs, oldest first, with a tooltip for each; 0 where there is no run yet."""
 
     values: list[float]
@@ -212,7 +212,7 @@ def _height(item: RunItem) -> float | None:
 
 def run_series(
     items: Sequence[RunItem], value: Callable[[RunItem], float | None], text: Callable[[float | None], str]
-) -> Series:
+) -> RunSeries:
     """Return a value of each run that has it, oldest first."""
     values, titles = [], []
     for item in reversed(items[:SLOTS]):
@@ -223,20 +223,20 @@ def run_series(
     ordered = sorted(values)
     p50, p95 = (ordered[-(-len(ordered) * part // 100) - 1] if ordered else None for part in (50, 95))
     missing = SLOTS - len(values)
-    return Series([0.0] * missing + values, [""] * missing + titles, p50, p95)
+    return RunSeries([0.0] * missing + values, [""] * missing + titles, p50, p95)
 
 
-def durations(items: Sequence[RunItem]) -> Series:
+def durations(items: Sequence[RunItem]) -> RunSeries:
     """Return how long runs took."""
     return run_series(items, lambda item: item.duration_ms if item.run.finished_ms else None, duration)
 
 
-def delays(items: Sequence[RunItem]) -> Series:
+def delays(items: Sequence[RunItem]) -> RunSeries:
     """Return how late runs started."""
     return run_series(items, lambda item: item.delay_ms, duration)
 
 
-def costs(items: Sequence[RunItem]) -> Series:
+def costs(items: Sequence[RunItem]) -> RunSeries:
     """Return what runs cost; runs without a reported cost are left out."""
     return run_series(items, lambda item: item.spent.cost if item.spent and item.spent.cost else None, money)
 

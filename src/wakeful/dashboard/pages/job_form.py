@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import Page, PageDep, page_router
-from wakeful.dashboard.job_controls import groups, placed
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
+from wakeful.dashboard.job_controls import groups, placed_controls
 from wakeful.dashboard.job_targets import target_control
 from wakeful.document.definition import default_fields, instant_text, schedule_text
 from wakeful.job.job import JobRecord, Json
@@ -52,7 +52,7 @@ async def edit_job(page: PageDep, agent: str, name: str) -> Response:
 
 
 async def _form(
-    page: Page,
+    page: PageRequest,
     title: str,
     agent: str,
     job: dict[str, Json],
@@ -78,14 +78,14 @@ async def _form(
         may_save=page.may("job.write"),
         default_tz=context.defaults.tz,
         enabled=job.get("enabled", True),
-        fields=placed(job, defaults),
+        fields=placed_controls(job, defaults),
         groups=groups(job, defaults),
         target=target_control(job.get("target"), masked(inherited)),
         suggested=json.dumps(suggested),
     )
 
 
-def _document(page: Page, job: JobRecord) -> dict[str, Json]:
+def _document(page: PageRequest, job: JobRecord) -> dict[str, Json]:
     return serialize_job(page.principal, job)
 
 
@@ -94,7 +94,7 @@ def _zone(job: JobRecord) -> str:
     return (timing.schedule.tz if timing else None) or "UTC"
 
 
-async def _find(page: Page, source: str) -> JobRecord:
+async def _find(page: PageRequest, source: str) -> JobRecord:
     """Return the job that is copied: `agent/name`, or the name or id of a job of any agent."""
     agent, slash, name = source.partition("/")
     if not slash:

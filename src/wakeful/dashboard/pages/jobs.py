@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.job_lists import JobList, read_page
 from wakeful.dashboard import charts
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import at, duration, money, state_word
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord
@@ -72,7 +72,7 @@ async def jobs(page: PageDep) -> Response:
     cursor: str | None = None
     found = 0
     try:
-        query = read_job_query(_given(page), page.query.get("agent"), _labels(page))
+        query = read_job_query(_job_query(page), page.query.get("agent"), _labels(page))
         order = read_order(page.query.get("sort"))
         wanted = JobList(query, True, order, False, SHOWN, page.query.get("cursor"))
         shown, cursor = await read_page(page.services, page.principal, page.workspace, query.agent, wanted)
@@ -101,12 +101,12 @@ async def jobs(page: PageDep) -> Response:
     )
 
 
-def _given(page: Page) -> Mapping[str, str]:
+def _job_query(page: PageRequest) -> Mapping[str, str]:
     query = page.query
     return {**query, **({"createdBy": query["created_by"]} if "created_by" in query else {})}
 
 
-def _labels(page: Page) -> list[str]:
+def _labels(page: PageRequest) -> list[str]:
     return [label.strip() for label in page.query.get("label", "").split(",") if label.strip()]
 
 
@@ -125,7 +125,7 @@ def _selection(query: JobQuery, label: str | None) -> dict[str, object]:
     return {key: value for key, value in given.items() if value} or {"all": True}
 
 
-def job_item(page: Page, job: JobRecord, summary: JobSummary) -> JobItem:
+def job_item(page: PageRequest, job: JobRecord, summary: JobSummary) -> JobItem:
     """Return the row of a job."""
     timing = job.definition.timing
     state = job_state(job)

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from wakeful.dashboard.context import Page, PageDep, page_router
+from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import STATES, TRIGGERS
 from wakeful.dashboard.run_items import run_item, run_items, timeline
 from wakeful.errors import InvalidArgument, WakefulError
@@ -64,7 +64,7 @@ async def runs(page: PageDep) -> Response:
 _FILTERS: Final = ("state", "trigger", "agent", "job", "period", "since", "until")
 
 
-async def _search(page: Page) -> RunSearch:
+async def _search(page: PageRequest) -> RunSearch:
     query = page.query
     states = tuple(state for state in query.get("state", "").split(",") if state)
     to_confirm = states == (_TO_CONFIRM,)
@@ -125,11 +125,11 @@ async def run(page: PageDep, run_id: str) -> Response:
         item=run_item(found, page.now_ms),
         steps=timeline(details),
         follow_ups=run_items(details.follow_ups, page.now_ms),
-        can=_allowed(page, details),
+        can=_allowed_actions(page, details),
     )
 
 
-def _allowed(page: Page, details: RunDetails) -> frozenset[str]:
+def _allowed_actions(page: PageRequest, details: RunDetails) -> frozenset[str]:
     """Return what the caller can do with the run in its state. The services check it again."""
     run = details.run
     can: set[str] = set()

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from starlette.responses import Response
 
-from wakeful.agents.sessions import queue_of
+from wakeful.agents.sessions import parse_queue
 from wakeful.dashboard.context import PageDep, page_router
 from wakeful.document.agents import session_name
 from wakeful.errors import NotFound
@@ -36,7 +36,7 @@ async def session(page: PageDep, agent: str, session: str) -> Response:
     row = await services.agents.get(principal, workspace, agent)
     entries = found.entries[:_PAGE] if found else []
     turns = found.turns if found else []
-    queue = queue_of(row.queue)
+    queue = parse_queue(row.queue)
     return page.render(
         "session.html",
         title=session,

@@ -22,7 +22,7 @@ from wakeful.api.http.session_cookie import (
     session_token,
     set_session,
 )
-from wakeful.dashboard.context import PageRoute, local_path, theme_of
+from wakeful.dashboard.context import PageRoute, chosen_theme, local_path
 from wakeful.dashboard.render import render_page
 from wakeful.errors import Unauthenticated, WakefulError
 from wakeful.service.auth.access import Principal
@@ -85,7 +85,7 @@ async def _form(
     principal = await _principal(request, services)
     values = {
         "title": "Sign in",
-        "theme": theme_of(request),
+        "theme": chosen_theme(request),
         "next": next_path,
         "principal": principal,
         "csrf": masked(csrf_token(session_token(request) or "")) if principal else "",

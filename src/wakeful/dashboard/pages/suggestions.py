@@ -98,10 +98,16 @@ def item(suggestion: Suggestion) -> SuggestionItem:
         RULES[suggestion.rule],
         STATUSES[suggestion.status],
         describe(suggestion.rule, figures, change),
-        [(_words(name), shown(name, value)) for name, value in figures.items()],
-        [(name, shown(name, before.get(name)), shown(name, value)) for name, value in change.items()],
+        [(_words(name), figure_text(name, value)) for name, value in figures.items()],
         [
-            (_words(name), shown(FIGURE[suggestion.rule] if name in ("before", "after") else name, value))
+            (name, figure_text(name, before.get(name)), figure_text(name, value))
+            for name, value in change.items()
+        ],
+        [
+            (
+                _words(name),
+                figure_text(FIGURE[suggestion.rule] if name in ("before", "after") else name, value),
+            )
             for name, value in evaluation.items()
             if name not in ("verdict", "figure") and value is not None
         ],
@@ -109,10 +115,15 @@ def item(suggestion: Suggestion) -> SuggestionItem:
     )
 
 
-def shown(name: str, value: Json) -> str:
+def figure_text(name: str, value: Json) -> str:
     """Return a figure or a field as text.
 
-    >>> shown("timeoutMs", 600_000), shown("overlapShare", 0.5), shown("enabled", False), shown("runs", 12)
+    >>> (
+    ...     figure_text("timeoutMs", 600_000),
+    ...     figure_text("overlapShare", 0.5),
+    ...     figure_text("enabled", False),
+    ...     figure_text("runs", 12),
+    ... )
     ('10 m', '50 %', 'false', '12')
     """
     if value is None:

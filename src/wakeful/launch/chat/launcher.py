@@ -51,7 +51,7 @@ from wakeful.launch.chat.target import ChatTarget, read_chat_target
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.logs import get_logger
-from wakeful.run.conversations import continuity_of, job_session
+from wakeful.run.conversations import find_continuity, job_session
 from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded
 from wakeful.settings import Settings
 from wakeful.settings.chat import ChatModel
@@ -188,7 +188,7 @@ class ChatLauncher:
     async def _conversation(self, run: Launch, target: ChatTarget) -> Conversation:
         session = run.session
         turn = session is not None
-        continuity = continuity_of(run, run.job, turn=turn)
+        continuity = find_continuity(run, run.job, turn=turn)
         tz, earlier = "UTC", list[Said]()
         if self.conversations is not None:
             tz = await self.conversations.zone(run)

@@ -139,7 +139,7 @@ class KubernetesApi:
         )  # fmt: skip
         async with request as response:
             async for line in _lines(response):
-                event = _parsed(line)
+                event = _parse_manifest(line)
                 if event.get("type") == "ERROR":
                     raise _refusal(int(event["object"].get("code") or 500), event["object"])
                 yield event["type"], event["object"]
@@ -164,7 +164,7 @@ class KubernetesApi:
 
     async def _json(self, call: Callable[..., Awaitable[Any]], *args: object, **given: object) -> Manifest:
         async with self._open(call, *args, **given) as response:
-            return _parsed(await response.read())
+            return _parse_manifest(await response.read())
 
     @asynccontextmanager
     async def _open(
@@ -200,7 +200,7 @@ def _seconds(text: str | None) -> int:
     return min(int(text[:9]), _MAX_DELAY_S) if text and text.isascii() and text.isdigit() else 0
 
 
-def _parsed(content: bytes) -> Manifest:
+def _parse_manifest(content: bytes) -> Manifest:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):

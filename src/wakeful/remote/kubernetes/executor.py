@@ -20,15 +20,15 @@ from wakeful.model.codec import from_json
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
 from wakeful.remote.kubernetes.states import (
     DEADLINE,
-    Attempt,
-    JobEnd,
+    AttemptKey,
+    JobCompletion,
     JobView,
     current_attempts,
     failure,
     job_view,
     log_tail,
     newest_pod,
-    outdated,
+    outdated_jobs,
     start_delay,
     stuck,
 )
@@ -88,8 +88,8 @@ class KubernetesExecutor:
         self._backoff = worker.config.backoff
         self.watcher = JobWatcher(api, name, self._backoff)
         #: the attempts that handlers follow, and the Jobs that need no more attention
-        self._followed: set[Attempt] = set()
-        self._adopted: set[Attempt] = set()
+        self._followed: set[AttemptKey] = set()
+        self._adopted: set[AttemptKey] = set()
         self._settled: set[str] = set()
         #: what the start of a Job waits for, as its run shows it
         self._delays: dict[str, str] = {}
@@ -136,7 +136,7 @@ class KubernetesExecutor:
 
     async def _execute(self, run: Run) -> Result:
         """Create or adopt the Job of a run, and return how it ended."""
-        attempt = Attempt(run.id, run.attempt)
+        attempt = AttemptKey(run.id, run.attempt)
         name = job_name(run)
         self._followed.add(attempt)
         try:
@@ -165,7 +165,7 @@ class KubernetesExecutor:
                 raise Permanent(f"the Job was refused: {error.message}") from error
             quota = error.exceeded_quota
             if error.status == 403 and quota is None:
-                return Result(error=self._forbidden(error))
+                return Result(error=self._forbidden_text(error))
             if error.status not in (403, 409):
                 raise
             # Also of a quota: this Job itself may have used it up, if the answer to its creation was lost.
@@ -183,7 +183,7 @@ class KubernetesExecutor:
         self.watcher.learn(created)
         return None
 
-    def _forbidden(self, error: KubernetesError) -> str:
+    def _forbidden_text(self, error: KubernetesError) -> str:
         """Return the error for a Job that a Role or an admission rule forbids."""
         return (
             f"the executor may not create this Job in namespace '{self._api.namespace}': {error.message}; "
@@ -253,7 +253,7 @@ class KubernetesExecutor:
                 return None
             raise
 
-    async def _result(self, name: str, end: JobEnd, delay: str | None) -> Result:
+    async def _result(self, name: str, end: JobCompletion, delay: str | None) -> Result:
         pods = await self._persist(lambda: self._api.pods(name))
         output = await self._output(newest_pod(pods))
         if end.succeeded:
@@ -306,14 +306,14 @@ class KubernetesExecutor:
                 if failures == 1:
                     log.warning("kubernetes.adoption_failed", error=str(error) or type(error).__name__)
                 if isinstance(error, WakefulError):
-                    self._searched_unless(error)
+                    self._end_search_on_error(error)
                 await asyncio.sleep(self._backoff.delay(failures))
                 continue
             failures = 0
             self._searched.set()
             await asyncio.sleep(self._config.adopt_s)
 
-    def _searched_unless(self, error: WakefulError) -> None:
+    def _end_search_on_error(self, error: WakefulError) -> None:
         """Let the claim report an error that does not go away, such as a wrong key."""
         if error.code != "unavailable":
             self._searched.set()
@@ -328,11 +328,11 @@ class KubernetesExecutor:
         unattended = [
             job
             for job in jobs
-            if job.name not in self._settled and Attempt(job.run_id, job.attempt) not in self._followed
+            if job.name not in self._settled and AttemptKey(job.run_id, job.attempt) not in self._followed
         ]
         if not unattended:
             return
-        for job in outdated(unattended):
+        for job in outdated_jobs(unattended):
             self._abandon(job)
         current = current_attempts(unattended)
         renewed = await self._renew([*current])
@@ -363,7 +363,7 @@ class KubernetesExecutor:
             log.warning("kubernetes.adoption_failed", run_id=run_id, error=error.message)
             return None
 
-    async def _renew(self, attempts: list[Attempt]) -> set[str]:
+    async def _renew(self, attempts: list[AttemptKey]) -> set[str]:
         """Renew leases; return the ids of the runs that are still to be executed."""
         renewed: set[str] = set()
         for start in range(0, len(attempts), 1_000):

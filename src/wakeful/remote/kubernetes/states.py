@@ -29,7 +29,7 @@ STUCK: Final = frozenset(
 DEADLINE: Final = "DeadlineExceeded"
 
 
-class JobEnd(NamedTuple):
+class JobCompletion(NamedTuple):
     """How a Job ended."""
 
     succeeded: bool
@@ -45,7 +45,7 @@ class JobView(NamedTuple):
     run_id: str
     attempt: int
     #: None: it has not finished
-    end: JobEnd | None = None
+    end: JobCompletion | None = None
     #: whether its pod is ready, so that all its containers have started
     ready: bool = False
     #: whether it gets no pod until someone resumes it, such as a queue of the cluster
@@ -69,11 +69,11 @@ def job_view(job: Manifest) -> JobView | None:
     return JobView(str(metadata["name"]), run_id, attempt, job_end(job), bool(status.get("ready")), suspended)
 
 
-def job_end(job: Manifest) -> JobEnd | None:
+def job_end(job: Manifest) -> JobCompletion | None:
     """Return how a Job ended; None: it has not.
 
     >>> job_end({"status": {"conditions": [{"type": "Complete", "status": "True"}]}})
-    JobEnd(succeeded=True, reason='', message='')
+    JobCompletion(succeeded=True, reason='', message='')
     >>> job_end({"status": {"active": 1}}) is None
     True
     """
@@ -81,20 +81,20 @@ def job_end(job: Manifest) -> JobEnd | None:
         if condition.get("status") != "True":
             continue
         if condition.get("type") == "Complete":
-            return JobEnd(True)
+            return JobCompletion(True)
         if condition.get("type") == "Failed":
-            return JobEnd(False, condition.get("reason") or "Failed", condition.get("message") or "")
+            return JobCompletion(False, condition.get("reason") or "Failed", condition.get("message") or "")
     return None
 
 
-def failure(end: JobEnd, pods: Iterable[Manifest]) -> str:
+def failure(end: JobCompletion, pods: Iterable[Manifest]) -> str:
     """Return the error of a failed Job: the exit code and reason of its container, or why it was ended.
 
     >>> ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
     >>> pod = {"status": {"containerStatuses": [{"name": "work", "state": ended}]}}
-    >>> failure(JobEnd(False, "BackoffLimitExceeded"), [pod])
+    >>> failure(JobCompletion(False, "BackoffLimitExceeded"), [pod])
     'exit code 137 (OOMKilled)'
-    >>> failure(JobEnd(False, "DeadlineExceeded", "Job was active longer than specified deadline"), [])
+    >>> failure(JobCompletion(False, "DeadlineExceeded", "Job was active longer than specified deadline"), [])
     'DeadlineExceeded: Job was active longer than specified deadline'
     """
     if end.reason != DEADLINE:
@@ -173,14 +173,14 @@ def _with_message(reason: str, message: str | None) -> str:
     return f"{reason}: {message.strip()}" if message and message.strip() else reason
 
 
-class Attempt(NamedTuple):
+class AttemptKey(NamedTuple):
     """One attempt of a run."""
 
     run_id: str
     number: int
 
 
-def current_attempts(jobs: Iterable[JobView]) -> dict[Attempt, JobView]:
+def current_attempts(jobs: Iterable[JobView]) -> dict[AttemptKey, JobView]:
     """Return the Job of the last attempt of each run.
 
     >>> [job.name for job in current_attempts([JobView("a-1", "a", 1), JobView("a-2", "a", 2)]).values()]
@@ -190,14 +190,14 @@ def current_attempts(jobs: Iterable[JobView]) -> dict[Attempt, JobView]:
     for job in jobs:
         if job.run_id not in last or last[job.run_id].attempt < job.attempt:
             last[job.run_id] = job
-    return {Attempt(job.run_id, job.attempt): job for job in last.values()}
+    return {AttemptKey(job.run_id, job.attempt): job for job in last.values()}
 
 
-def outdated(jobs: list[JobView]) -> list[JobView]:
+def outdated_jobs(jobs: list[JobView]) -> list[JobView]:
     """Return the Jobs whose run has a Job of a later attempt.
 
-    >>> [job.name for job in outdated([JobView("a-1", "a", 1), JobView("a-2", "a", 2)])]
+    >>> [job.name for job in outdated_jobs([JobView("a-1", "a", 1), JobView("a-2", "a", 2)])]
     ['a-1']
     """
     current = current_attempts(jobs)
-    return [job for job in jobs if Attempt(job.run_id, job.attempt) not in current]
+    return [job for job in jobs if AttemptKey(job.run_id, job.attempt) not in current]

@@ -16,7 +16,7 @@ from wakeful.logs import get_logger
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
 from wakeful.remote.kubernetes.states import JobView, Manifest, job_view
 from wakeful.remote.kubernetes.templates import EXECUTOR
-from wakeful.remote.reporter import Backoff
+from wakeful.remote.reporter import ReconnectBackoff
 
 #: A watch that ends earlier, in seconds and without an event, is renewed after a delay.
 _SHORT_S: Final = 1.0
@@ -30,7 +30,7 @@ log = get_logger("wakeful.remote")
 class JobWatcher:
     """Knows the Jobs of one executor."""
 
-    def __init__(self, api: KubernetesApi, executor: str, backoff: Backoff) -> None:
+    def __init__(self, api: KubernetesApi, executor: str, backoff: ReconnectBackoff) -> None:
         self._api = api
         self._selector = f"{EXECUTOR}={executor}"
         self._backoff = backoff

@@ -6,8 +6,8 @@ from typing import Any
 
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.remote.kubernetes.states import (
-    Attempt,
-    JobEnd,
+    AttemptKey,
+    JobCompletion,
     JobView,
     current_attempts,
     failure,
@@ -15,11 +15,11 @@ from wakeful.remote.kubernetes.states import (
     job_view,
     log_tail,
     newest_pod,
-    outdated,
+    outdated_jobs,
     stuck,
 )
 
-FAILED = JobEnd(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+FAILED = JobCompletion(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 
 
 def pod(state: dict[str, Any], init: dict[str, Any] | None = None, **status: object) -> dict[str, Any]:
@@ -34,11 +34,11 @@ def condition(kind: str, status: str = "True", **fields: str) -> dict[str, Any]:
 
 
 def test_only_the_last_condition_of_a_job_is_its_end():
-    assert job_end(condition("Complete")) == JobEnd(True)
-    assert job_end(condition("Failed", reason="DeadlineExceeded", message="long")) == JobEnd(
+    assert job_end(condition("Complete")) == JobCompletion(True)
+    assert job_end(condition("Failed", reason="DeadlineExceeded", message="long")) == JobCompletion(
         False, "DeadlineExceeded", "long"
     )
-    assert job_end(condition("Failed")) == JobEnd(False, "Failed")
+    assert job_end(condition("Failed")) == JobCompletion(False, "Failed")
     # The pods of a Job may still run after these.
     for earlier in ("FailureTarget", "SuccessCriteriaMet", "Suspended"):
         assert job_end(condition(earlier)) is None
@@ -60,7 +60,7 @@ def test_the_error_is_the_exit_code_and_reason_of_the_first_failed_container():
 def test_without_a_failed_container_the_error_is_that_of_the_job():
     assert failure(FAILED, []) == f"{FAILED.reason}: {FAILED.message}"
     killed = {"terminated": {"exitCode": 143, "reason": "Error"}}
-    assert failure(JobEnd(False, "DeadlineExceeded"), [pod(killed)]) == "DeadlineExceeded"
+    assert failure(JobCompletion(False, "DeadlineExceeded"), [pod(killed)]) == "DeadlineExceeded"
 
 
 def test_a_pod_that_is_being_created_is_not_stuck():
@@ -94,5 +94,5 @@ def test_a_job_without_the_labels_is_not_one_of_an_executor():
 
 def test_earlier_attempts_are_outdated():
     jobs = [JobView("a-2", "a", 2), JobView("a-1", "a", 1), JobView("b-1", "b", 1)]
-    assert current_attempts(jobs) == {Attempt("a", 2): jobs[0], Attempt("b", 1): jobs[2]}
-    assert outdated(jobs) == [jobs[1]]
+    assert current_attempts(jobs) == {AttemptKey("a", 2): jobs[0], AttemptKey("b", 1): jobs[2]}
+    assert outdated_jobs(jobs) == [jobs[1]]

@@ -11,7 +11,7 @@ import pytest
 from wakeful.remote.kubernetes.api import KubernetesError
 from wakeful.remote.kubernetes.templates import ATTEMPT, RUN_ID
 from wakeful.remote.kubernetes.watcher import JobWatcher
-from wakeful.remote.reporter import Backoff
+from wakeful.remote.reporter import ReconnectBackoff
 
 GOOD: dict[str, Any] = {
     "metadata": {"name": "a", "resourceVersion": "7", "labels": {RUN_ID: "r", ATTEMPT: "1"}}
@@ -55,7 +55,7 @@ class _Api:
 @pytest.mark.parametrize("where", ["list", "watch"])
 async def test_a_response_that_is_garbage_does_not_end_the_watch(where: str, bad: Any):
     api: Any = _Api([bad] if where == "list" else [], [bad] if where == "watch" else [])
-    watcher = JobWatcher(api, "cluster-1", Backoff(0.001, 0.001))
+    watcher = JobWatcher(api, "cluster-1", ReconnectBackoff(0.001, 0.001))
     task = asyncio.create_task(watcher.run())
     try:
         async with asyncio.timeout(30):
