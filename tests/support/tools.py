@@ -2,6 +2,7 @@
 
     python -m tests.support.tools               say which are missing
     python -m tests.support.tools packages      list the Debian packages of the missing ones
+    python -m tests.support.tools installed     say which are missing, and fail if they can be installed
 
 Without a program, its tests are skipped. With WAKEFUL_TEST_STRICT they fail, as in CI.
 """
@@ -113,6 +114,8 @@ def main(command: str = "") -> None:
         if missing.keys() - _ELSEWHERE.keys():
             lines.append("   `make test-tools`, as root on Debian, installs all that Debian and PyPI have")
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+    if command == "installed" and missing.keys() - _ELSEWHERE.keys():
+        sys.exit(1)
 
 
 if __name__ == "__main__":
