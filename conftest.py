@@ -1,7 +1,7 @@
 """How pytest collects: quickly, since every worker of a run collects all tests, and the longest first.
 
-`make test` leaves out what `make test-all` adds: the second store of each test, and the tests of `_SLOW`. A
-test that is named on the command line always runs, on both stores.
+`make test` leaves out what `make test-all` adds: the second store of tests that are not about stores, and
+the tests of `_SLOW`. A test that is named on the command line always runs, on both stores.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _SLOW = (
     "tests/simulation/test_broken_engines.py",
     "tests/store/postgres/test_versions.py",
 )
+#: Tests about stores: they run on both.
+_OF_STORES = "tests/store/"
 #: The names of the parameter of a test that says on which store it runs.
 _STORE = ("database", "store")
 
@@ -92,7 +94,7 @@ def _on_other_store(items: list[pytest.Item]) -> list[pytest.Item]:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             given = item.callspec.params
             store = next((given[name] for name in _STORE if isinstance(given.get(name), str)), None)
-            if store in ("sqlite", "postgres"):
+            if store in ("sqlite", "postgres") and not item.nodeid.startswith(_OF_STORES):
                 test, _, values = item.nodeid.partition("[")
                 others = [value for value in values.rstrip("]").split("-") if value != store]
                 same["-".join([test, *others])][store] = item

@@ -23,7 +23,7 @@ def main() -> int:
     if not 0 < len(failed) <= _MOST:
         sys.stdout.write(f"{len(failed)} tests failed: not tried again\n")
         return 1
-    sys.stdout.write(f"== pytest: {len(failed)} failed tests once more\n")
+    sys.stdout.write(f"== pytest: failed tests once more: {len(failed)}\n")
     sys.stdout.flush()
     code = subprocess.run([sys.executable, "-m", "pytest", "-q", *failed], check=False).returncode
     if code == 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, Slug, TwiceWritten
+from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug
 from wakeful.model.enums import IncidentState, SuggestionStatus
 from wakeful.model.run import Run
 from wakeful.values.json_value import Json
@@ -135,7 +135,7 @@ class AuditEntry:
 
     #: its number in the workspace, without gaps
     seq: int
-    at: TwiceWritten
+    at: InstantWithMs
     #: the user or key
     actor: str
     action: str

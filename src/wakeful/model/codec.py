@@ -55,7 +55,8 @@ Id = Annotated[str, Form("uuid")]
 Slug = Annotated[str, Form("slug")]
 #: The agent that has it.
 AgentName = Annotated[str, Form("slug", key="agentId")]
-TwiceWritten = Annotated[datetime, Form(also_ms=True)]
+#: An instant that the JSON has as text and in milliseconds.
+InstantWithMs = Annotated[datetime, Form(also_ms=True)]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _plans: Final[dict[type[Any], tuple[FieldPlan, ...]]] = {}
@@ -85,6 +86,7 @@ def from_ms(ms: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=ms)
 
 
+#: An instant that the JSON has only in milliseconds.
 EpochMs = Annotated[datetime, Form(json=int, read=from_ms)]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from wakeful.job.job import Chain, Origin
 from wakeful.job.policy import Backoff
-from wakeful.model.codec import AgentName, EpochMs, Form, Id, Slug, TwiceWritten, from_ms
+from wakeful.model.codec import AgentName, EpochMs, Form, Id, InstantWithMs, Slug, from_ms
 from wakeful.model.enums import CatchupPolicy, OverlapPolicy
 from wakeful.model.run import Run
 from wakeful.schedule.schedules import Schedule, schedule_from_json
@@ -152,7 +152,7 @@ class Job:
     # generated: end
 
     #: its next tick; None: there is none, or it is paused
-    next_at: TwiceWritten | None
+    next_at: InstantWithMs | None
     #: how many ticks became runs
     run_count: int
     #: how many runs in a row failed

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, Slug, TwiceWritten
+from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug
 from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.values.json_value import Json
 
@@ -46,7 +46,7 @@ class Run:
     #: the name of its job
     job: Slug | None
     #: the tick; for a run that is no tick, the time of the request
-    scheduled_at: TwiceWritten
+    scheduled_at: InstantWithMs
     #: when it may start: the tick with its jitter, or its time in a catch-up
     fire_at: datetime
     trigger: Trigger

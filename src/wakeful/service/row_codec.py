@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
 
 from wakeful.document import json_from_text
+from wakeful.errors import Unavailable
 from wakeful.model.codec import FieldPlan, JsonObject, duration, field_plans, from_ms, items_of, resolve
 
 R = TypeVar("R")
@@ -68,8 +69,16 @@ class RowCodec(Generic[R, T]):
         return content
 
     def to_model(self, row: R, **extra: Any) -> T:
-        """Return a row as an object of the public class; `extra` has what the row does not have."""
-        return self._read(row, extra)
+        """Return a row as an object of the public class; `extra` has what the row does not have.
+
+        Unavailable: the row has a value of a newer version, such as a state that this one does not know.
+        """
+        try:
+            return self._read(row, extra)
+        except ValueError as error:
+            raise Unavailable(
+                f"the database has a {self._kind.__name__} that this version of Wakeful cannot read: {error}"
+            ) from error
 
     @cached_property
     def _keys(self) -> dict[str, str]:

@@ -171,7 +171,7 @@ class Contenders:
         return lanes
 
     @property
-    def worn(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether few are left of many: others, at which the claim did not look, may have due runs."""
         return self.count >= MOST_AGENTS and len(self.wanted) < self.count / 2
 
@@ -237,7 +237,7 @@ class OwnerMemory:
         """Return who wants the lane, if that was read a moment ago for the same capabilities."""
         if self._known is not None:
             read_ms, read_for, contenders = self._known
-            if 0 <= now_ms - read_ms < REMEMBERED_MS and read_for == capabilities and not contenders.worn:
+            if 0 <= now_ms - read_ms < REMEMBERED_MS and read_for == capabilities and not contenders.is_stale:
                 return contenders
         return None
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeful.errors import Unavailable
 from wakeful.model.codec import field_plans, from_json, items_of, resolve
 from wakeful.service import operation_serializers, serializers
 from wakeful.service.row_codec import RowCodec
+from wakeful.store.rows import RunView
 
 CODECS = {
     name: each
@@ -72,3 +74,12 @@ def test_json_and_model_of_a_row_say_the_same(name: str, data: st.DataObject) ->
     converted = codec.to_model(row, **given_by_caller)
     assert from_json(codec._kind, written) == converted
     assert {each.key for each in field_plans(codec._kind) if not each.extra} <= written.keys()
+
+
+@given(row=rows(serializers.RUNS))
+def test_a_run_of_a_newer_version_is_shown_as_json_and_refused_as_an_object(row: RunView) -> None:
+    newer = row._replace(state="dreaming", usage='{"tokens":', payload="\ud800")
+    shown = serializers.RUNS.to_json(newer)
+    assert (shown["state"], shown["usage"]) == ("dreaming", {"unreadable": '{"tokens":'})
+    with pytest.raises(Unavailable, match="a Run that this version"):
+        serializers.RUNS.to_model(newer)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, cast, get_args, get_origin
 
 from wakeful import model
 from wakeful.api.http.schemas.parts import (
@@ -97,7 +97,7 @@ def _schema_of(type_: Any, form: Form) -> Schema:
     if isinstance(type_, type) and issubclass(type_, Enum):
         return ref(type_.__name__)
     if dataclasses.is_dataclass(type_):
-        return ref(_NAMED[type_]) if type_ in _NAMED else schema_of_class(type_)  # type: ignore[arg-type]
+        return ref(_NAMED[type_]) if type_ in _NAMED else schema_of_class(cast(type, type_))
     if get_origin(type_) is Mapping:
         values = get_args(type_)[1]
         plain = values is str or values is int or dataclasses.is_dataclass(values)
