@@ -26,11 +26,11 @@ from wakeful.cli.document_options import option_help
 from wakeful.cli.help import panel, summary
 from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
-from wakeful.duration import LONGEST, format_duration, spell_duration
 from wakeful.job.policy import Section
 from wakeful.model import operations
 from wakeful.model.codec import FieldPlan, field_plans, items_of, resolve
 from wakeful.model.job import Tick
+from wakeful.values.duration import LONGEST, format_duration, spell_duration
 
 ROOT: Final = Path(__file__).parent.parent
 WIDTH: Final = 110

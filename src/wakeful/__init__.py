@@ -18,6 +18,7 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
+from wakeful.values.package import VERSION as __version__
 from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
         Trigger,
     )
     from wakeful.signal.signals import Signal
-
-__version__ = "0.1.0"
 
 __all__ = [
     "SELF",

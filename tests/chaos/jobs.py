@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-MINUTE_MS = 60_000
+MINUTE = 60_000
 #: The timeout of webhooks.
 HOOK_TIMEOUT_MS = 2_000
 
@@ -33,7 +33,7 @@ class Plain:
             seconds = list(range(0, 60, int(self.seconds[2:])))
         else:
             seconds = sorted(int(second) for second in self.seconds.split(","))
-        minutes = range(after_ms // MINUTE_MS * MINUTE_MS, until_ms + 1, MINUTE_MS)
+        minutes = range(after_ms // MINUTE * MINUTE, until_ms + 1, MINUTE)
         ticks = [minute + second * 1000 for minute in minutes for second in seconds]
         return [tick for tick in ticks if after_ms < tick <= until_ms]
 

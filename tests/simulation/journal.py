@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 DAY_MS = 86_400_000
-MINUTE_MS = 60_000
+MINUTE = 60_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Plain:
             weekday = datetime.fromtimestamp(midnight / 1000, UTC).isoweekday() % 7
             if weekday in _numbers(weekdays, 7):
                 found += [
-                    midnight + hour * 60 * MINUTE_MS + minute * MINUTE_MS
+                    midnight + hour * 60 * MINUTE + minute * MINUTE
                     for hour in _numbers(hours, 24)
                     for minute in _numbers(minutes, 60)
                 ]

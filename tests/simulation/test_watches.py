@@ -23,9 +23,9 @@ from tests.simulation.world import Replica, World
 from tests.support.effort import part
 from wakeful.engine.engine import EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.job.job import Json
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
+from wakeful.values.json_value import Json
 
 SECONDS = 600
 _RUNS = "SELECT id, state, reason, context, precheck FROM runs WHERE job_id = ?"

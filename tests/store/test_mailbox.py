@@ -36,7 +36,6 @@ from tests.support.instances import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, ResourceExhausted
-from wakeful.job.job import Json
 from wakeful.run.instances import DeclaredSchedule, InstanceStatus
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
@@ -44,6 +43,7 @@ from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.plans import DueJob, JobPlan, LiveRuns, ManualRunPlan
 from wakeful.store.port import Store
 from wakeful.store.rows import DeadLetter, JobChange, JobRow, Move, Recipient, RunFilter, UnfinishedRun
+from wakeful.values.json_value import Json
 
 pytestmark = pytest.mark.usefixtures("classes")
 

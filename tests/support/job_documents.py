@@ -12,8 +12,9 @@ from wakeful.document import (
     read_definition,
 )
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Definition, Json
+from wakeful.job.job import Definition
 from wakeful.schedule.schedules import CronSchedule
+from wakeful.values.json_value import Json
 
 
 def ms(text: str) -> int:

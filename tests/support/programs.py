@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tests.support.waiting import eventually
 from tests.unit.launch.launches import launch
-from wakeful.job.job import Json
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
 from wakeful.run.outcome import Outcome
 from wakeful.settings import Settings
+from wakeful.values.json_value import Json
 
 #: Prints its process ids and waits; it and its grandchild ignore SIGTERM.
 STUBBORN = """

@@ -11,12 +11,12 @@ from aiohttp import web
 
 from tests.support.strict_json import strict_json
 from tests.unit.launch.launches import launch
-from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressInfo, GuardedResolver
 from wakeful.launch.port import Launch
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.values.clock import SystemClock
+from wakeful.values.json_value import Json
 
 SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
 OPEN = AddressGuard(allow_private=True)

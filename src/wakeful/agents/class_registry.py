@@ -19,13 +19,13 @@ from wakeful.agents.schedules import Schedule, check_document
 from wakeful.agents.state import StateType, state_to_text, state_type
 from wakeful.document import Defaults, policy_to_text, read_definition
 from wakeful.document.kinds import Kind, milliseconds, whole
-from wakeful.duration import SECOND, parse_duration
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job.capabilities import agent_requirement
 from wakeful.job.job import check_slug
 from wakeful.job.policy import Policy
 from wakeful.logs import get_logger
 from wakeful.run.instances import AgentClass, DeclaredSchedule
+from wakeful.values.duration import SECOND, parse_duration
 from wakeful.values.json_value import Json, compact, shown
 
 MAX_MAILBOX: Final = 1_000_000

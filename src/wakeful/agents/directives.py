@@ -14,10 +14,10 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from wakeful.agents.schedules import check_document, check_job_id, schedule_document, scheduled_signal
-from wakeful.duration import LONGEST, parse_duration
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import check_slug
 from wakeful.signal.signals import Signal
+from wakeful.values.duration import LONGEST, parse_duration
 from wakeful.values.json_value import Json, shown
 
 

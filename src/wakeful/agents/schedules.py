@@ -15,13 +15,12 @@ from zoneinfo import ZoneInfo
 
 from wakeful.document import Defaults, read_definition
 from wakeful.document.target import AGENT_KIND, TARGET_FIELDS
-from wakeful.document.values import camel
-from wakeful.duration import format_duration
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Definition
 from wakeful.run.instances import MAX_SCHEDULE_ID
 from wakeful.signal.signals import MAX_DATA, Signal, check_text, check_type
-from wakeful.values.json_value import Json, json_value, shown
+from wakeful.values.duration import format_duration
+from wakeful.values.json_value import Json, camel, json_value, shown
 
 #: Job fields that are no option of a schedule, because the schedule itself defines them.
 _DEFINED: Final = frozenset(

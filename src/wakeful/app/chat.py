@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from wakeful.document.values import compact
-from wakeful.job.job import Json
 from wakeful.launch.chat.request import PreviousAnswer, Said, ToolDefinition
 from wakeful.launch.port import Launch
 from wakeful.run.conversations import MAX_ENTRIES, suppression_reason
@@ -22,6 +20,7 @@ from wakeful.service.serializers import serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.store.rows import RunFilter
 from wakeful.store.sessions import SessionKey
+from wakeful.values.json_value import Json, compact
 
 T = TypeVar("T")
 

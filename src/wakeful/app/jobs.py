@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
 from wakeful.client.scheduler import JobsApi
-from wakeful.document.values import camel
 from wakeful.job.policy import Overlap
 from wakeful.job.targets import Target
 from wakeful.model import BulkResult, Hook, Job, OverlapPolicy, Page, Revision, Run
@@ -24,7 +23,7 @@ from wakeful.service.model_mapping import job_from_record, job_from_saved, page_
 from wakeful.service.operation_serializers import serialize_target_test
 from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook, serialize_week
 from wakeful.service.services import Services
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, camel
 
 #: How many jobs `list` reads at once, and how many runs `get` shows.
 _PAGE: Final = 200

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from wakeful.client.scheduler import RunsApi, id_and_attempt, poll_until
-from wakeful.document.values import compact, json_value
 from wakeful.model import Attempt, HeartbeatResult, Page, ReleaseResult, Run, Trigger
 from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JsonLike
@@ -17,6 +16,7 @@ from wakeful.run.verification import write_evidence
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.model_mapping import page_of_runs, run_from_view
 from wakeful.service.services import Services
+from wakeful.values.json_value import compact, json_value
 
 
 class Runs(RunsApi):

@@ -25,8 +25,9 @@ from celery.schedules import crontab, schedule
 from kombu.utils import json as kombu_json
 
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.job.job import MAX_NAME, Json
+from wakeful.job.job import MAX_NAME
 from wakeful.store.internal_jobs import is_reserved
+from wakeful.values.json_value import Json
 
 _DAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 #: The days of the month on which each weekday occurs for the first, second, third and fourth time.

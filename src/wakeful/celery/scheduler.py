@@ -34,11 +34,11 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.job.job import Json
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import FILE, Settings, read_settings
 from wakeful.store.address import shown_address
+from wakeful.values.json_value import Json
 
 #: Seconds that `stop` waits for the thread beyond the grace period of running work.
 _STOP_S: Final = 15.0

@@ -9,11 +9,11 @@ from typing import Annotated, Protocol, runtime_checkable
 
 import typer
 
-from wakeful import __version__
 from wakeful.cli import exit_codes
 from wakeful.cli.commands import LazyGroup
 from wakeful.cli.help import WIDTH, write_out
 from wakeful.errors import WakefulError
+from wakeful.values.package import VERSION
 
 app = typer.Typer(
     name="wakeful",
@@ -71,7 +71,7 @@ def _print_error(sentence: str) -> None:
 
 def _version(requested: bool) -> None:
     if requested:
-        write_out(f"wakeful {__version__}\n")
+        write_out(f"wakeful {VERSION}\n")
         raise typer.Exit
 
 

@@ -15,7 +15,8 @@ from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.document.definition import DEFINITION
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job.job import Definition, Json, check_slug
+from wakeful.job.job import Definition, check_slug
+from wakeful.values.json_value import Json
 from wakeful.values.yaml_text import YamlLines, load_yaml
 
 LABEL: Final = "managed-by"

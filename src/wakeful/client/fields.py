@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from wakeful.duration import format_duration
 from wakeful.errors import InvalidArgument
+from wakeful.values.duration import format_duration
 from wakeful.values.json_value import Json
 
 

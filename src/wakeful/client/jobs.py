@@ -178,7 +178,7 @@ class Jobs(JobsApi):
 
 
 def _camel_fields(fields: Mapping[str, object]) -> dict[str, Json]:
-    from wakeful.document.values import camel  # takes long to import, and few programs need it
+    from wakeful.values.json_value import camel  # takes long to import, and few programs need it
 
     return {camel(name): value for name, value in document(fields).items()}
 

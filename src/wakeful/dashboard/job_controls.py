@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document.fields import DECLARED, OTHER, Field
-from wakeful.duration import format_duration
-from wakeful.job.job import Json
+from wakeful.values.duration import format_duration
+from wakeful.values.json_value import Json
 
 #: The fields with a place of their own in the form.
 _PLACED: Final = (

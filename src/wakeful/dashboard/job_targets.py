@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.dashboard.job_controls import Control, are_pairs, control_text
-from wakeful.job.job import Json
 from wakeful.job.target_kinds import TARGET_KINDS
+from wakeful.values.json_value import Json
 
 _CONTINUITY: Final = ("output", "session", "none")
 _YES_NO: Final = ("true", "false")

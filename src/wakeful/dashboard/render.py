@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.dashboard import charts, formats, icons
 from wakeful.dashboard.assets import asset_url
-from wakeful.values.package import package_version
+from wakeful.values.package import VERSION
 from wakeful.values.stored_text import cleaned
 
 
@@ -34,7 +34,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(formats.FILTERS, with_code=with_code)
-    made.globals.update(asset=asset_url, charts=charts, icons=icons, version=package_version())
+    made.globals.update(asset=asset_url, charts=charts, icons=icons, version=VERSION)
     # A global, not an import of each template: a region is rendered without the rest of its template.
     made.globals["ui"] = made.get_template("macros.html").module
     return made

@@ -16,11 +16,11 @@ from typing import Final
 
 from wakeful.deliver.channels import KINDS, ChannelMessage, Channels, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
-from wakeful.job.job import Json
 from wakeful.launch.port import Launch, truncate
 from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
+from wakeful.values.json_value import Json
 
 #: The most messages at once: Apprise blocks, so each takes a thread. The runs of further messages to a
 #: channel do not wait for it, because they have slots of a lane: they are tried again later.

@@ -30,10 +30,9 @@ from wakeful.document.kinds import (
     whole,
 )
 from wakeful.document.timing import read_zone
-from wakeful.document.values import camel_keys, refuse, shown
-from wakeful.duration import MINUTE
-from wakeful.job.job import Json
 from wakeful.schedule.schedules import SHORTEST_INTERVAL_MS
+from wakeful.values.duration import MINUTE
+from wakeful.values.json_value import Json, camel_keys, refuse, shown
 
 MAX_ADDRESSES: Final = 100
 _ADDRESS_EXAMPLE: Final = '[{"channel": "telegram", "to": "123456789"}]'

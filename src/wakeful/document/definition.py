@@ -16,12 +16,12 @@ from wakeful.document.kinds import duration, slug
 from wakeful.document.reading import MAX_REPORTED, Defaults, DocumentReader, NamedValue, Problems
 from wakeful.document.target import TARGET_FIELDS, read_targets, workflow_fields
 from wakeful.document.timing import TIMING_FIELDS, check_zone, read_timing
-from wakeful.document.values import camel, json_value, shown
-from wakeful.duration import format_duration
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Definition, Json, Work
+from wakeful.job.job import Definition, Work
 from wakeful.job.policy import Policy
 from wakeful.schedule.schedules import At
+from wakeful.values.duration import format_duration
+from wakeful.values.json_value import Json, camel, json_value, shown
 
 #: Names that are accepted and ignored here: the caller reads `enabled` and `agentId`.
 IGNORED: Final = frozenset({"enabled", "agentId", *RESPONSE_ONLY})

@@ -29,11 +29,11 @@ from wakeful.document.kinds import (
     text,
     whole,
 )
-from wakeful.document.values import camel
-from wakeful.duration import LONGEST
-from wakeful.job.job import Definition, Json, Origin, Timing, Work
+from wakeful.job.job import Definition, Origin, Timing, Work
 from wakeful.job.policy import FieldSpec, Policy
 from wakeful.schedule.schedules import schedule_from_json
+from wakeful.values.duration import LONGEST
+from wakeful.values.json_value import Json, camel
 
 MAX_MESSAGE: Final = 65536
 MAX_URL: Final = 2048

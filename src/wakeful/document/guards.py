@@ -18,9 +18,8 @@ from wakeful.document.kinds import (
     text,
     whole,
 )
-from wakeful.document.values import one_of, refuse, shown, whole_number
-from wakeful.duration import DAY
-from wakeful.job.job import Json
+from wakeful.values.duration import DAY
+from wakeful.values.json_value import Json, one_of, refuse, shown, whole_number
 
 #: The timeout of a precheck that sets none.
 DEFAULT_PRECHECK_MS: Final = 10_000

@@ -13,11 +13,20 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Literal, get_args
 
-from wakeful.document.values import camel_keys, json_value, one_of, refuse, shown, storable, whole_number
-from wakeful.duration import LONGEST, parse_duration, spell_duration
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import MAX_NAME, SLUG, Json, check_slug
+from wakeful.job.job import MAX_NAME, SLUG, check_slug
 from wakeful.schedule.hours import parse_hours
+from wakeful.values.duration import LONGEST, parse_duration, spell_duration
+from wakeful.values.json_value import (
+    Json,
+    camel_keys,
+    json_value,
+    one_of,
+    refuse,
+    shown,
+    storable,
+    whole_number,
+)
 
 Reader = Callable[[object], Any]
 #: What a value looks like. Interfaces that take text (the CLI, models that quote everything) read it by this.

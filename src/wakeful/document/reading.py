@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from wakeful.document.fields import Field
 from wakeful.errors import InvalidArgument, InvalidSchedule
-from wakeful.job.job import Json, Timing
+from wakeful.job.job import Timing
 from wakeful.job.policy import Catchup, Overlap
+from wakeful.values.json_value import Json
 
 MAX_REPORTED: Final = 20
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from wakeful.document.kinds import Kind, choice, duration, milliseconds, slug
-from wakeful.document.values import camel_keys, one_of, refuse, shown, storable
-from wakeful.duration import LONGEST
-from wakeful.job.job import Chain, ChainOn, Json
+from wakeful.job.job import Chain, ChainOn
 from wakeful.job.policy import Backoff
 from wakeful.schedule.calendars import Calendar, parse_exclude, stored_exclude
+from wakeful.values.duration import LONGEST
+from wakeful.values.json_value import Json, camel_keys, one_of, refuse, shown, storable
 from wakeful.values.stored_text import is_storable
 
 MAX_DESCRIPTION: Final = 10_000

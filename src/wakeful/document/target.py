@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from wakeful.document import fields
 from wakeful.document.fields import MAX_MESSAGE, MAX_URL
 from wakeful.document.reading import NamedValue, Problems
-from wakeful.document.values import camel_keys, json_object, one_of, refuse, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json, check_slug
+from wakeful.job.job import check_slug
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.signal.signals import check_type
+from wakeful.values.json_value import Json, camel_keys, json_object, one_of, refuse, shown
 
 Target = Mapping[str, Json]
 

@@ -15,11 +15,11 @@ from types import UnionType
 from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from wakeful.document.fields import POLICY, STORED_WORK, TIMING, Field
-from wakeful.document.values import compact, shown
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json, Timing, Work
+from wakeful.job.job import Timing, Work
 from wakeful.job.policy import Policy
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.json_value import Json, compact, shown
 from wakeful.values.stored_text import cleaned, read_cleaned_json
 
 T = TypeVar("T")

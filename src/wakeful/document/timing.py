@@ -15,12 +15,10 @@ from typing import Any, Final
 from wakeful.cron import zone
 from wakeful.document.fields import TIMING
 from wakeful.document.reading import Defaults, DocumentReader
-from wakeful.document.values import camel_keys, refuse, shown, whole_number
 from wakeful.errors import InvalidSchedule
 from wakeful.job.job import Timing
 from wakeful.schedule.calendars import NOTHING
 from wakeful.schedule.schedules import (
-    LATEST_MS,
     At,
     CronSchedule,
     Every,
@@ -29,6 +27,8 @@ from wakeful.schedule.schedules import (
     parse_schedule,
     schedule_from_json,
 )
+from wakeful.values.instants import LATEST_MS
+from wakeful.values.json_value import camel_keys, refuse, shown, whole_number
 
 TIMING_FIELDS: Final = ("tz", *(field.name for field in TIMING))
 _BEFORE_ALL: Final = -1  # as the current time, it puts no instant in the past

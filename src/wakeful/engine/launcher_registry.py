@@ -12,7 +12,7 @@ from wakeful.document.target import AGENT_KIND
 from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
-from wakeful.job.job import NO_WORK, Json, Work
+from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.job.start_rules import BUDGET
 from wakeful.job.target_kinds import TARGET_KINDS
@@ -31,6 +31,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import TakenRun
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.json_value import Json
 
 log = get_logger("wakeful.engine")
 

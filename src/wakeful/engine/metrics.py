@@ -30,7 +30,7 @@ from wakeful.job.target_kinds import BROKER_KINDS
 from wakeful.run.outcome import Finished
 from wakeful.store.plans import Planned
 from wakeful.store.port import Store
-from wakeful.values.package import package_version
+from wakeful.values.package import VERSION
 from wakeful.values.process_share import current_share
 
 #: upper bounds in ms
@@ -202,7 +202,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Return all metrics in the Prometheus model."""
         info = GaugeMetricFamily("wakeful_build_info", "Always 1.", labels=["version", "database"])
-        info.add_metric([package_version(), self._database.kind], 1)
+        info.add_metric([VERSION, self._database.kind], 1)
         yield info
         yield GaugeMetricFamily("wakeful_processes", "Processes of this server.", current_share().count)
         yield GaugeMetricFamily("wakeful_processes_responding", "Processes that respond.", 1)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
-from wakeful.values.package import package_version
+from wakeful.values.package import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -69,7 +69,7 @@ def provider_from_environment(environment: Mapping[str, str]) -> TracerProvider 
             "tracing.unavailable", error="OpenTelemetry is not installed: pip install 'wakeful[otel]'"
         )
         return None
-    known: dict[str, str | int | float | bool] = {"service.version": package_version()}
+    known: dict[str, str | int | float | bool] = {"service.version": VERSION}
     if not environment.get("OTEL_SERVICE_NAME") and "service.name=" not in environment.get(
         "OTEL_RESOURCE_ATTRIBUTES", ""
     ):
@@ -110,7 +110,7 @@ async def engine_tracing() -> AsyncIterator[Tracing | None]:
     own = provider_from_environment(os.environ) if provider is None else None
     used = provider or own
     try:
-        yield None if used is None else Tracing(used, package_version())
+        yield None if used is None else Tracing(used, VERSION)
     finally:
         if own is not None:
             await close_provider(own)

@@ -17,14 +17,13 @@ from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.guards import MANUAL, timeout_ms
-from wakeful.duration import spell_duration
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable, WakefulError
 from wakeful.job.capabilities import Requirement, can_take
-from wakeful.job.job import NO_WORK, Json, Work
+from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.function import error_text
@@ -37,7 +36,9 @@ from wakeful.run.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verif
 from wakeful.store.port import Store
 from wakeful.store.sql.verifications import DueVerification
 from wakeful.values.clock import Clock
+from wakeful.values.duration import spell_duration
 from wakeful.values.instants import iso_utc
+from wakeful.values.json_value import Json
 
 #: The most checks at once, and those of one workspace: a check that hangs takes up to ten minutes.
 MAX_CONCURRENT: Final = 128

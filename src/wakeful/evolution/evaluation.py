@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from wakeful.duration import DAY, SECOND
 from wakeful.evolution.rules import Proposal, RunSummary, measure
 from wakeful.evolution.suggestion import FIGURE, RuleName, Suggestion
+from wakeful.values.duration import DAY, SECOND
 from wakeful.values.json_value import Json
 
 #: How much worse the figure must be for a suggestion to return that was dismissed or rolled back.

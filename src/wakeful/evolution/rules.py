@@ -16,10 +16,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.evolution.suggestion import FIGURE, RuleName
 from wakeful.job.job import Definition
 from wakeful.schedule.schedules import At, CronSchedule, Every, Schedule
+from wakeful.values.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.values.json_value import Json
 
 #: How far back runs are summarized.

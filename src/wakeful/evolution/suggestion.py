@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, get_args
 
-from wakeful.duration import spell_duration
+from wakeful.values.duration import spell_duration
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 

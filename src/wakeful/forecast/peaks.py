@@ -21,8 +21,8 @@ from wakeful.job.job import Timing
 from wakeful.schedule.schedules import CronSchedule, Every, Schedule, explain_schedule
 from wakeful.schedule.ticks import Ticks
 from wakeful.values.bounded_cache import bypass
+from wakeful.values.duration import MINUTE
 
-MINUTE_MS: Final = 60_000
 DAY_MINUTES: Final = 24 * 60
 WEEK_MINUTES: Final = 7 * DAY_MINUTES
 #: From so many other starts in the minute of a new job on, there is a warning: the size of the default lane.
@@ -33,7 +33,7 @@ QUIETER: Final = 3
 #: The jitter that a warning suggests.
 SUGGESTED_JITTER: Final = "5m"
 
-_DAY_MS: Final = DAY_MINUTES * MINUTE_MS
+_DAY_MS: Final = DAY_MINUTES * MINUTE
 #: From so many ticks on, a day is repeated and not computed again.
 _DENSE: Final = 24
 #: How many peaks a week names, and how many schedules each.
@@ -98,7 +98,7 @@ class Week(NamedTuple):
 
     def starts_at(self, ms: int) -> int | None:
         """Return the starts in the minute of an instant; None: it is not in the week."""
-        minute = (ms - self.start_ms) // MINUTE_MS
+        minute = (ms - self.start_ms) // MINUTE
         return round(self.starts[minute]) if 0 <= minute < len(self.starts) else None
 
     def hours(self) -> Iterator[Hour]:
@@ -112,13 +112,13 @@ class Week(NamedTuple):
 
     def starts_between(self, from_ms: int, until_ms: int) -> float | None:
         """Return the starts from an instant to another one, at full minutes; None: they are not in it."""
-        first = max(0, (from_ms - self.start_ms) // MINUTE_MS)
-        last = (until_ms - self.start_ms) // MINUTE_MS
+        first = max(0, (from_ms - self.start_ms) // MINUTE)
+        last = (until_ms - self.start_ms) // MINUTE
         return sum(self.starts[first:last]) if 0 <= first < last <= len(self.starts) else None
 
     def quiet_minute(self, ms: int) -> tuple[int, int] | None:
         """Return the quietest minute near an instant, with its starts, if moving a job there helps."""
-        minute, starts = (ms - self.start_ms) // MINUTE_MS, self.starts_at(ms)
+        minute, starts = (ms - self.start_ms) // MINUTE, self.starts_at(ms)
         if starts is None:
             return None
         near = range(max(0, minute - NEARBY_MINUTES), min(len(self.starts), minute + NEARBY_MINUTES + 1))
@@ -127,7 +127,7 @@ class Week(NamedTuple):
         return None if self.starts[best] * QUIETER > starts else (self._at(best), round(self.starts[best]))
 
     def _at(self, minute: int) -> int:
-        return self.start_ms + minute * MINUTE_MS
+        return self.start_ms + minute * MINUTE
 
 
 def compute_week(
@@ -137,7 +137,7 @@ def compute_week(
 
     A timing that cannot be read is left out.
     """
-    start_ms = now_ms // MINUTE_MS * MINUTE_MS
+    start_ms = now_ms // MINUTE * MINUTE
     length = days * DAY_MINUTES
     starts = array("d", bytes(8 * length))
     #: the change of the spread starts from one minute to the next
@@ -210,7 +210,7 @@ def _group_counts(counts: Iterable[TimingCount]) -> Mapping[str, Mapping[int, _N
         spread = jitters.get(each.policy)
         if spread is None:
             try:
-                spread = policy_from_text(each.policy).jitter_ms // MINUTE_MS
+                spread = policy_from_text(each.policy).jitter_ms // MINUTE
             except (WakefulError, ValueError):
                 spread = 0
             spread = jitters[each.policy] = min(spread, WEEK_MINUTES)
@@ -223,8 +223,8 @@ def _minutes(timing: Timing, phase: int, start_ms: int, days: int) -> Iterator[t
     """Return the minutes of so many days that have ticks, and how many."""
     schedule = timing.schedule
     if isinstance(schedule, Every) and not timing.exclude:
-        return _interval(timing, schedule.every_ms, phase * MINUTE_MS, start_ms, days)
-    return _days(schedule, timing.ticks(phase * MINUTE_MS), start_ms, days)
+        return _interval(timing, schedule.every_ms, phase * MINUTE, start_ms, days)
+    return _days(schedule, timing.ticks(phase * MINUTE), start_ms, days)
 
 
 def _interval(
@@ -235,14 +235,14 @@ def _interval(
     end_ms = start_ms + days * _DAY_MS
     if timing.end_ms is not None:
         end_ms = min(end_ms, timing.end_ms + 1)
-    if every_ms < MINUTE_MS:
-        rate = MINUTE_MS / every_ms
-        for minute in range((begin_ms - start_ms) // MINUTE_MS, -((start_ms - end_ms) // MINUTE_MS)):
+    if every_ms < MINUTE:
+        rate = MINUTE / every_ms
+        for minute in range((begin_ms - start_ms) // MINUTE, -((start_ms - end_ms) // MINUTE)):
             yield minute, rate
         return
     first_ms = begin_ms + (anchor_ms - begin_ms) % every_ms
     for tick in range(first_ms - start_ms, end_ms - start_ms, every_ms):
-        yield tick // MINUTE_MS, 1
+        yield tick // MINUTE, 1
 
 
 def _days(schedule: Schedule, ticks: Ticks, start_ms: int, days: int) -> Iterator[tuple[int, float]]:
@@ -250,7 +250,7 @@ def _days(schedule: Schedule, ticks: Ticks, start_ms: int, days: int) -> Iterato
     several = (
         len(schedule.expr.split()) >= _SECONDS_FIELDS
         if isinstance(schedule, CronSchedule)
-        else isinstance(schedule, Every) and schedule.every_ms < MINUTE_MS
+        else isinstance(schedule, Every) and schedule.every_ms < MINUTE
     )
     known: dict[tuple[int, int | None, int | None], list[tuple[int, float]]] = {}
     for day in range(days):
@@ -274,8 +274,8 @@ def _day(ticks: Ticks, begin_ms: int, several: bool) -> list[tuple[int, float]]:
     found: list[tuple[int, float]] = []
     tick = ticks.next(begin_ms - 1)
     while tick is not None and tick < begin_ms + _DAY_MS:
-        minute = (tick - begin_ms) // MINUTE_MS
-        end_ms = begin_ms + (minute + 1) * MINUTE_MS - 1
+        minute = (tick - begin_ms) // MINUTE
+        end_ms = begin_ms + (minute + 1) * MINUTE - 1
         found.append((minute, ticks.count(tick - 1, end_ms) if several else 1))
         tick = ticks.next(end_ms)
     return found
@@ -289,11 +289,11 @@ class _Steady:
         self._by_phase = by_phase
         every_ms = timing.schedule.every_ms if isinstance(timing.schedule, Every) else 0
         #: of an interval of whole minutes, which ticks in a minute at one phase only
-        self._step = every_ms // MINUTE_MS if every_ms % MINUTE_MS == 0 else 0
+        self._step = every_ms // MINUTE if every_ms % MINUTE == 0 else 0
         self._timing = timing
         #: the ticks of the others
         self._ticks = [
-            (timing.ticks(phase * MINUTE_MS), number)
+            (timing.ticks(phase * MINUTE), number)
             for phase, number in by_phase.items()
             if number and not self._step
         ]
@@ -301,14 +301,14 @@ class _Steady:
     def jobs_at(self, at_ms: int) -> int:
         """Return how many jobs start in the minute that begins then."""
         if self._step:
-            phase = at_ms // MINUTE_MS % self._step
+            phase = at_ms // MINUTE % self._step
             number = self._by_phase.get(phase, 0)
-            return number if number and self._starts(self._timing.ticks(phase * MINUTE_MS), at_ms) else 0
+            return number if number and self._starts(self._timing.ticks(phase * MINUTE), at_ms) else 0
         return sum(number for ticks, number in self._ticks if self._starts(ticks, at_ms))
 
     @staticmethod
     def _starts(ticks: Ticks, at_ms: int) -> bool:
-        return ticks.count(at_ms - 1, at_ms + MINUTE_MS - 1) > 0
+        return ticks.count(at_ms - 1, at_ms + MINUTE - 1) > 0
 
 
 def _peaks(
@@ -319,7 +319,7 @@ def _peaks(
     for minute in most:
         if round(starts[minute]) == 0:
             return
-        at_ms = start_ms + minute * MINUTE_MS
+        at_ms = start_ms + minute * MINUTE
         jobs: dict[Schedule, int] = {}
         for each in steady:
             if number := each.jobs_at(at_ms):

@@ -16,10 +16,10 @@ from typing import Final, Literal, NamedTuple
 
 from wakeful.cron import Cron
 from wakeful.cron.zone import Zone, zone
-from wakeful.duration import spell_duration
 from wakeful.forecast.peaks import MANY, SUGGESTED_JITTER, Week, peak_warning
 from wakeful.job.job import Timing
 from wakeful.schedule.schedules import At, CronSchedule
+from wakeful.values.duration import spell_duration
 
 DstEffect = Literal[
     "moved",  # its time does not exist on that day: it fires at the first instant after the gap

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, PermissionDenied, ResourceExhausted
-from wakeful.job.job import Definition, JobRecord, Json
+from wakeful.job.job import Definition, JobRecord
 from wakeful.schedule.schedules import At
+from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
 #: The disabled reason of a job that waits until a person enables it.

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from wakeful.job.job import Continuity, Json
+from wakeful.job.job import Continuity
+from wakeful.values.json_value import Json
 
 
 @dataclass(frozen=True, slots=True)

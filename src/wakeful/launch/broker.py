@@ -16,13 +16,13 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
-from wakeful.document.values import compact, json_value
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
 from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, MAX_USAGE
 from wakeful.run.outcome import AwaitingCallback
 from wakeful.run.verification import write_evidence
 from wakeful.values.ids import is_id
+from wakeful.values.json_value import compact, json_value
 
 ReportStatus = Literal["running", "waiting", "succeeded", "failed", "skipped"]
 

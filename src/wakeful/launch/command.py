@@ -28,7 +28,6 @@ from typing import Final
 from uuid import uuid4
 
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.launch.command_rules import (
     Command,
     CommandAllowlist,
@@ -54,6 +53,7 @@ from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.run.verification import MAX_EVIDENCE, Verdict, read_evidence
 from wakeful.settings import PREFIX, SECRET_VARIABLES
 from wakeful.values.instants import iso_utc
+from wakeful.values.json_value import Json
 
 #: Errors that a retry does not fix.
 _PERMANENT_ERRORS: Final = frozenset(

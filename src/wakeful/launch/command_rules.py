@@ -30,11 +30,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from wakeful.document.values import shown
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.launch.port import NotAllowed
 from wakeful.settings import PREFIX
+from wakeful.values.json_value import Json, shown
 
 #: The most arguments in argv, names in env, and bytes in both.
 MAX_ARGUMENTS: Final = 256

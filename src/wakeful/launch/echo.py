@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.run.outcome import Outcome, Succeeded
+from wakeful.values.json_value import Json
 
 #: The whole target.
 ECHO: Final[Mapping[str, Json]] = {"kind": "echo"}

@@ -15,10 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from wakeful.duration import LONGEST
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job.capabilities import function_requirement
-from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.user_code import Threads
@@ -26,6 +24,8 @@ from wakeful.launch.verify import VerifyLaunch, verdict_of_value
 from wakeful.logs import get_logger
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 from wakeful.run.verification import Verdict
+from wakeful.values.duration import LONGEST
+from wakeful.values.json_value import Json
 
 #: A function that can be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]

@@ -21,10 +21,11 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from wakeful.document import timing_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Continuity, Json
+from wakeful.job.job import Continuity
 from wakeful.run.outcome import Outcome
 from wakeful.run.prechecks import Watch, with_context
 from wakeful.values.instants import utc_datetime
+from wakeful.values.json_value import Json
 
 #: How much of the output of a run is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024

@@ -21,7 +21,6 @@ from typing import Final, Protocol, runtime_checkable
 
 from wakeful.document.guards import DEFAULT_PRECHECK_MS
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job.job import Json
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
@@ -37,6 +36,7 @@ from wakeful.run.prechecks import (
     read_answer,
 )
 from wakeful.store.port import Store
+from wakeful.values.json_value import Json
 
 #: The reason of an attempt whose precheck failed or returned an invalid result.
 PRECHECK_FAILED: Final = "precheck_failed"

@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from wakeful.document.guards import timeout_ms
-from wakeful.job.job import Json, Work
+from wakeful.job.job import Work
 from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.run.verification import MAX_TRIES, Verdict, evidence_object, judge_success, outcome_of
-from wakeful.values.json_value import compact
+from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import cleaned
 
 log = get_logger("wakeful.launch.verify")

@@ -19,9 +19,7 @@ from typing import Final, NamedTuple
 
 from yarl import URL
 
-from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError, connection_failure
@@ -36,8 +34,10 @@ from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 from wakeful.run.verification import Verdict
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 from wakeful.values.clock import Clock
+from wakeful.values.duration import spell_duration
 from wakeful.values.instants import iso_utc
-from wakeful.values.package import package_version
+from wakeful.values.json_value import Json
+from wakeful.values.package import VERSION
 
 #: The most connections to one host, and in total, or the number of slots if that is larger. Waiting for one
 #: counts towards the timeout, so these are safety limits: lanes limit how much is sent to one receiver.
@@ -116,7 +116,7 @@ class WebhookLauncher:
         self._tls = tls
         # Each request has a thread to look up its name: some name servers do not answer for half a minute.
         self._resolver = resolver or GuardedResolver(self._guard, threads=self._connections)
-        self._agent = f"wakeful/{package_version()}"
+        self._agent = f"wakeful/{VERSION}"
         self._client: HttpClient | None = None
 
     async def open(self) -> None:

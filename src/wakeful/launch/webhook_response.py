@@ -18,12 +18,12 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
 
-from wakeful.duration import spell_duration
-from wakeful.job.job import Json
 from wakeful.launch.http.messages import Response
 from wakeful.launch.port import MAX_FAILED_OUTPUT, MAX_OUTPUT, truncate
 from wakeful.run.outcome import Failed
 from wakeful.run.verification import Verdict
+from wakeful.values.duration import spell_duration
+from wakeful.values.json_value import Json
 
 #: The longest `Retry-After` that is accepted.
 MAX_RETRY_AFTER_MS: Final = 24 * 3_600_000

@@ -25,11 +25,11 @@ from typing import Final, Protocol
 
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
-from wakeful.job.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.store.rows import WorkflowRow
 from wakeful.values.instants import iso_utc
+from wakeful.values.json_value import Json
 
 _FIELDS: Final = frozenset({"kind", "claimTimeoutMs"})
 _YEAR_MS: Final = 366 * 86_400_000

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_to_text, work_from_text
 from wakeful.document.guards import ALERT_DEFAULTS
-from wakeful.job.job import Json
 from wakeful.run.factory import manual_run
 from wakeful.run.incidents import REMIND_AFTER_MS, SUCCEEDED, Incident
 from wakeful.run.run import NewRun
 from wakeful.values.instants import utc_datetime
+from wakeful.values.json_value import Json
 
 #: How much of an error an alert shows: to a webhook, and to a channel.
 _MAX_ERROR: Final = 500

@@ -19,7 +19,8 @@ import re
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, Protocol, get_args
 
-from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Continuity, Json, Work
+from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Continuity, Work
+from wakeful.values.json_value import Json
 
 HistoryRole = Literal["user", "assistant"]
 #: The longest history of a session: the oldest entries beyond it are dropped.

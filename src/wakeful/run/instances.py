@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from uuid import UUID
 
 from wakeful.job.job import DEFAULT_INSTANCE as DEFAULT_INSTANCE
-from wakeful.job.job import MAX_NAME, Definition, Json, ScheduleOrigin
+from wakeful.job.job import MAX_NAME, Definition, ScheduleOrigin
+from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,12 +9,11 @@ from typing import Final, NamedTuple
 
 from wakeful.document import work_from_text
 from wakeful.document.guards import MOST_COST
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.job.policy import DAY_MS
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
 from wakeful.run.outcome import Finished
+from wakeful.values.json_value import Json, compact
 
 #: The fields in which a run reports its tokens: the total, the input and the output. The first that has a
 #: number counts.

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.document.guards import MANUAL, timeout_ms
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job.capabilities import function_requirement
 from wakeful.job.job import Work
@@ -24,7 +23,7 @@ from wakeful.job.policy import Backoff, Policy
 from wakeful.job.start_rules import BUDGET
 from wakeful.run.outcome import AwaitingVerification, Failed, Finished, Succeeded, Verification, conclude
 from wakeful.run.prechecks import checked_from_text
-from wakeful.values.json_value import Json, json_text
+from wakeful.values.json_value import Json, compact, json_text
 
 #: The largest evidence, in bytes of compact JSON.
 MAX_EVIDENCE: Final = 16 * 1024

@@ -13,8 +13,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
 from wakeful.cron import zone
-from wakeful.duration import parse_duration
 from wakeful.errors import InvalidArgument, InvalidSchedule
+from wakeful.values.duration import parse_duration
 
 #: A schedule as JSON.
 Document = dict[str, str | int]

@@ -16,13 +16,11 @@ from typing import ClassVar, Final, Literal
 from wakeful.cron import Cron
 from wakeful.cron.expression import parse
 from wakeful.cron.zone import zone
-from wakeful.duration import LONGEST, parse_duration, spell_duration
 from wakeful.errors import InvalidArgument, InvalidSchedule
+from wakeful.values.duration import LONGEST, parse_duration, spell_duration
+from wakeful.values.instants import LATEST_MS
 
 SHORTEST_INTERVAL_MS: Final = 1000
-LATEST_MS: Final = 253_370_764_799_999
-"""The last millisecond of the year 9998: time zones and calendars may add up to a year."""
-
 _END_OF_1970_MS: Final = 31_536_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_TEXT: Final = 1000

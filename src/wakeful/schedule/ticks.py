@@ -16,10 +16,11 @@ from typing import Final, Protocol
 from wakeful.cron import Cron, DstGap, DstOverlap
 from wakeful.cron.evaluator import CRON_SIZE
 from wakeful.cron.zone import Zone, zone
-from wakeful.duration import LONGEST
 from wakeful.schedule.calendars import NOTHING, Calendar
 from wakeful.schedule.day_rules import CronRule
-from wakeful.schedule.schedules import LATEST_MS, CronSchedule, Every, Schedule
+from wakeful.schedule.schedules import CronSchedule, Every, Schedule
+from wakeful.values.duration import LONGEST
+from wakeful.values.instants import LATEST_MS
 
 _DAY: Final = 86400
 _MINUTE: Final = 60

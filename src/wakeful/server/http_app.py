@@ -12,7 +12,6 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from wakeful import __version__
 from wakeful.api.http import (
     admin,
     agents,
@@ -36,8 +35,9 @@ from wakeful.api.http.schemas.enums import named
 from wakeful.api.http.worker_app import NO_TELEMETRY, Ready, health_router, metrics_router
 from wakeful.api.rpc import socket
 from wakeful.dashboard import routes as dashboard
-from wakeful.document.values import camel
 from wakeful.service.services import Services
+from wakeful.values.json_value import camel
+from wakeful.values.package import VERSION
 
 _ABOUT: Final = """Durable cron for AI agents.
 
@@ -60,7 +60,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     """Return the app over these services. `ready` returns why the process is not ready, or None."""
     app = FastAPI(
         title="Wakeful",
-        version=__version__,
+        version=VERSION,
         description=_ABOUT,
         openapi_tags=[{"name": name} for name in _TAGS],
         docs_url=None,  # FastAPI's page loads scripts from other hosts

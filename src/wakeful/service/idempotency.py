@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable, WakefulError
 from wakeful.launch.secrets import Keyring
 from wakeful.service.auth.access import Principal, permit
@@ -31,6 +30,7 @@ from wakeful.store.idempotency import (
     current_claim,
 )
 from wakeful.store.port import Store
+from wakeful.values.json_value import compact
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from wakeful.forecast.preview import PeakAdvice, offset_text
-from wakeful.job.job import Json
 from wakeful.model.codec import JsonObject
 from wakeful.service.jobs.job_snippets import Snippets
 from wakeful.service.jobs.schedule_previews import PreviewedSchedule
 from wakeful.service.row_codec import instant
 from wakeful.service.serializers import explain_job
+from wakeful.values.json_value import Json
 
 
 def serialize_preview(found: PreviewedSchedule) -> JsonObject:

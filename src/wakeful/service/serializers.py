@@ -10,8 +10,8 @@ from typing import Final
 from wakeful import model
 from wakeful.document import payload_from_text, write_definition
 from wakeful.evolution.suggestion import Suggestion, describe
-from wakeful.forecast.peaks import MINUTE_MS, WEEK_MINUTES
-from wakeful.job.job import Definition, JobRecord, Json
+from wakeful.forecast.peaks import WEEK_MINUTES
+from wakeful.job.job import Definition, JobRecord
 from wakeful.model.codec import JsonObject
 from wakeful.run.incidents import Incident
 from wakeful.schedule.schedules import Schedule, explain_schedule
@@ -33,6 +33,8 @@ from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
 from wakeful.store.sessions import HistoryEntry, SessionView
 from wakeful.values.bounded_cache import MB, bounded_cache
+from wakeful.values.duration import MINUTE
+from wakeful.values.json_value import Json
 
 
 def _summary(suggestion: Suggestion) -> str:
@@ -195,7 +197,7 @@ def serialize_week(computed: ComputedWeek, workspace: str, agent: str | None, no
         "computedAt": instant(computed.computed_ms),
         "ageMs": max(0, now_ms - computed.computed_ms),
         "from": instant(week.start_ms),
-        "until": instant(week.start_ms + WEEK_MINUTES * MINUTE_MS),
+        "until": instant(week.start_ms + WEEK_MINUTES * MINUTE),
         "jobs": week.jobs,
         "timings": week.timings,
         "starts": round(sum(week.starts)),

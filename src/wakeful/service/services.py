@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from wakeful.document import Defaults
-from wakeful.duration import HOUR
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
@@ -74,6 +73,7 @@ from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.rows import RunView
 from wakeful.store.sql.driver import TenantTurns
+from wakeful.values.duration import HOUR
 
 #: How many lists of one tenant are read and sent at once.
 PAGES_AT_ONCE: Final = 8

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
+
+LATEST_MS: Final = 253_370_764_799_999
+"""The last millisecond of the year 9998: time zones and calendars may add up to a year."""
 
 
 def utc_datetime(ms: int) -> datetime:

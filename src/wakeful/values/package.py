@@ -1,19 +1,12 @@
-"""The version of the installed package, and names of packages that are imported on first use."""
+"""The version of the package, and names of packages that are imported on first use."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from importlib import import_module
 
-
-@cache
-def package_version() -> str:
-    """Return the version; reading it from the metadata of the package takes some milliseconds."""
-    from importlib.metadata import version  # slow, and most programs do not need it
-
-    return version("wakeful")
+VERSION = "0.1.0"  # the build reads it from this line
 
 
 def lazy_names(

@@ -15,7 +15,6 @@ import pytest
 from tests.support.programs import OBEDIENT, STUBBORN, alive, command_launcher, processes, sh, under_way
 from tests.support.waiting import PATIENCE, eventually
 from tests.unit.launch.launches import launch
-from wakeful.job.job import Json
 from wakeful.launch import process
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_rules import CommandAllowlist, EnvironmentAllowlist
@@ -23,6 +22,7 @@ from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import PrecheckResult
 from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.run.prechecks import PrecheckAnswer
+from wakeful.values.json_value import Json
 
 
 @pytest.fixture

@@ -25,10 +25,11 @@ from wakeful import (
     Webhook,
     on,
 )
-from wakeful.job.job import Chain, Json
+from wakeful.job.job import Chain
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.manual_runs import triggered_run
 from wakeful.store.row_mapping import job_of
+from wakeful.values.json_value import Json
 
 PRICE: Any = {"kind": "function", "name": "price"}
 

@@ -27,12 +27,12 @@ from tests.support.receiver import (
 )
 from tests.unit.launch.launches import launch
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job.job import Json
 from wakeful.launch.port import MAX_OUTPUT, Launch
 from wakeful.launch.secrets import format_secret
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run.outcome import AwaitingCallback, Failed, Succeeded
 from wakeful.values.clock import SystemClock
+from wakeful.values.json_value import Json
 
 
 @pytest.fixture

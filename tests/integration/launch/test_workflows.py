@@ -15,12 +15,12 @@ from tests.support.waiting import eventually, over
 from tests.unit.launch.launches import launch
 from wakeful import InvalidArgument, Launch, Wakeful
 from wakeful.errors import Unavailable
-from wakeful.job.job import Json
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
 from wakeful.run.outcome import Failed, Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import WorkflowRow
+from wakeful.values.json_value import Json
 
 DAG = {"nodes": [{"id": "fetch"}, {"id": "Zoë"}], "edges": []}
 INVOICES: dict[str, Json] = {"workflowId": "invoices", "version": 3, "userId": "ada"}

@@ -17,12 +17,12 @@ from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.launcher import AgentLauncher
 from wakeful.document import Defaults
 from wakeful.errors import Permanent, Unavailable
-from wakeful.job.job import Json
 from wakeful.launch.port import Launch, SignalLaunch
 from wakeful.run.instances import AgentClass, ScheduleChange, Send, instance_id
 from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.schedule.schedules import CronSchedule
 from wakeful.values.instants import utc_datetime
+from wakeful.values.json_value import Json
 
 NOW = 1_800_000_000_000
 SOURCE = "/workspaces/default/agents/counter/instances/eu"

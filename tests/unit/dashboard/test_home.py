@@ -7,18 +7,18 @@ import pytest
 from wakeful.dashboard import charts
 from wakeful.dashboard.pages.home import timeline
 from wakeful.errors import InvalidArgument
-from wakeful.forecast.peaks import MINUTE_MS
 from wakeful.service.admin.attention import LIMIT, Facts, concerns
 from wakeful.service.admin.figures import Upcoming, compare, midnights
 from wakeful.store.sql.run_counts import HOUR_MS, HourCount
 from wakeful.store.stats import Troubles, UpcomingRun
+from wakeful.values.duration import MINUTE
 
 START = 1_800_000_000_000
 NOTHING = Troubles(0, 0, 0, 0, 0, 0)
 
 
 def _run(minute: int, name: str = "report") -> UpcomingRun:
-    return UpcomingRun("id", "ops", name, START + minute * MINUTE_MS + 5)
+    return UpcomingRun("id", "ops", name, START + minute * MINUTE + 5)
 
 
 def test_a_minute_of_the_timeline_names_its_first_runs() -> None:

@@ -9,9 +9,9 @@ from wakeful.dashboard.job_targets import target_control
 from wakeful.document.definition import default_fields
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.kinds import flag
-from wakeful.job.job import Json
 from wakeful.job.policy import FieldSpec
 from wakeful.job.target_kinds import TARGET_KINDS
+from wakeful.values.json_value import Json
 
 #: Short forms of a target, which has a control; and the controls that the template writes itself.
 _ELSEWHERE = {"webhookUrl", "workflowId", "version", "userId", "target", "agentId", "enabled"}

@@ -9,9 +9,9 @@ import pytest
 
 from wakeful.document.definition import NAMES
 from wakeful.document.fields import DECLARED, OTHER, RESPONSE_ONLY, declared_fields
-from wakeful.duration import LONGEST
 from wakeful.errors import InvalidArgument
 from wakeful.job.policy import FieldSpec
+from wakeful.values.duration import LONGEST
 
 
 @dataclass(frozen=True)

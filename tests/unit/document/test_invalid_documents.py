@@ -19,8 +19,8 @@ from wakeful.document import (
     Defaults,
     read_definition,
 )
-from wakeful.duration import DAY
 from wakeful.errors import InvalidArgument, InvalidSchedule
+from wakeful.values.duration import DAY
 
 IN_2020 = ms("2020-01-01T00:00Z")
 

@@ -20,11 +20,11 @@ from wakeful.document import (
     Defaults,
     write_definition,
 )
-from wakeful.duration import DAY, HOUR, MINUTE
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import Chain, Timing
 from wakeful.schedule.calendars import NOTHING, parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
+from wakeful.values.duration import DAY, HOUR, MINUTE
 
 REMINDER = {"name": "reminder", "schedule": {"kind": "at", "at": "2027-03-01T09:00"}, "tz": "Europe/Berlin"}
 LATER = NINE_IN_BERLIN + DAY

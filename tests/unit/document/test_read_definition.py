@@ -21,12 +21,12 @@ from wakeful.document import (
     Defaults,
     read_definition,
 )
-from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Chain, Definition, Timing, Work
 from wakeful.job.policy import Backoff, Policy
 from wakeful.schedule.calendars import parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
+from wakeful.values.duration import DAY, HOUR, MINUTE, SECOND
 
 
 def test_a_name_and_a_schedule_make_a_job():

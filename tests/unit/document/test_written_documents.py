@@ -30,12 +30,13 @@ from wakeful.document import (
     work_to_text,
     write_definition,
 )
-from wakeful.duration import DAY, MINUTE
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import Chain, Definition, Timing, Work
 from wakeful.job.policy import Backoff, Policy
 from wakeful.schedule.calendars import NOTHING, parse_exclude
-from wakeful.schedule.schedules import LATEST_MS, At, CronSchedule, Every
+from wakeful.schedule.schedules import At, CronSchedule, Every
+from wakeful.values.duration import DAY, MINUTE
+from wakeful.values.instants import LATEST_MS
 
 
 def test_a_written_document_has_every_field():

@@ -13,19 +13,12 @@ from hypothesis import strategies as st
 from tests.support.effort import cases
 from wakeful.document import Defaults, policy_to_text, read_definition, timing_to_text
 from wakeful.errors import InvalidSchedule
-from wakeful.forecast.peaks import (
-    MANY,
-    MINUTE_MS,
-    WEEK_MINUTES,
-    TimingCount,
-    Week,
-    compute_week,
-    peak_warning,
-)
+from wakeful.forecast.peaks import MANY, WEEK_MINUTES, TimingCount, Week, compute_week, peak_warning
+from wakeful.values.duration import MINUTE
 
 #: a Friday, two days before the end of DST in Berlin, within a minute
 NOW = int(datetime(2027, 10, 29, 7, 3, 21, tzinfo=UTC).timestamp() * 1000)
-START = NOW // MINUTE_MS * MINUTE_MS
+START = NOW // MINUTE * MINUTE
 
 
 def _count(schedule: object, jobs: int = 1, phase: int = 0, **fields: object) -> TimingCount:
@@ -42,8 +35,8 @@ def _scanned(schedule: object, anchor_ms: int = 0, **fields: object) -> Counter[
     assert timing is not None
     ticks, found = timing.ticks(anchor_ms), Counter[int]()
     tick = ticks.next(START - 1)
-    while tick is not None and tick < START + WEEK_MINUTES * MINUTE_MS:
-        found[(tick - START) // MINUTE_MS] += 1
+    while tick is not None and tick < START + WEEK_MINUTES * MINUTE:
+        found[(tick - START) // MINUTE] += 1
         tick = ticks.next(tick)
     return found
 
@@ -91,14 +84,14 @@ def test_intervals_start_in_the_minutes_of_their_ticks(
         fields["startAt"] = START + start * 3_600_000
     if end is not None and (start is None or end > start):
         fields["endAt"] = START + end * 3_600_000
-    anchor_ms = anchor * MINUTE_MS if start is None else START + start * 3_600_000
-    phase = anchor_ms % every_ms // MINUTE_MS
+    anchor_ms = anchor * MINUTE if start is None else START + start * 3_600_000
+    phase = anchor_ms % every_ms // MINUTE
     try:
         count = _count({"kind": "every", "everyMs": every_ms}, 1, phase, **fields)
     except InvalidSchedule:
         return  # it ends before its first tick
     found = _starts(compute_week([count], NOW))
-    scanned = _scanned({"kind": "every", "everyMs": every_ms}, phase * MINUTE_MS, **fields)
+    scanned = _scanned({"kind": "every", "everyMs": every_ms}, phase * MINUTE, **fields)
     assert found == dict(scanned)
 
 
@@ -111,7 +104,7 @@ def test_jobs_of_one_timing_are_counted_together_and_others_added() -> None:
     nine = [_count("0 9 * * *", 40), _count("0 9 * * *", 2, maxAttempts=9), _count("*/30 * * * *", 8)]
     week = compute_week(nine, NOW)
     assert (week.jobs, week.timings) == (50, 2)
-    assert week.starts_at(START + 60 * MINUTE_MS * 2) == week.starts_at(NOW + 60 * MINUTE_MS * 2) == 0
+    assert week.starts_at(START + 60 * MINUTE * 2) == week.starts_at(NOW + 60 * MINUTE * 2) == 0
     peak = week.peaks[0]
     assert datetime.fromtimestamp(peak.at_ms / 1000, UTC).strftime("%H:%M") == "09:00"
     assert peak.starts == 50
@@ -132,7 +125,7 @@ def test_jitter_spreads_the_starts_and_loses_none() -> None:
 def test_phases_of_an_interval_are_apart() -> None:
     week = compute_week([_count("every 10m", 5, phase) for phase in (1, 4)], NOW)
     counts = _starts(week)
-    assert sorted({(START // MINUTE_MS + minute) % 10 for minute in counts}) == [1, 4]
+    assert sorted({(START // MINUTE + minute) % 10 for minute in counts}) == [1, 4]
     assert week.peaks[0].schedules == (("Every 10 minutes", 5),)
 
 
@@ -171,11 +164,11 @@ def test_a_warning_is_given_from_the_threshold_on(jobs: int, warned: bool) -> No
 
 def test_an_even_load_gives_no_warning() -> None:
     week = compute_week([_count("* * * * *", 500)], NOW)
-    assert peak_warning(week, START + 90 * MINUTE_MS, None) is None
+    assert peak_warning(week, START + 90 * MINUTE, None) is None
 
 
 def test_a_tick_after_the_week_gives_no_warning() -> None:
     week = compute_week([_count("0 9 * * *", 500)], NOW)
     assert week.starts_at(START - 1) is None
-    assert peak_warning(week, START + WEEK_MINUTES * MINUTE_MS, None) is None
+    assert peak_warning(week, START + WEEK_MINUTES * MINUTE, None) is None
     assert peak_warning(week, _nine(week), None) is not None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.cron import DstGap, DstOverlap
-from wakeful.forecast.peaks import MINUTE_MS, WEEK_MINUTES, Week
+from wakeful.forecast.peaks import WEEK_MINUTES, Week
 from wakeful.forecast.preview import (
     SchedulePreview,
     moved_schedule,
@@ -22,6 +22,7 @@ from wakeful.forecast.preview import (
 from wakeful.job.job import Timing
 from wakeful.schedule.calendars import parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
+from wakeful.values.duration import MINUTE
 
 BERLIN = "Europe/Berlin"
 SPRING, AUTUMN = datetime(2027, 3, 27, 12, tzinfo=UTC), datetime(2027, 10, 30, 12, tzinfo=UTC)
@@ -140,7 +141,7 @@ def week_with(starts: dict[int, int], start_ms: int) -> Week:
 
 def test_a_busy_minute_has_a_suggestion_for_the_schedule():
     nine = ms(datetime(2027, 1, 15, 9, tzinfo=UTC))
-    week = week_with({60: 500, 61: 400}, nine - 60 * MINUTE_MS)
+    week = week_with({60: 500, 61: 400}, nine - 60 * MINUTE)
     advice = peak_advice(week, Timing(CronSchedule("0 9 * * 5", "UTC")), nine)
     assert advice is not None
     assert (advice.starts, advice.quiet_starts, advice.schedule, advice.jitter) == (
@@ -156,12 +157,10 @@ def test_a_busy_minute_has_a_suggestion_for_the_schedule():
 def test_a_schedule_with_several_hours_moves_only_within_the_hour():
     nine = ms(datetime(2027, 1, 15, 9, tzinfo=UTC))
     every_hour = Timing(CronSchedule("0 * * * *", "UTC"))
-    assert moved_schedule(every_hour, nine, nine + 4 * MINUTE_MS) == "4 * * * *"
-    assert moved_schedule(every_hour, nine, nine - MINUTE_MS) is None
-    assert moved_schedule(Timing(CronSchedule("*/5 9 * * *", "UTC")), nine, nine + MINUTE_MS) is None
-    assert (
-        moved_schedule(Timing(CronSchedule("30 0 9 * * *", "UTC")), nine, nine + MINUTE_MS) == "30 1 9 * * *"
-    )
-    assert moved_schedule(Timing(Every(3_600_000)), nine, nine + MINUTE_MS) is None
+    assert moved_schedule(every_hour, nine, nine + 4 * MINUTE) == "4 * * * *"
+    assert moved_schedule(every_hour, nine, nine - MINUTE) is None
+    assert moved_schedule(Timing(CronSchedule("*/5 9 * * *", "UTC")), nine, nine + MINUTE) is None
+    assert moved_schedule(Timing(CronSchedule("30 0 9 * * *", "UTC")), nine, nine + MINUTE) == "30 1 9 * * *"
+    assert moved_schedule(Timing(Every(3_600_000)), nine, nine + MINUTE) is None
     once = Timing(At(nine, "Asia/Tokyo"))
-    assert moved_schedule(once, nine, nine + MINUTE_MS) == "2027-01-15T18:01"
+    assert moved_schedule(once, nine, nine + MINUTE) == "2027-01-15T18:01"

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wakeful.duration import HOUR, MINUTE, SECOND
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import MAX_NAME, Chain, Definition, JobRecord, Timing, Work, anchor_of, check_slug
 from wakeful.job.policy import Policy
 from wakeful.schedule.calendars import parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
+from wakeful.values.duration import HOUR, MINUTE, SECOND
 
 
 def ms(text: str) -> int:

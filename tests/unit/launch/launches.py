@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from wakeful.job.job import Json
 from wakeful.launch.port import Launch
+from wakeful.values.json_value import Json
 
 SCHEDULED_MS = 1_741_392_000_000  # 2025-03-08T00:00:00Z
 

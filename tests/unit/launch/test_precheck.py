@@ -14,7 +14,7 @@ from tests.unit.launch.launches import launch
 from wakeful import Permanent, Skip
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job.job import Json, Work
+from wakeful.job.job import Work
 from wakeful.job.policy import Policy
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
@@ -31,6 +31,7 @@ from wakeful.launch.precheck import (
 from wakeful.launch.webhook_response import read_usage
 from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude
 from wakeful.run.prechecks import Checked, PrecheckAnswer, Watch
+from wakeful.values.json_value import Json
 
 TARGET: dict[str, Json] = {"kind": "function", "name": "work"}
 PRECHECK: dict[str, Json] = {"kind": "function", "name": "anything-new"}

@@ -10,12 +10,13 @@ import pytest
 
 from tests.simulation.virtual_loop import run_virtually
 from tests.unit.launch.launches import launch
-from wakeful.job.job import Json, Work
+from wakeful.job.job import Work
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifiedLauncher, VerifyLaunch
 from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
 from wakeful.run.verification import MAX_TRIES, Verdict
+from wakeful.values.json_value import Json
 
 WORK = Work({"kind": "agent"}, verify={"kind": "function", "name": "is-done"})
 HANDLED = Handled("default", "default", "default", 1, 1)

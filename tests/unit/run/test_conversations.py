@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Json, Origin, Work
+from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Origin, Work
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.run.conversations import HistoryAppend, estimated_tokens, payload_text
 from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded, conclude, with_history
+from wakeful.values.json_value import Json
 
 NOW = 1_800_000_000_000
 CHAT = Work({"kind": "chat", "url": "https://a.example/v1", "model": "m"}, message="What is new?")

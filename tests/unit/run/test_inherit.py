@@ -14,9 +14,10 @@ from wakeful.document import (
     work_to_text,
     write_definition,
 )
-from wakeful.job.job import Definition, Json, Work, inherit
+from wakeful.job.job import Definition, Work, inherit
 from wakeful.job.policy import Policy
 from wakeful.run.factory import claim_timeout_ms
+from wakeful.values.json_value import Json
 
 HOOK: dict[str, Json] = {"kind": "webhook", "url": "https://a.example/hook"}
 OTHER: dict[str, Json] = {"kind": "function", "name": "digest"}

@@ -11,7 +11,6 @@ from time import process_time
 
 import pytest
 
-from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job.job import Definition, JobRecord, Timing
 from wakeful.job.policy import Policy, spread_evenly
 from wakeful.run import planning
@@ -31,8 +30,10 @@ from wakeful.run.planning import (
 )
 from wakeful.run.run import tick_key
 from wakeful.schedule.calendars import parse_exclude
-from wakeful.schedule.schedules import LATEST_MS, At, CronSchedule, Every, Schedule
+from wakeful.schedule.schedules import At, CronSchedule, Every, Schedule
 from wakeful.schedule.ticks import Ticks
+from wakeful.values.duration import DAY, HOUR, MINUTE, SECOND
+from wakeful.values.instants import LATEST_MS
 
 
 def ms(text: str) -> int:

@@ -19,7 +19,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import cases
-from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job.job import Definition, Timing
 from wakeful.job.policy import Policy
 from wakeful.job.start_rules import BlockReason
@@ -38,6 +37,7 @@ from wakeful.run.planning import (
 from wakeful.schedule.calendars import NOTHING, parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
 from wakeful.schedule.ticks import Ticks
+from wakeful.values.duration import DAY, HOUR, MINUTE, SECOND
 
 FIRST_DAY = date(2027, 3, 1)
 T0 = round(datetime(2027, 3, 1, tzinfo=UTC).timestamp() * 1000)

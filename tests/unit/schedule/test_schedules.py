@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.effort import cases
-from wakeful.duration import DAY, HOUR, LONGEST, MINUTE, SECOND
 from wakeful.errors import InvalidSchedule
 from wakeful.schedule.schedules import (
-    LATEST_MS,
     At,
     CronSchedule,
     Every,
@@ -23,6 +21,8 @@ from wakeful.schedule.schedules import (
     parse_schedule,
     schedule_from_json,
 )
+from wakeful.values.duration import DAY, HOUR, LONGEST, MINUTE, SECOND
+from wakeful.values.instants import LATEST_MS
 
 
 def ms(text: str) -> int:

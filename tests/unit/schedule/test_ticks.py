@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from tests.support.effort import cases
 from tests.unit.cron import oracle
 from wakeful.cron import DstGap, DstOverlap
-from wakeful.duration import DAY, HOUR, LONGEST, MINUTE, SECOND
 from wakeful.errors import InvalidSchedule
 from wakeful.schedule.calendars import Calendar, parse_exclude
-from wakeful.schedule.schedules import LATEST_MS, At, CronSchedule, Every, Schedule
+from wakeful.schedule.schedules import At, CronSchedule, Every, Schedule
 from wakeful.schedule.ticks import Ticks
+from wakeful.values.duration import DAY, HOUR, LONGEST, MINUTE, SECOND
+from wakeful.values.instants import LATEST_MS
 
 
 def ms(text: str) -> int:

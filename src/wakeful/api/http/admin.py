@@ -19,13 +19,13 @@ from wakeful.api.http.dependencies import (
 from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
-from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.service.admin.cost import LISTED, MAX_DAYS
 from wakeful.service.auth.keys import KeyRow
 from wakeful.service.cost_serializers import serialize_cost
 from wakeful.service.operation_serializers import CHANNEL_TESTS, CHANNELS, DELIVERIES, PROCESSES, SETTINGS
 from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, WORKFLOWS, serialize_week
+from wakeful.values.json_value import whole_number
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
 operations_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["operations"], dependencies=SECURED)

@@ -12,12 +12,12 @@ from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal, open_use
 from wakeful.api.http.responses import direct_write_of, responses
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connections import ConnectionSlot, OpenUse
 from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 from wakeful.values.bounded_cache import MB, bounded_cache
+from wakeful.values.json_value import compact
 from wakeful.values.stored_text import cleaned
 
 #: Seconds without an event after which a comment keeps the connection alive.

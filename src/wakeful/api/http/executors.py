@@ -24,7 +24,6 @@ from wakeful.api.http.dependencies import (
 )
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses
-from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.run.verification import write_evidence
 from wakeful.service.auth.connections import OpenUse
@@ -33,7 +32,7 @@ from wakeful.service.runs.report_batches import ReportResult
 from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
 from wakeful.values.ids import new_id
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, compact, json_value, whole_number
 from wakeful.values.stored_text import cleaned, is_storable
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)

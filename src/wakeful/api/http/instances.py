@@ -17,7 +17,7 @@ from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, ref, request_body, responses
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import DEFAULT_INSTANCE, Json
+from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus
 from wakeful.service.auth.access import Principal
 from wakeful.service.instance_serializers import (
@@ -28,6 +28,7 @@ from wakeful.service.instance_serializers import (
 from wakeful.service.services import Services
 from wakeful.signal.requests import BATCH, STRUCTURED, SignalRequest, read_request
 from wakeful.signal.signals import NotJson
+from wakeful.values.json_value import Json
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["instances"], dependencies=SECURED)
 signals_router = APIRouter(

@@ -27,7 +27,7 @@ from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_content, request_body, responses
 from wakeful.api.http.runs import created_run
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.service.job_check_serializers import serialize_preview, serialize_snippets
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import read_selection
@@ -42,6 +42,7 @@ from wakeful.service.serializers import (
     serialize_saved_job,
     serialize_skipped_tick,
 )
+from wakeful.values.json_value import Json
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED

@@ -11,12 +11,13 @@ from starlette.responses import Response
 
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import list_response
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_query import LONGEST, JobOrder, JobQuery, read_job_query, read_order
 from wakeful.service.jobs.jobs import MOST_COUNTED
 from wakeful.service.serializers import serialize_job
 from wakeful.service.services import Services
+from wakeful.values.json_value import Json
 
 _Text = Annotated[str | None, Query(max_length=LONGEST)]
 _STATE: Final = "active, paused, failing, approval (waits for a person), inactive (its agent is), ended."

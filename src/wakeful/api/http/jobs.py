@@ -31,7 +31,7 @@ from wakeful.api.http.responses import (
     responses,
 )
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
@@ -39,6 +39,7 @@ from wakeful.service.jobs.jobs import read_batch
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
+from wakeful.values.json_value import Json
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
 search_router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)

@@ -18,12 +18,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from wakeful.api.http.oauth import challenge
-from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
-from wakeful.job.job import Json
 from wakeful.job.policy import DAY_MS
 from wakeful.logs.redaction import redact
 from wakeful.service.idempotency import InvalidKey
+from wakeful.values.json_value import Json, compact
 
 PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body, in bytes.

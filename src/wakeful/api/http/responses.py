@@ -12,8 +12,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from wakeful.api.http.problems import PROBLEM_JSON
-from wakeful.document.values import compact
-from wakeful.job.job import Json
+from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import cleaned
 
 _REASONS: Final[dict[int, str]] = {

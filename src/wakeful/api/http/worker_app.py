@@ -15,7 +15,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-from wakeful import __version__
 from wakeful.api.http import problems
 from wakeful.api.http.dependencies import ServicesDep
 from wakeful.api.http.middleware import RequestMiddleware
@@ -23,6 +22,7 @@ from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.api.rpc.socket import Connections
 from wakeful.errors import Unauthenticated, Unavailable
 from wakeful.service.services import Services
+from wakeful.values.package import VERSION
 
 #: Arguments of `FastAPI` that turn off its telemetry; versions without it ignore them. Its spans contain
 #: paths and queries of requests, which may contain credentials. `engine.tracing` records what they trigger.
@@ -75,7 +75,7 @@ def create_worker_app(services: Services, ready: Ready) -> FastAPI:
     """Return the app of a worker: only `/healthz`, `/readyz` and `/metrics`."""
     app = FastAPI(
         title="Wakeful worker",
-        version=__version__,
+        version=VERSION,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,

@@ -31,11 +31,11 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from wakeful import __version__
 from wakeful.errors import WakefulError
 from wakeful.service.cron_tool.port import Scheduler
 from wakeful.service.cron_tool.texts import ABOUT, ARGUMENTS, CONTENT, INSTRUCTIONS, SCHEDULE_WELL
 from wakeful.service.cron_tool.tool import call, listed, recent
+from wakeful.values.package import VERSION
 
 Context = ServerRequestContext[Any, Any]
 
@@ -117,7 +117,7 @@ def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
 
     return Server(
         "wakeful",
-        version=__version__,
+        version=VERSION,
         title="Wakeful",
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,

@@ -17,10 +17,10 @@ from wakeful.client.connection import check_next
 from wakeful.client.instances import event_of
 from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import NotFound
-from wakeful.job.job import Json
 from wakeful.service.cron_tool.port import CallContext, JsonObject
 from wakeful.signal.signals import Signal
 from wakeful.values.ids import is_id
+from wakeful.values.json_value import Json
 
 #: Seconds for which the clock of the server is extrapolated with the local one.
 _CACHED_S: Final = 30.0

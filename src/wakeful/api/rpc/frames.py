@@ -9,12 +9,11 @@ from typing import Final, NamedTuple, TypeGuard
 
 from wakeful.api.http.dependencies import read_json
 from wakeful.api.http.responses import compact_in_turns
-from wakeful.document.values import compact, whole_number
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job.job import Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.event_stream import Event, serialize_event
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
+from wakeful.values.json_value import Json, compact, whole_number
 
 #: The number or text that a client sends with a request and gets back with the result.
 RequestId = str | int | float | None

@@ -154,7 +154,7 @@ def register(app: typer.Typer) -> None:
         unset: Unset = None,
     ) -> None:
         """Change fields of an agent. All its other fields stay."""
-        from wakeful.document.values import camel
+        from wakeful.values.json_value import camel
 
         patch: dict[str, Json] = {}
         for key, text in (split_pair("agents set", each) for each in fields or ()):

@@ -25,9 +25,8 @@ from wakeful.cli.output import field_lines, full_name, print_error
 from wakeful.cli.session import Session, command
 from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape
-from wakeful.document.values import camel
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, camel
 
 _USUAL: Final = ("editor", "nano", "vi")
 _RULE: Final = "# " + "-" * 70

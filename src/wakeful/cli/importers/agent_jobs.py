@@ -11,8 +11,8 @@ from typing import Final, Protocol, cast
 
 from wakeful.cli.arguments import read_text
 from wakeful.cli.importers.entries import STDIN, EntryLocation, ImportEntry, ReadResult, Remark, slug
-from wakeful.duration import MINUTE, spell_duration
 from wakeful.errors import InvalidArgument
+from wakeful.values.duration import MINUTE, spell_duration
 from wakeful.values.json_value import Json
 
 #: Fields of a job that are converted, or that have no counterpart because they are state.

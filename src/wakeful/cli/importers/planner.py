@@ -12,9 +12,9 @@ from typing import Final
 
 from wakeful.cli.importers.entries import ImportedCommand, ImportEntry, ReadResult, Remark, choose_name
 from wakeful.document import Defaults, read_definition
-from wakeful.duration import DAY
 from wakeful.errors import InvalidArgument
 from wakeful.schedule.schedules import explain_schedule
+from wakeful.values.duration import DAY
 from wakeful.values.json_value import Json
 
 #: The label with the kind of the original: `crontab`, `systemd`, `openclaw` or `hermes`.

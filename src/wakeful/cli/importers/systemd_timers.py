@@ -18,8 +18,8 @@ from wakeful.cli.importers.systemd_units import (
     read_unit,
     split_instance,
 )
-from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument
+from wakeful.values.duration import spell_duration
 from wakeful.values.json_value import Json
 
 #: Intervals that repeat, and what is different here.

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import clock, number
-from wakeful.forecast.peaks import MINUTE_MS
 from wakeful.service.admin.attention import Concern, ConcernKind
 from wakeful.service.admin.figures import Outcomes, Upcoming
+from wakeful.values.duration import MINUTE
 
 router = page_router()
 
@@ -115,16 +115,16 @@ def _outcomes(page: PageRequest, outcomes: Outcomes) -> list[ShownOutcome]:
 
 def timeline(upcoming: Upcoming, tz: str) -> Timeline:
     """Return the next hour with a description of each minute, in a zone."""
-    scale = [upcoming.start_ms + minute * MINUTE_MS for minute in _SCALE]
+    scale = [upcoming.start_ms + minute * MINUTE for minute in _SCALE]
     if upcoming.minutes is None:
         return Timeline(None, (), len(upcoming.named), scale)
     names: dict[int, list[str]] = defaultdict(list)
     for run in upcoming.named:
-        names[(run.at_ms - upcoming.start_ms) // MINUTE_MS].append(f"{run.agent}/{run.job}")
+        names[(run.at_ms - upcoming.start_ms) // MINUTE].append(f"{run.agent}/{run.job}")
     # A job may be newer than the counts, which are kept for a minute.
     minutes = [max(value, len(names[index])) for index, value in enumerate(upcoming.minutes)]
     titles = [
-        _title(clock(upcoming.start_ms + index * MINUTE_MS, tz), value, names[index])
+        _title(clock(upcoming.start_ms + index * MINUTE, tz), value, names[index])
         for index, value in enumerate(minutes)
     ]
     return Timeline(minutes, titles, round(sum(minutes)), scale)

@@ -11,10 +11,11 @@ from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.job_controls import groups, placed_controls
 from wakeful.dashboard.job_targets import target_control
 from wakeful.document.definition import default_fields, instant_text, schedule_text
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.masking import masked
 from wakeful.service.jobs.job_snippets import minimal
 from wakeful.service.serializers import serialize_job
+from wakeful.values.json_value import Json
 
 router = page_router()
 

@@ -12,9 +12,9 @@ from wakeful.dashboard.formats import STATES, TRIGGERS
 from wakeful.dashboard.run_items import run_item, run_items, timeline
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.run.run import RunState
-from wakeful.schedule.schedules import LATEST_MS
 from wakeful.service.runs.run_details import CONSIDERED, RunDetails, RunSearch, RunsFound
 from wakeful.values.ids import is_id
+from wakeful.values.instants import LATEST_MS
 
 router = page_router()
 

@@ -17,7 +17,6 @@ from typing import Final
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job.capabilities import CELERY, celery_requirement, is_celery
-from wakeful.job.job import Json
 from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
 from wakeful.launch.celery.client import BROKER_S, ENDED, CeleryClient, CeleryHealth, Sending, Sent
 from wakeful.launch.celery.results import SHORTEST_S, Awaited, TaskState, Tracker, report_of
@@ -28,6 +27,7 @@ from wakeful.run.outcome import Failed, Outcome, Succeeded
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 from wakeful.store.rows import AwaitingRun
+from wakeful.values.json_value import Json
 
 #: Seconds within which the broker must accept a task.
 SEND_S: Final = 30.0

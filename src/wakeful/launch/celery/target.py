@@ -20,11 +20,11 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.launch.broker import message_id
 from wakeful.launch.port import Launch, NotAllowed
 from wakeful.settings import PREFIX, Settings
 from wakeful.values.instants import iso_utc
+from wakeful.values.json_value import Json
 
 _APP = f"{PREFIX}CELERY_APP"
 SETTING: Final = f"{PREFIX}CELERY_TASKS"

@@ -15,9 +15,7 @@ from typing import Final, NamedTuple, cast
 
 from yarl import URL
 
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.chat.request import Dialect, without_tools
 from wakeful.launch.chat.response import EndpointError
@@ -28,6 +26,7 @@ from wakeful.launch.webhook_response import MAX_RETRY_AFTER_MS, read_text, retry
 from wakeful.run.outcome import Failed
 from wakeful.settings import PREFIX
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json, compact
 
 #: A longer name of an unknown key is not shown in errors.
 _LONGEST_SHOWN: Final = 24

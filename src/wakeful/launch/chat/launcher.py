@@ -16,7 +16,6 @@ from functools import partial
 from typing import Final
 
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.job.job import Json
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.budget_gate import BudgetGate
 from wakeful.launch.chat.endpoint import (
@@ -56,6 +55,7 @@ from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded
 from wakeful.settings import Settings
 from wakeful.settings.chat import ChatModel
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json
 
 #: The most tool calls that are performed in one round.
 MAX_CALLS: Final = 16

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple, Protocol
 
 from wakeful.cron import zone
-from wakeful.job.job import WAKE_JOB, Json
+from wakeful.job.job import WAKE_JOB
 from wakeful.launch.chat.target import ChatTarget
 from wakeful.launch.port import Launch
 from wakeful.run.conversations import estimated_tokens
 from wakeful.values.instants import utc_datetime
+from wakeful.values.json_value import Json
 
 #: How much of the previous answer goes along, in characters.
 MAX_EXCERPT: Final = 8_000

@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from wakeful.document.values import compact
-from wakeful.job.job import Json
 from wakeful.launch.chat.request import ANSWER_TOKENS, Message
 from wakeful.run.conversations import estimated_tokens
 from wakeful.run.usage import Spent, capped
 from wakeful.settings.chat import ChatModel
+from wakeful.values.json_value import Json, compact
 
 _SHOWN: Final = 300
 #: More than any answer has. To parse a million values, or to read as many calls, would hold up the process.

@@ -11,8 +11,8 @@ from yarl import URL
 
 from wakeful.document.fields import MAX_URL
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Continuity, Json, check_slug
-from wakeful.values.json_value import shown
+from wakeful.job.job import Continuity, check_slug
+from wakeful.values.json_value import Json, shown
 
 FIELDS: Final = (
     "url", "model", "system", "key", "temperature", "maxTokens", "contextWindow", "continuity", "maxSteps",

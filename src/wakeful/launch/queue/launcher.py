@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable, WakefulError
-from wakeful.job.job import Json
 from wakeful.launch.broker import (
     ApplyReport,
     RecordMessage,
@@ -30,6 +29,7 @@ from wakeful.launch.queue.target import TOO_LARGE, QueueTarget, create_stream, r
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.settings import Settings
+from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
     from nats.js.api import PubAck

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job.job import Json
+from wakeful.values.json_value import Json
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext

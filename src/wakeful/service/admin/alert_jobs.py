@@ -13,10 +13,9 @@ from functools import partial
 from typing import Final
 
 from wakeful.document.guards import alerts as read_alerts
-from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Definition, Json, Work
+from wakeful.job.job import Definition, Work
 from wakeful.job.policy import Backoff, Policy
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.service.agents.inheritance import needs_secret
@@ -33,6 +32,7 @@ from wakeful.store.internal_jobs import (
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.values.json_value import Json, compact
 
 Target = Mapping[str, Json]
 

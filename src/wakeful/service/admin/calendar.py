@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 from wakeful.cron.zone import zone
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.forecast.peaks import MINUTE_MS, TimingCount, Week, compute_week
+from wakeful.forecast.peaks import TimingCount, Week, compute_week
 from wakeful.job.policy import DAY_MS
 from wakeful.logs import get_logger
 from wakeful.service.admin.calendar_weeks import (
@@ -39,6 +39,7 @@ from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.values.bounded_cache import MB, BoundedCache
+from wakeful.values.duration import MINUTE
 from wakeful.values.instants import utc_datetime
 
 #: How long a value is used, and how long while it is computed again, in seconds.
@@ -257,11 +258,11 @@ class CalendarService:
         schedules: HourSchedules | None = None
         is_over = hour.end_ms <= week.now_ms
         if not is_over:
-            start_ms = max(hour.start_ms, week.now_ms // MINUTE_MS * MINUTE_MS)
+            start_ms = max(hour.start_ms, week.now_ms // MINUTE * MINUTE)
             computed = await self._computed(workspace, agent, week.first, week.tz)
             if computed is not None:
-                first = (hour.start_ms - computed.week.start_ms) // MINUTE_MS
-                length = (hour.end_ms - hour.start_ms) // MINUTE_MS
+                first = (hour.start_ms - computed.week.start_ms) // MINUTE
+                length = (hour.end_ms - hour.start_ms) // MINUTE
                 minutes = tuple(
                     computed.week.starts[number] if 0 <= number < len(computed.week.starts) else 0.0
                     for number in range(first, first + length)
@@ -322,7 +323,7 @@ def _upcoming(week: Week | None, hour: CalendarHour, now_ms: int) -> int | None:
     """Return the expected runs of an hour from now on; None: it is over, or nothing is known."""
     if week is None or hour.end_ms <= now_ms:
         return None
-    starts = week.starts_between(max(hour.start_ms, now_ms // MINUTE_MS * MINUTE_MS), hour.end_ms)
+    starts = week.starts_between(max(hour.start_ms, now_ms // MINUTE * MINUTE), hour.end_ms)
     return None if starts is None else round(starts)
 
 

@@ -14,11 +14,12 @@ from zoneinfo import ZoneInfo
 
 from wakeful.document import timing_from_text
 from wakeful.errors import WakefulError
-from wakeful.forecast.peaks import MINUTE_MS, TimingCount
+from wakeful.forecast.peaks import TimingCount
 from wakeful.job.job import Timing
 from wakeful.schedule.calendars import HOLIDAYS, Calendar, stored_exclude
 from wakeful.schedule.schedules import explain_schedule
 from wakeful.values.bounded_cache import bypass
+from wakeful.values.duration import MINUTE
 
 HOUR_MS: Final = 3_600_000
 #: How many schedules of an hour are named, and how many reasons of an excluded day.
@@ -112,7 +113,7 @@ def _day(day: date, tz: str) -> CalendarDay:
         found = list(group)
         start_ms, minutes = _ms(found[0]), round(offset / timedelta(minutes=1))
         repeated = any(each.hour == hour for each in hours)
-        hours.append(CalendarHour(start_ms, start_ms + len(found) * 15 * MINUTE_MS, hour, minutes, repeated))
+        hours.append(CalendarHour(start_ms, start_ms + len(found) * 15 * MINUTE, hour, minutes, repeated))
     before = datetime.fromtimestamp(hours[0].start_ms / 1_000 - 1, zone).utcoffset() or timedelta()
     return CalendarDay(day, tuple(hours), _clock_change(round(before / timedelta(minutes=1)), hours))
 
@@ -136,7 +137,7 @@ def _clock_change(offset_before: int, hours: list[CalendarHour]) -> str | None:
     for before, after in pairwise([midnight, *hours]):
         ahead = after.offset_minutes - before.offset_minutes
         if ahead:
-            end = before.hour * 60 + (before.end_ms - before.start_ms) // MINUTE_MS
+            end = before.hour * 60 + (before.end_ms - before.start_ms) // MINUTE
             direction = "forward" if ahead > 0 else "back"
             return f"The clocks go {direction} from {_clock(end)} to {_clock(end + ahead)}."
     return None
@@ -189,7 +190,7 @@ def hour_schedules(
     with bypass():
         for timing, of_timing in _by_timing(counts).items():
             for each in of_timing:
-                ticks = timing.ticks(each.phase * MINUTE_MS)
+                ticks = timing.ticks(each.phase * MINUTE)
                 first_ms = ticks.next(start_ms - 1)
                 if first_ms is None or first_ms >= end_ms:
                     continue

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.deliver.channels import TO, ChannelMessage, Channels, SendResult, apprise_installed
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, ResourceExhausted
 from wakeful.job.policy import DAY_MS
 from wakeful.service.auth.access import Principal
@@ -17,6 +16,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.rate_limits import RateLimiter
 from wakeful.store.deliveries import DeliveryView
 from wakeful.store.port import Store
+from wakeful.values.json_value import compact
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: How many test messages a channel takes per minute and process.

@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.run.usage import Spent, day_of
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.sql.reports import DayRange, SpendingRow
+from wakeful.values.json_value import Json
 
 #: How many of the most expensive agents and jobs of each day are considered.
 PER_DAY: Final = 100

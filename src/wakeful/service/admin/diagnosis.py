@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from wakeful.duration import spell_duration
 from wakeful.job.capabilities import Capabilities, can_take
 from wakeful.store.stats import DueRequirement
+from wakeful.values.duration import spell_duration
 from wakeful.values.plural import plural
 
 CheckState = Literal["ok", "warning", "error", "unknown"]

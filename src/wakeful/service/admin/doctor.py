@@ -14,7 +14,6 @@ from wakeful.deliver.channels import apprise_installed
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import NotFound, Unavailable, WakefulError
-from wakeful.job.job import Json
 from wakeful.job.policy import DAY_MS
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.connection import NatsConnection
@@ -31,6 +30,7 @@ from wakeful.settings import Settings
 from wakeful.store.address import shown_address
 from wakeful.store.connect import Inspection, inspect_database, sqlite_path
 from wakeful.store.port import Store
+from wakeful.values.json_value import Json
 from wakeful.values.process_share import current_share
 
 #: The longest time for one check.

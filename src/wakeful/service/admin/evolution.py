@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document.agents import SUGGEST
-from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, WakefulError
 from wakeful.evolution.evaluation import Evaluation, JobProposals, evaluate, is_evaluated, reconcile
@@ -40,7 +39,7 @@ from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobFilter, JobRow
 from wakeful.store.sql.suggestions import SuggestionFilter
 from wakeful.values.ids import new_id
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, compact
 
 _PAGE: Final = 500
 _CURRENT: Final = ("open", "applied", "dismissed", "rolled_back")

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from wakeful.duration import DAY, HOUR, MINUTE, WEEK
 from wakeful.engine.loop import Loop
 from wakeful.errors import Unavailable
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
@@ -35,6 +34,7 @@ from wakeful.store.internal_jobs import (
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.values.duration import DAY, HOUR, MINUTE, WEEK
 from wakeful.values.ids import new_id
 
 #: The kind of target of these jobs. No other job can have it.

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
-from wakeful.forecast.peaks import MINUTE_MS, Week
+from wakeful.forecast.peaks import Week
 from wakeful.job.policy import DAY_MS
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.run.usage import Spent, day_of
@@ -22,6 +22,7 @@ from wakeful.service.jobs.job_query import no_job
 from wakeful.store.port import Store
 from wakeful.store.sql.run_counts import HOUR_MS, DayCount, HourCount
 from wakeful.store.stats import LiveWorker, UpcomingRun
+from wakeful.values.duration import MINUTE
 
 #: The longest time of hourly counts in one call.
 MOST_HOURS: Final = 24 * 100
@@ -128,10 +129,10 @@ class Figures:
         """Return the runs of the next hour: their number by minute, and the first ones by name."""
         now_ms = self._store.clock.now_ms()
         computed = await self._peaks.recent(principal, workspace)
-        start_ms = now_ms // MINUTE_MS * MINUTE_MS
+        start_ms = now_ms // MINUTE * MINUTE
         agent = visible_agent(principal, None)
         named = await self._store.upcoming_runs(
-            workspace, agent, start_ms + _MINUTES * MINUTE_MS, _SCANNED, NAMED
+            workspace, agent, start_ms + _MINUTES * MINUTE, _SCANNED, NAMED
         )
         minutes = None if computed is None else minutes_of(computed.week, start_ms)
         return Upcoming(start_ms, minutes, named)
@@ -190,7 +191,7 @@ def drift_of(delays: list[int]) -> Drift:
 
 def minutes_of(week: Week, start_ms: int) -> tuple[float, ...]:
     """Return the expected starts in each minute of an hour; 0 for minutes that are not in the week."""
-    first = (start_ms - week.start_ms) // MINUTE_MS
+    first = (start_ms - week.start_ms) // MINUTE
     return tuple(
         week.starts[minute] if 0 <= minute < len(week.starts) else 0.0
         for minute in range(first, first + _MINUTES)

@@ -6,7 +6,6 @@ import builtins
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.run.incidents import INCIDENT_STATES, Incident, acknowledge
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
@@ -14,6 +13,7 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.row_codec import instant
 from wakeful.store.port import Store
 from wakeful.store.sql.incidents import IncidentFilter
+from wakeful.values.json_value import compact
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The longest note of an acknowledgement.

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from wakeful.document.guards import budget
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
-from wakeful.job.job import NO_WORK, Json, check_slug
+from wakeful.job.job import NO_WORK, check_slug
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
 from wakeful.run.usage import day_of
 from wakeful.service.auth.access import Principal, visible_agent
@@ -23,6 +22,7 @@ from wakeful.store.quotas import CREATE_JOB as CREATE_JOB
 from wakeful.store.quotas import INSTANCES as INSTANCES
 from wakeful.store.quotas import LIVE_JOBS as LIVE_JOBS
 from wakeful.store.quotas import QuotaRow
+from wakeful.values.json_value import Json, compact
 
 _LARGEST: Final = 2**31 - 1
 

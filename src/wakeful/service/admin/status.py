@@ -23,7 +23,7 @@ from wakeful.service.row_codec import instant
 from wakeful.store.connect import open_within, store_at
 from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun
-from wakeful.values.package import package_version
+from wakeful.values.package import VERSION
 
 #: The highest ratio of dead letters to finished runs.
 DEAD_LETTER_TARGET: Final = 0.01
@@ -45,7 +45,7 @@ class Status:
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
-        self.version = package_version()
+        self.version = VERSION
         #: the engine of this process, while it runs
         self.engine: Engine | None = None
 

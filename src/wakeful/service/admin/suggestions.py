@@ -7,7 +7,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.evolution.suggestion import SUGGESTION_STATUSES, Suggestion, SuggestionStatus
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
@@ -18,7 +17,7 @@ from wakeful.service.row_codec import instant
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.suggestions import SuggestionDecision, SuggestionFilter
-from wakeful.values.json_value import Json
+from wakeful.values.json_value import Json, compact
 
 #: Wakeful itself, when it rolls back a suggestion.
 WAKEFUL: Final = Principal("wakeful", "admin", None)

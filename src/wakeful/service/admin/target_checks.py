@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.service.jobs.save_warnings import undeliverable
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter, JobRow
+from wakeful.values.json_value import Json
 
 #: How many jobs are read in all, and at once: each may be large.
 MAX_JOBS: Final = 5_000

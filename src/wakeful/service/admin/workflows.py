@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.document import payload_to_text
-from wakeful.document.values import json_value
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.rows import WorkflowRow
+from wakeful.values.json_value import json_value
 
 _MAX_DAG_BYTES: Final = 256 * 1024
 _LARGEST: Final = 2**31 - 1

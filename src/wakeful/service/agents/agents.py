@@ -13,11 +13,10 @@ from wakeful.document.agents import queue as read_queue
 from wakeful.document.agents import self_scheduling as read_self_scheduling
 from wakeful.document.target import AGENT_KIND
 from wakeful.document.timing import check_zone, read_zone
-from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.capabilities import requirement_of
-from wakeful.job.job import Definition, Json, Work, check_slug
+from wakeful.job.job import Definition, Work, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
@@ -34,6 +33,7 @@ from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 from wakeful.store.sessions import WAKE_JOB
+from wakeful.values.json_value import Json, compact
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 #: The fields of an agent; the first six mean the same as in a job.

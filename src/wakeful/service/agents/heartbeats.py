@@ -15,9 +15,8 @@ from typing import Final
 
 from wakeful.document import read_definition
 from wakeful.document.agents import heartbeat, heartbeat_job
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json, inherit
+from wakeful.job.job import inherit
 from wakeful.run.job_transitions import edited
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
@@ -31,6 +30,7 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.values.json_value import Json, compact
 
 _LABELS: Final[dict[str, Json]] = json.loads(HEARTBEAT_LABELS)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inherit
+from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Work, inherit
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.run.job_transitions import has_max_runs, paused, resumed
@@ -19,6 +19,7 @@ from wakeful.store.accounts import AgentRow, Inherited
 from wakeful.store.job_changes import missed_runs, moved
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.values.json_value import Json
 
 INACTIVE: Final = AGENT_INACTIVE
 

@@ -11,10 +11,9 @@ from typing import Final, Literal, Protocol, cast, get_args
 from wakeful.agents.declared_schedules import DeclaredSchedules, read_declared
 from wakeful.agents.schedule_sync import log_invalid
 from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
-from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job.job import JobRecord, Json, check_slug
+from wakeful.job.job import JobRecord, check_slug
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.logs import get_logger
 from wakeful.run.instances import (
@@ -38,7 +37,7 @@ from wakeful.store.instances import (
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
-from wakeful.values.json_value import json_value
+from wakeful.values.json_value import Json, compact, json_value
 
 log = get_logger("wakeful.service")
 

@@ -15,7 +15,6 @@ from wakeful.document.agents import session_name
 from wakeful.document.fields import WORK
 from wakeful.document.kinds import read_as
 from wakeful.document.target import AGENT_KIND
-from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Definition, Work, inherit
@@ -43,6 +42,7 @@ from wakeful.store.row_mapping import row_of
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sessions import WAKE_JOB, SessionKey, SessionMessage, SessionUpdate
 from wakeful.values.ids import id_at
+from wakeful.values.json_value import compact, json_text, storable
 
 FIELDS: Final = ("message", "session", "channel", "to")
 #: where a message comes from, read as the fields of a job

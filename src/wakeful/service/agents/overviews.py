@@ -8,7 +8,7 @@ from typing import Final
 
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.run.instances import AgentClass
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.agents.heartbeats import Heartbeats
@@ -19,6 +19,7 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import RunView
 from wakeful.store.stats import AgentOverview
+from wakeful.values.json_value import Json
 
 #: Counts end here: of one agent, and of each agent of a list.
 COUNTED: Final = 1_000

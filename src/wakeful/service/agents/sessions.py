@@ -7,7 +7,6 @@ from typing import Final
 
 from wakeful.agents.sessions import delete
 from wakeful.document.agents import is_session_name
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
@@ -15,6 +14,7 @@ from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 from wakeful.store.sessions import HistoryEntry as HistoryEntry
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionView
+from wakeful.values.json_value import compact
 
 #: How many turns and waiting messages of a conversation are read.
 _TURNS: Final = 50

@@ -9,12 +9,12 @@ from typing import Final, TypeVar
 from wakeful.document import Defaults, payload_from_text
 from wakeful.document.agents import REQUIRED, DeliveryAddress, deliver_to
 from wakeful.errors import NotFound
-from wakeful.job.job import Json
 from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.port import Store
 from wakeful.values.bounded_cache import MB, BoundedCache, text_size
+from wakeful.values.json_value import Json
 
 _REMEMBERED_MS: Final = 1_000
 #: The size of the cache of contexts, in bytes.

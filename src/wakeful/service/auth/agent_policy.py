@@ -24,7 +24,7 @@ from typing import Final
 from wakeful.document import payload_to_text, work_to_text
 from wakeful.document.target import AGENT_KIND
 from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted
-from wakeful.job.job import WAKE_JOB, Definition, JobRecord, Json, Work
+from wakeful.job.job import WAKE_JOB, Definition, JobRecord, Work
 from wakeful.job.policy import Overlap
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.run.run import TriggerName
@@ -35,6 +35,7 @@ from wakeful.store.internal_jobs import ANALYSIS_JOB, EVALUATION_JOB, INTERNAL_J
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sessions import HEARTBEAT
+from wakeful.values.json_value import Json
 
 #: What to do instead of deleting an internal job; the other ones send alerts.
 _SWITCHES: Final = {

@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.job.job import check_slug
 from wakeful.logs import get_logger
@@ -29,6 +28,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.values.ids import new_id
+from wakeful.values.json_value import compact
 from wakeful.values.stored_text import UNSTORABLE, is_storable
 
 PREFIX: Final = "wk_"

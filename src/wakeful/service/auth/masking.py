@@ -13,9 +13,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from wakeful.document import write_definition
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Definition, Json
+from wakeful.job.job import Definition
 from wakeful.service.auth.access import Principal
 from wakeful.store.internal_jobs import ALERT_JOBS
+from wakeful.values.json_value import Json
 
 MASK: Final = "***"
 #: The fields of a job that may hold credentials.

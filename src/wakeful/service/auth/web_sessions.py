@@ -14,7 +14,6 @@ import re
 import secrets
 from typing import Final, NamedTuple
 
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
@@ -24,6 +23,7 @@ from wakeful.service.auth.rate_limits import SignInLimits
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
+from wakeful.values.json_value import compact
 
 #: How long a one-time link works.
 LINK_MS: Final = 5 * 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.cron_tool.port import CallContext, JsonObject
 from wakeful.service.instance_serializers import (
@@ -16,6 +16,7 @@ from wakeful.service.instance_serializers import (
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_runs, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.signal.signals import Signal
+from wakeful.values.json_value import Json
 
 _LAST_RUNS: Final = 5
 

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job.job import MAX_NAME
 from wakeful.service.cron_tool.values import KINDS, WHEN, empty, json_in, plain, read_schedule, text
+from wakeful.values.json_value import camel
 
 Action = Literal[
     "add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status", "instances",

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wakeful.job.job import Json
 from wakeful.signal.signals import Signal
+from wakeful.values.json_value import Json
 
 JsonObject = dict[str, Json]
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from wakeful.cron import zone
 from wakeful.document.fields import DECLARED, OTHER, Field
-from wakeful.duration import DAY, HOUR, MINUTE, SECOND, spell_duration
-from wakeful.job.job import Json
 from wakeful.service.cron_tool.normalize_arguments import ACTIONS
+from wakeful.values.duration import DAY, HOUR, MINUTE, SECOND, spell_duration
+from wakeful.values.json_value import Json
 
 ABOUT: Final = """\
 Schedule your own work: you are woken at the time you set, with the message you wrote.

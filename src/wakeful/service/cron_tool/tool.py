@@ -14,7 +14,6 @@ from itertools import count
 from typing import Final, cast
 
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
-from wakeful.job.job import Json
 from wakeful.logs import get_logger
 from wakeful.service.cron_tool.instances import list_instances, read_instance, send_signal
 from wakeful.service.cron_tool.normalize_arguments import (
@@ -28,6 +27,7 @@ from wakeful.service.cron_tool.normalize_arguments import (
 from wakeful.service.cron_tool.port import CallContext, JsonObject, Scheduler
 from wakeful.service.cron_tool.texts import JOB, iso, next_in_words, now_in_words, when_in_words
 from wakeful.service.cron_tool.values import empty, plain, read_instant
+from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
 _JOBS: Final = 50

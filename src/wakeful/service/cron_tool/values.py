@@ -17,7 +17,7 @@ from wakeful.document.fields import DECLARED, OTHER
 from wakeful.document.kinds import Form
 from wakeful.errors import InvalidSchedule
 from wakeful.schedule.natural_time import parse_phrase
-from wakeful.schedule.schedules import LATEST_MS
+from wakeful.values.instants import LATEST_MS
 
 _UNITS: Final = {"Seconds": 1_000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
 _EVERY: Final = {

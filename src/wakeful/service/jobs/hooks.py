@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, NotFound, WakefulError
 from wakeful.job.job import AGENT_INACTIVE, StaleJob
 from wakeful.job.start_rules import BudgetOwner
@@ -31,6 +30,7 @@ from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sql.driver import current_tenant
 from wakeful.store.sql.hooks import HookRow
+from wakeful.values.json_value import compact
 
 PREFIX: Final = "hook_"
 #: How many requests with unknown tokens a process looks up in a minute, per address: one sender of wrong

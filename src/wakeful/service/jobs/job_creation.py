@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from wakeful.document import read_definition
-from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar
 from wakeful.errors import AlreadyExists, InvalidArgument, Unavailable
 from wakeful.job.capabilities import NOTHING, Requirement
-from wakeful.job.job import Definition, JobRecord, Json, check_slug
+from wakeful.job.job import Definition, JobRecord, check_slug
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
@@ -50,6 +49,7 @@ from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import bypass
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json, compact
 
 #: How many documents are read before other requests have a turn.
 _AT_ONCE: Final = 50

@@ -9,13 +9,12 @@ from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from wakeful.document import patch_definition
-from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import job as job_rules
 from wakeful.job.capabilities import requirement_of
-from wakeful.job.job import Definition, JobRecord, Json, StaleJob, inherit
+from wakeful.job.job import Definition, JobRecord, StaleJob, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.run.job_transitions import edited
 from wakeful.run.run import NewRun
@@ -57,6 +56,7 @@ from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.sql.suggestions import SuggestionDecision
 from wakeful.values.bounded_cache import bypass
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json, compact
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from wakeful.document import read_definition
 from wakeful.document.target import read_target
-from wakeful.document.values import json_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
 from wakeful.job.capabilities import NOTHING, Requirement, requirement_of
@@ -24,6 +23,7 @@ from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import MB, BoundedCache
 from wakeful.values.ids import new_id
+from wakeful.values.json_value import json_text
 
 #: The creator of internal jobs.
 WAKEFUL: Final = "admin:wakeful"

@@ -21,12 +21,11 @@ from urllib.parse import quote
 from wakeful.document import Defaults
 from wakeful.document.definition import DEFINITION, default_fields, instant_text, schedule_text
 from wakeful.document.fields import DECLARED, OTHER, Field
-from wakeful.document.values import compact, json_value
-from wakeful.duration import format_duration
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
+from wakeful.values.duration import format_duration
+from wakeful.values.json_value import Json, compact, json_value
 from wakeful.values.yaml_text import dump_yaml
 
 #: The first fields of a text; the others follow in the order of their declarations.

@@ -13,7 +13,7 @@ from typing import Final
 from wakeful.document import payload_from_text
 from wakeful.engine.calendar_loader import load
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import JobRecord, Json
+from wakeful.job.job import JobRecord
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.jobs.bulk_actions import BulkActions, BulkPauses, BulkResult, BulkRuns
@@ -37,6 +37,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobOrder, LabelFilter, RunView
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json
 
 #: Before a payload of so many characters is read, the event loop has its turn.
 _LARGE: Final = 16_384

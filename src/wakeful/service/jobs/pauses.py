@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import JobRecord
 from wakeful.run.factory import tick_run
@@ -20,6 +19,7 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import compact
 
 #: The longest note of a pause.
 MAX_NOTE: Final = 500

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 from wakeful.document import write_definition
 from wakeful.document.fields import WORKFLOW
-from wakeful.document.values import compact
-from wakeful.job.job import Definition, JobRecord, Json
+from wakeful.job.job import Definition, JobRecord
 from wakeful.service.auth.masking import FIELDS as CREDENTIAL_FIELDS
 from wakeful.service.auth.masking import has_mask, masked_document
 from wakeful.store.rows import MAX_REVISIONS, NewRevision, RevisionRow
+from wakeful.values.json_value import Json, compact
 
 #: Short forms of the target.
 _DERIVED: Final = frozenset(field.name for field in WORKFLOW)

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Final
 
 from wakeful.document import work_from_text, work_to_text
-from wakeful.document.values import camel
 from wakeful.errors import NotFound, PermissionDenied
 from wakeful.job.job import Definition, JobRecord, Origin, Work
 from wakeful.job.self_scheduling import (
@@ -39,6 +38,7 @@ from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import SessionMessage
+from wakeful.values.json_value import camel
 
 #: The catch-up policy of jobs that an agent makes, unless they set one.
 _CATCHUP: Final = "latest"

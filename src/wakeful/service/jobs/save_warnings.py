@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.deliver.channels import setting_name
-from wakeful.duration import spell_duration
-from wakeful.forecast.peaks import MANY, MINUTE_MS, Week, peak_warning
+from wakeful.forecast.peaks import MANY, Week, peak_warning
 from wakeful.job.capabilities import Requirement
 from wakeful.job.job import NO_WORK, Definition, JobRecord, check_chain
 from wakeful.job.policy import DEFAULT_POLICY
@@ -25,6 +24,7 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
+from wakeful.values.duration import MINUTE, spell_duration
 
 #: How many jobs a warning names.
 _NAMES: Final = 3
@@ -73,7 +73,7 @@ class SaveWarnings:
         if row.next_ms is None or '"jitterMs"' in row.policy or (week.starts_at(row.next_ms) or 0) < MANY:
             return ()
         timing = job_of(row).definition.timing
-        minute, tz = row.next_ms // MINUTE_MS, timing.schedule.tz if timing else None
+        minute, tz = row.next_ms // MINUTE, timing.schedule.tz if timing else None
         last = self._last
         if last is None or last[0] is not week or last[1:3] != (minute, tz):
             last = self._last = week, minute, tz, peak_warning(week, row.next_ms, tz)

@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 from wakeful.document import read_definition
 from wakeful.document.definition import schedule_text
 from wakeful.document.fields import TIMING
-from wakeful.document.values import whole_number
 from wakeful.engine.calendar_loader import excludes_something, off_loop
 from wakeful.errors import InvalidArgument
 from wakeful.forecast.preview import PeakAdvice, SchedulePreview, peak_advice, preview_ticks
-from wakeful.job.job import Definition, JobRecord, Json, anchor_of, check_slug
+from wakeful.job.job import Definition, JobRecord, anchor_of, check_slug
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
@@ -24,6 +23,7 @@ from wakeful.service.jobs.job_query import find_job, no_job
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import job_of
 from wakeful.values.bounded_cache import bypass
+from wakeful.values.json_value import Json, whole_number
 
 #: The fields of a job that a preview reads.
 FIELDS: Final = ("cron", "tz", "after", "jitter", "jitterMs", *(field.name for field in TIMING))

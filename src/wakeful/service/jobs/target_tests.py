@@ -16,11 +16,9 @@ from yarl import URL
 
 from wakeful.document import payload_to_text, read_definition, write_definition
 from wakeful.document.target import TARGET_FIELDS
-from wakeful.document.values import compact
-from wakeful.duration import spell_duration
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
 from wakeful.job.capabilities import requirement_of
-from wakeful.job.job import Definition, JobRecord, Json, Work, check_slug, inherit
+from wakeful.job.job import Definition, JobRecord, Work, check_slug, inherit
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.port import Launch, SealedSecrets
 from wakeful.launch.queue.launcher import QueueLauncher
@@ -35,7 +33,9 @@ from wakeful.service.jobs.job_editor import JobDependencies, JobEditor
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
+from wakeful.values.duration import spell_duration
 from wakeful.values.ids import new_id
+from wakeful.values.json_value import Json, compact
 
 #: The trigger of a test, in the header `x-wakeful-trigger`.
 TRIGGER: Final = "test"

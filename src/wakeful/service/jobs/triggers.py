@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from weakref import WeakValueDictionary
 
-from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.job.policy import Overlap
 from wakeful.job.start_rules import BudgetOwner
@@ -41,6 +40,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import RunFilter, RunView
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import compact
 
 
 class JobTriggers:

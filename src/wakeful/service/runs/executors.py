@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from itertools import islice, product
 from typing import Final
 
-from wakeful.duration import spell_duration
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.job.capabilities import Capabilities, Requirement, can_take
@@ -19,6 +18,7 @@ from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
 from wakeful.values.bounded_cache import MB, BoundedCache
+from wakeful.values.duration import spell_duration
 
 #: An agent whose executor asked for runs within this time has one: as long as a run waits for a claim.
 RECENT_MS: Final = DEFAULT_POLICY.claim_timeout_ms

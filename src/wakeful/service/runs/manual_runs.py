@@ -6,7 +6,6 @@ import contextlib
 from typing import Final, Literal, cast, get_args
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
-from wakeful.document.values import json_value, whole_number
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.capabilities import NOTHING, requirement_of
 from wakeful.job.job import JobRecord, Work
@@ -24,11 +23,13 @@ from wakeful.run.factory import (
 from wakeful.run.instances import JOB_SIGNAL
 from wakeful.run.prechecks import context_before
 from wakeful.run.run import NewRun, RunDetails, TriggerName
-from wakeful.schedule.schedules import LATEST_MS, At, parse_schedule
+from wakeful.schedule.schedules import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.store.plans import LiveRuns, ManualRunPlan
 from wakeful.store.rows import DeadLetter, RunView
 from wakeful.values.ids import new_id
+from wakeful.values.instants import LATEST_MS
+from wakeful.values.json_value import json_value, whole_number
 
 MAX_BACKFILL: Final = 10_000
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, Unstorable, WakefulError
 from wakeful.run.outcome import Finished
 from wakeful.service.auth.access import Principal
@@ -30,6 +29,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, RunView
+from wakeful.values.json_value import compact
 
 #: The new state of a run, or why its report was refused.
 ReportResult = str | WakefulError

@@ -15,11 +15,10 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_to_text, work_from_text
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job.job import JobRecord, Json, Work
+from wakeful.job.job import JobRecord, Work
 from wakeful.launch.trace_context import launch_ids
 from wakeful.run.incidents import failure_cause
 from wakeful.run.prechecks import with_context
-from wakeful.schedule.schedules import LATEST_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked_document
 from wakeful.service.runs.runs import RunService
@@ -29,7 +28,8 @@ from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.sql.verifications import VerificationView
 from wakeful.values.ids import first_id, is_id
-from wakeful.values.instants import iso_utc
+from wakeful.values.instants import LATEST_MS, iso_utc
+from wakeful.values.json_value import Json
 
 #: The interfaces import the types of runs from here: they do not use the store.
 __all__ = ["CONSIDERED", "AttemptView", "RunFinder", "RunSearch", "RunView", "RunsFound"]

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.document import payload_to_text
-from wakeful.document.values import compact
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
-from wakeful.job.job import Json, check_slug
+from wakeful.job.job import check_slug
 from wakeful.job.start_rules import BudgetOwner
 from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
@@ -38,6 +37,7 @@ from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 from wakeful.values.clock import Clock
+from wakeful.values.json_value import Json, compact
 
 #: The most dead letters that one call replays or discards.
 MANY: Final = 1_000

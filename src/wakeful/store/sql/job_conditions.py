@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from wakeful.document.values import compact
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.job.self_scheduling import APPROVAL
 from wakeful.store.rows import JobFilter
+from wakeful.values.json_value import compact
 
 #: The states of jobs in lists, each as a condition on a job `j`.
 STATES: Final = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from wakeful.duration import DAY, WEEK
 from wakeful.errors import NotFound
 from wakeful.evolution.rules import RunSummary
 from wakeful.evolution.suggestion import Suggestion
@@ -18,6 +17,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, Session
+from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
 
 _IDS: Final = ("id", "job_id")

@@ -23,7 +23,7 @@ from wakeful.store.internal_jobs import ANALYSIS_JOB, EVALUATION_JOB
 from wakeful.store.rows import JobFilter, JobRow, RunFilter
 
 JOBS = "/agents/ada/jobs"
-DAY_MS, MINUTE_MS = 86_400_000, 60_000
+DAY_MS, MINUTE = 86_400_000, 60_000
 
 
 async def row(app: Wakeful, name: str = ANALYSIS_JOB, agent: str = "ada") -> JobRow:
@@ -95,7 +95,7 @@ async def test_the_jobs_are_visible_disabled_when_it_is_off_and_deleted_with_the
     assert evaluation["catchupPolicy"] == "latest"
     # a minute and a week after it was turned on
     created = (await row(ask.app)).created_ms
-    assert (await row(ask.app)).next_ms == created + MINUTE_MS
+    assert (await row(ask.app)).next_ms == created + MINUTE
     week = await row(ask.app, EVALUATION_JOB)
     assert week.next_ms == week.created_ms + 7 * DAY_MS
 
@@ -219,7 +219,7 @@ async def test_replicas_that_start_together_cause_one_analysis_of_each_agent(dat
         moved = await row(first, agent=agent)
         assert moved.version == before.version + 1, "one of the starters moved it"
         assert moved.next_ms is not None
-        assert 0 <= moved.next_ms - now_ms < MINUTE_MS
+        assert 0 <= moved.next_ms - now_ms < MINUTE
         assert moved.anchor_ms == moved.next_ms - DAY_MS, "daily from then on"
     await second.store.close()
     await first.store.close()

@@ -10,9 +10,10 @@ import pytest
 
 from tests.integration.conftest import NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient
-from wakeful.forecast.peaks import MANY, MINUTE_MS
+from wakeful.forecast.peaks import MANY
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.store.port import Store
+from wakeful.values.duration import MINUTE
 
 _PULL = {"kind": "pull"}
 
@@ -152,13 +153,13 @@ async def test_an_old_week_warns_for_an_hour_and_is_renewed_in_the_background(
     async with app:
         weeks, clock = app.services._weeks, app.services.store.clock
         await weeks.get("default", None)
-        now_ms, moved = clock.now_ms, 10 * MINUTE_MS
+        now_ms, moved = clock.now_ms, 10 * MINUTE
         monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + moved)
         old = weeks.known("default")
         assert old is not None
         while weeks.known("default") is old:
             await asyncio.sleep(0.001)
-        moved += 61 * MINUTE_MS
+        moved += 61 * MINUTE
         assert weeks.known("default") is None
 
 

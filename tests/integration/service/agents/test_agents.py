@@ -14,9 +14,9 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
-from wakeful.job.job import Json
 from wakeful.service.agents.agents import FIELDS, StaleAgent, write_agent
 from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.values.json_value import Json
 
 ADMIN = Principal("key:admin", "admin", "default")
 MEMBER = Principal("key:member", "member", "default")

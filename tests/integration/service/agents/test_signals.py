@@ -22,7 +22,6 @@ from wakeful import (
 from wakeful.agents.agent import Agent, on
 from wakeful.agents.context import Context
 from wakeful.agents.directives import Delay, Directive, Emit
-from wakeful.document.values import compact
 from wakeful.job.targets import Function
 from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL, Principal
@@ -30,6 +29,7 @@ from wakeful.service.idempotency import Reply
 from wakeful.service.instance_serializers import serialize_received
 from wakeful.signal.signals import Signal
 from wakeful.store.instances import Received
+from wakeful.values.json_value import compact
 
 
 def started(new_app: NewApp, cls: Any = None, **given: Any) -> Wakeful:

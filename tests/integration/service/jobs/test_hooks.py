@@ -12,12 +12,12 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient, Reply, served
 from wakeful import Launch, NotFound, Wakeful
 from wakeful.errors import FailedPrecondition
-from wakeful.job.job import Json
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.hooks import UNKNOWN_PER_MINUTE
 from wakeful.settings import Settings, active_settings
 from wakeful.store.rows import RunFilter, RunView
+from wakeful.values.json_value import Json
 
 _DEPLOY: dict[str, object] = {
     "name": "deploy",

@@ -20,7 +20,6 @@ from celery import Celery
 from tests.support.interruptions import cancel_at_each_await
 from tests.unit.launch.launches import launch
 from wakeful.errors import Unavailable
-from wakeful.job.job import Json
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.celery import launcher as module
 from wakeful.launch.celery.client import CeleryClient, Sending, Sent, Withdrawn
@@ -29,6 +28,7 @@ from wakeful.launch.celery.results import UNREADABLE, TaskState
 from wakeful.launch.port import Launch
 from wakeful.run.outcome import AwaitingCallback, Failed
 from wakeful.store.rows import AwaitingRun
+from wakeful.values.json_value import Json
 
 #: more than there are threads that send
 LAUNCHES = 20

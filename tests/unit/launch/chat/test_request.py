@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.job.job import Json
 from wakeful.launch.chat.request import (
     MAX_EXCERPT,
     Conversation,
@@ -21,6 +20,7 @@ from wakeful.launch.chat.request import (
 )
 from wakeful.launch.chat.target import read_chat_target
 from wakeful.run.conversations import estimated_tokens
+from wakeful.values.json_value import Json
 
 TARGET = read_chat_target({"url": "https://a.example/v1", "model": "m", "options": {"top_p": 0.9}})
 SAID = st.lists(

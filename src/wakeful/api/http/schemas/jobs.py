@@ -40,14 +40,15 @@ from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WOR
 from wakeful.document.guards import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.document.kinds import milliseconds
 from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
-from wakeful.duration import LONGEST
 from wakeful.schedule.calendars import MAX_ENTRIES
-from wakeful.schedule.schedules import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.schedule.schedules import LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs.job_query import CHOICES, MAX_LABEL_FILTERS
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS
 from wakeful.service.jobs.jobs import MAX_BATCH, MOST_COUNTED
 from wakeful.service.jobs.pauses import MAX_NOTE
+from wakeful.values.duration import LONGEST
+from wakeful.values.instants import LATEST_MS
 
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
 _TARGET: Final[Schema] = {

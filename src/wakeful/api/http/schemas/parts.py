@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from wakeful.document.guards import MOST_COST, TOKENS
 from wakeful.document.kinds import Kind, Reader, hours, slug
-from wakeful.schedule.schedules import LATEST_MS, LONGEST_TEXT
+from wakeful.schedule.schedules import LONGEST_TEXT
+from wakeful.values.instants import LATEST_MS
 
 #: A JSON schema, which may contain any JSON.
 Schema = dict[str, Any]

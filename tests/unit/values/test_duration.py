@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.duration import (
+from wakeful.errors import InvalidArgument
+from wakeful.values.duration import (
     DAY,
     HOUR,
     LONGEST,
@@ -17,7 +18,6 @@ from wakeful.duration import (
     parse_duration,
     spell_duration,
 )
-from wakeful.errors import InvalidArgument
 
 
 @pytest.mark.parametrize(
