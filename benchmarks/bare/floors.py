@@ -81,12 +81,13 @@ def _sqlite(path: str, jobs: int, batch: int, now_ms: int) -> float:
         lite.INSERT_RUNNING.execute(
             db,
             [
-                (run, job[0], job[1], job[2], job[3], now_ms, now_ms, "schedule", 1, 1, WORKER, "cron", 1,
-                 now_ms, hashlib.sha256(job[0].encode()).hexdigest(), "", now_ms)
-                for run, job in zip(ids, claimed, strict=True)
+                (run, job_id, workspace, agent, name, now_ms, now_ms, "schedule", 1, 1, "cron",
+                 hashlib.sha256(job_id.encode()).hexdigest(), "", WORKER, now_ms, 1, now_ms)
+                for run, (job_id, workspace, agent, name, *_) in zip(ids, claimed, strict=True)
             ],
         )  # fmt: skip
-        lite.ADVANCE.execute(db, [(now_ms + HOUR_MS, now_ms + HOUR_MS, 1, job[11]) for job in claimed])
+        next_ms = now_ms + HOUR_MS
+        lite.ADVANCE.execute(db, [(next_ms, next_ms, 1, rowid) for *_, rowid in claimed])
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
         lite.SUCCEED.execute(db, [(run, 1, now_ms, now_ms) for run in ids], WORKER)

@@ -23,18 +23,20 @@ async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
 
     async def begin(db: Any, tell: object) -> None:
         claimed = await db.fetch(sql.CLAIM, now_ms, batch)
-        facts = await db.fetch(sql.FACTS, ",".join([job[0] for job in claimed]))
+        ids = ",".join([job["job_id"] for job in claimed])
+        ticks, counts = (sql.numbers([job[name] for job in claimed]) for name in ("next_ms", "run_count"))
+        facts = await db.fetch(sql.FACTS, ids, ticks, counts)
         runs[:] = [
             NewRun(
-                new_id(now_ms), job[0], job[1], job[2], job[3], now_ms, now_ms, "schedule", None, "running",
-                None, 1, None, 1, WORKER, "cron", True, None, now_ms, None,
-                hashlib.sha256(job[0].encode()).hexdigest(), None, None,
+                new_id(now_ms), job["id"], job["workspace"], job["agent"], job["name"], now_ms, now_ms,
+                "schedule", None, "running", None, 1, None, 1, WORKER, "cron", True, None, now_ms, None,
+                hashlib.sha256(job["id"].encode()).hexdigest(), None, None,
             )
             for job in facts
         ]  # fmt: skip
-        await db.execute(sql.INSERT_RUNS, [run[:-1] for run in runs], now_ms)
+        await db.execute(sql.INSERT_RUNS, [run.column_values for run in runs], now_ms)
         later, once = sql.numbers([now_ms + HOUR_MS] * len(claimed)), sql.numbers([1] * len(claimed))
-        await db.execute(sql.ADVANCE, ",".join([job[0] for job in claimed]), later, later, once)
+        await db.execute(sql.ADVANCE, ids, later, later, once)
 
     async def end(db: Any, tell: object) -> None:
         once, now = sql.numbers([1] * len(runs)), sql.numbers([now_ms] * len(runs))

@@ -72,7 +72,7 @@ async def test_decide_gets_every_field_that_planning_needs(store: Store) -> None
     assert seen == [
         DueJob(
             digest.id, "default", "default", "digest", digest.timing or "", digest.policy, digest.work,
-            '{"to":"me"}', NOW - 5, NOW - 3, 7, (), (),
+            '{"to":"me"}', NOW - 5, NOW - 3, 7,
         )
     ]  # fmt: skip
 

@@ -129,11 +129,11 @@ class Metrics:
         self.schedules_due += planned.claimed
         emitted = 0
         for run in planned.runs:
-            state = run[9]
+            state = run.state
             if state == "running" or state == "pending":
                 emitted += 1
             elif state == "skipped":
-                if run[10] not in BLOCK_REASONS:
+                if run.reason not in BLOCK_REASONS:
                     self.runs_skipped += run.covers
             elif state == "missed":
                 self.runs_missed += run.covers
@@ -143,9 +143,10 @@ class Metrics:
         self, batch: Sequence[Finished], drift_ms: Iterable[int], owners: Iterable[tuple[str, str, str]]
     ) -> None:
         """Count written outcomes: all, how late first attempts started, and workspace, agent and state."""
-        self.finished.update([outcome[3] for outcome in batch])
+        self.finished.update([outcome.state for outcome in batch])
         # An attempt that awaits its callback (`running`) is not over.
-        self.duration.add([outcome[5] - outcome[4] for outcome in batch if outcome[3] != "running"])
+        over = [outcome for outcome in batch if outcome.state != "running"]
+        self.duration.add([outcome.finished_ms - outcome.started_ms for outcome in over])
         self.drift.add(drift_ms)
         self.agents.add(owners)
 

@@ -131,6 +131,11 @@ class NewRun(NamedTuple):
     details: RunDetails | None = None
 
     @property
+    def column_values(self) -> tuple[object, ...]:
+        """The values to insert, in the order of the fields: all but the details."""
+        return self[:-1]
+
+    @property
     def is_pull(self) -> bool:
         """Whether executors claim the run."""
         return self.claim_timeout_ms is not None

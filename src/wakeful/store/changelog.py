@@ -109,11 +109,11 @@ class TransactionEvents:
         """Record that these runs were inserted; some are running or finished from the start."""
         started, ended = [], []
         for run in runs:
-            state = run[9]
+            state = run.state
             if state == "running":
-                started.append(run[0])
+                started.append(run.id)
             elif state != "pending" and state != "retrying":
-                ended.append(run[0])
+                ended.append(run.id)
         self._note("run.started", started)
         self._note(FINISHED, ended)
 

@@ -32,10 +32,6 @@ class DueJob(NamedTuple):
     #: for a paused job, when its pause ends
     next_ms: int
     run_count: int
-    #: ids of its runs that are running or between two attempts
-    running: tuple[str, ...]
-    #: ids of its pending ticks; manual runs are never replaced by a tick
-    waiting: tuple[str, ...]
     #: what the previous pass left for the next one (`CatchupState`)
     missed: int = 0
     spread_from_ms: int | None = None
@@ -52,6 +48,10 @@ class DueJob(NamedTuple):
     precheck_revision: int = 0
     #: ticks that have a record (`JobRecord.decided`), separated by commas; None: there are none
     decided_ticks: str | None = None
+    #: not columns of the job: ids of its runs that are running or between two attempts
+    running: tuple[str, ...] = ()
+    #: ids of its pending ticks; manual runs are never replaced by a tick
+    waiting: tuple[str, ...] = ()
 
     @property
     def log_fields(self) -> dict[str, object]:

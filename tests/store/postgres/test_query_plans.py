@@ -175,7 +175,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     births = [tick(job(id=job_id), NOW + 5)[:-1] for job_id in jobs]
 
     yield "CLAIM", sql.CLAIM, [NOW, BATCH]
-    yield "FACTS", sql.FACTS, [text]
+    yield "FACTS", sql.FACTS, [text, numbers[1], numbers[0]]
     yield "ADVANCE", sql.ADVANCE, [text, numbers[1], numbers[2], numbers[0]]
     yield "HALT", sql.HALT, [jobs, [True] * BATCH, [None] * BATCH, [None] * BATCH]
     yield "END_REFUSED", sql.END_REFUSED, [jobs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from asyncpg import UniqueViolationError
 
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
-_INSTANCE_ID: Final = NewRun._fields.index("instance_id")
-_DETAILS: Final = NewRun._fields.index("details")
-
-
 async def insert_runs(
     db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun], *, strict: bool = False
 ) -> Sequence[NewRun]:
@@ -30,7 +26,7 @@ async def insert_runs(
     """
     if not runs:
         return runs
-    signals = [run for run in runs if run[_INSTANCE_ID] is not None and run[9] == "pending"]
+    signals = [run for run in runs if run.instance_id is not None and run.state == "pending"]
     if signals:
         there = {run.id for run in signals}
         plain = [run for run in runs if run.id not in there]
@@ -40,7 +36,7 @@ async def insert_runs(
         ]
         as_stored = {run.id: run for run in written}
         return [as_stored[run.id] for run in runs if run.id in as_stored]
-    rows = [run[:_DETAILS] for run in runs]
+    rows = [run.column_values for run in runs]
     try:
         async with savepoint(db):  # cheaper than a check of each run
             await db.execute(sql.INSERT_RUNS, rows, now_ms)
@@ -48,10 +44,10 @@ async def insert_runs(
         inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, rows, now_ms)).split(","))
         runs = [run for run in runs if run.id in inserted]
     await set_details(db, runs)
-    if any(run[9] == "pending" for run in runs):
+    if any(run.state == "pending" for run in runs):
         events.publish("runs")
     events.inserted(runs)
-    missed = [run[0] for run in runs if run[9] == "missed"]
+    missed = [run.id for run in runs if run.state == "missed"]
     if missed:
         await note_missed(db, events, now_ms, missed)
     return runs

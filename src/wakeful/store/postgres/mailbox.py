@@ -194,7 +194,7 @@ async def write_signals(
 ) -> list[NewRun]:
     """Insert runs of instances that are locked, each with its number. Returns those that were inserted."""
     runs = [run for run, _ in numbered]
-    rows = [run[:-1] for run in runs]  # without the details
+    rows = [run.column_values for run in runs]
     found = await db.fetchval(sql.INSERT_SIGNALS, rows, now_ms, numbers(number for _, number in numbered))
     inserted = set() if found is None else set(found.split(","))
     if len(inserted) < len(runs):  # a tick that has a run keeps it
@@ -208,7 +208,7 @@ async def write_signals(
 
 async def set_details(db: Db, runs: Sequence[NewRun]) -> None:
     """Write the details of the few runs that have them."""
-    found = [(run.id, *run.details) for run in runs if run[-1] is not None and run.details]
+    found = [(run.id, *run.details) for run in runs if run.details is not None]
     if found:
         await db.execute(SET_DETAILS, *map(list, zip(*found, strict=True)))
 

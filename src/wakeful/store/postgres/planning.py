@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.run.run import NewRun
+from wakeful.store.changelog import ChangedJob
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.plans import DECISIONS_AT_ONCE, CatchupState, DueJob, JobPlan, Planned
 from wakeful.store.postgres import statements as sql
@@ -61,56 +62,70 @@ async def plan(
     claimed = await db.fetch(sql.CLAIM, until_ms, limit)
     if not claimed:
         return Planned(0, [])
-    facts = await db.fetch(sql.FACTS, ",".join([row[0] for row in claimed]))
-    jobs = {row[0]: row for row in facts}
-    if len(jobs) < len(claimed):  # rows were deleted by hand: plan the others
-        await db.execute(sql.DELETE_CURSORS, [row[0] for row in claimed if row[0] not in jobs])
-        claimed = [row for row in claimed if row[0] in jobs]
+    job_ids = [row["job_id"] for row in claimed]
+    next_ms, run_counts = ([row[name] for row in claimed] for name in ("next_ms", "run_count"))
+    facts = await db.fetch(sql.FACTS, ",".join(job_ids), sql.numbers(next_ms), sql.numbers(run_counts))
+    found = {row["id"]: row for row in facts}
+    if len(found) < len(claimed):  # rows were deleted by hand: plan the others
+        await db.execute(sql.DELETE_CURSORS, [job_id for job_id in job_ids if job_id not in found])
+        job_ids = [job_id for job_id in job_ids if job_id in found]
     runs: list[NewRun] = []
     ahead: list[JobPlan] = []
-    halted: list[tuple[str, bool, str | None, str | None]] = []
+    halted: list[JobPlan] = []
+    changed: list[ChangedJob] = []
     cancelled: list[tuple[str, str]] = []
     awake: list[str] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
     breaks = Breaks(DECISIONS_AT_ONCE)
-    for job_id, next_ms, run_count in claimed:
+    for job_id in job_ids:
         if breaks.is_due():
             await asyncio.sleep(0)  # requests are answered meanwhile
-        row = jobs[job_id]
-        live = _ids(row[9]), _ids(row[10])
-        planned = decide(DueJob._make((*row[:9], next_ms, run_count, *live, *row[12:])))
-        if planned is None:
+        *columns, running, waiting, _any_pending = found[job_id]
+        job = DueJob._make((*columns, _ids(running), _ids(waiting)))
+        made = decide(job)
+        if made is None:
             continue
-        if planned.catchup is not None:
-            caught_up.append((job_id, planned.catchup))
-            missed_before += planned.missed
-        runs += planned.runs
-        ahead.append(planned)
-        cancelled += planned.cancelled
-        if planned.resumed:
+        if made.catchup is not None:
+            caught_up.append((job_id, made.catchup))
+            missed_before += made.missed
+        runs += made.runs
+        ahead.append(made)
+        cancelled += made.cancelled
+        if made.resumed:
             awake.append(job_id)
-        if not planned.enabled or planned.disabled_reason is not None or planned.resumed:
-            halted.append((job_id, planned.enabled, planned.disabled_reason, planned.decided_ticks))
+        if not made.enabled or made.disabled_reason is not None or made.resumed:
+            halted.append(made)
+            changed.append(ChangedJob(job_id, job.workspace, job.agent, job.name))
     written = await insert_runs(db, events, now_ms, runs)
-    check_written(runs, written, len(claimed))
+    check_written(runs, written, len(job_ids))
     if cancelled:
         await cancel(db, events, now_ms, cancelled)
     if ahead:
-        job_ids, next_ms, wake_ms, run_count, *_ = zip(*ahead, strict=True)
-        steps = map(sql.numbers, (next_ms, wake_ms, run_count))
-        await db.execute(sql.ADVANCE, ",".join(job_ids), *steps)
+        await db.execute(
+            sql.ADVANCE,
+            ",".join([made.job_id for made in ahead]),
+            sql.numbers([made.next_ms for made in ahead]),
+            sql.numbers([made.wake_ms for made in ahead]),
+            sql.numbers([made.run_count for made in ahead]),
+        )
     await write_catchup(db, caught_up, missed_before)
     if awake:
         await db.execute(END_PAUSES, awake, now_ms)
     if halted:
-        await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
-        events.changed(jobs[job_id][:4] for job_id, *_ in halted)
+        await db.execute(
+            sql.HALT,
+            [made.job_id for made in halted],
+            [made.enabled for made in halted],
+            [made.disabled_reason for made in halted],
+            [made.decided_ticks for made in halted],
+        )
+        events.changed(changed)
     if written is not runs and (refused := refused_ticks(written)):
         events.changed(await db.fetch(sql.END_REFUSED, refused))
-    if any(row[11] for row in facts):
+    if any(row["any_pending"] for row in facts):
         events.publish("runs")  # workers that tried to start one meanwhile found its job locked
-    return Planned(len(claimed), list(written))
+    return Planned(len(job_ids), list(written))
 
 
 def _ids(text: str | None) -> tuple[str, ...]:

@@ -15,6 +15,9 @@ from typing import Final
 
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.run.outcome import TAKEN_OVER
+from wakeful.run.run import NewRun
+from wakeful.store.columns import column_list, fields_before, select_list
+from wakeful.store.plans import DueJob
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -31,17 +34,26 @@ def numbers(values: Iterable[int | None]) -> str:
 
 #: cursors_wake: a range of it, in its order
 CLAIM: Final = """
-    SELECT job_id::text, coalesce(next_at, wake_at), run_count FROM cursors
+    SELECT job_id::text, coalesce(next_at, wake_at) AS next_ms, run_count FROM cursors
     WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
+_DUE_JOB: Final = select_list(
+    fields_before(DueJob, "running"),
+    "j",
+    {
+        "id": "j.id::text",
+        "next_ms": "claimed.next_ms",
+        "run_count": "claimed.run_count",
+        "agent_active": """CASE WHEN j.pause_until IS NOT NULL THEN
+            (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END""",
+        "old_secret_until_ms": "j.old_secret_until_at",
+    },
+)
 #: the jobs' primary key and live_runs_of_job, once for each. A statement of its own, after the claim: it must
 #: see what the previous holder of the lock wrote. One row for each job: thousands of runs may wait for it
-FACTS: Final = """
-    SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
-        l.running, l.waiting, l.any_pending, j.missed, j.spread_from, j.spread_until,
-        j.pause_until, CASE WHEN j.pause_until IS NOT NULL THEN
-            (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END,
-        j.secret, j.old_secret, j.old_secret_until_at, j.precheck_state, j.precheck_revision, j.decided_ticks
-    FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
+FACTS: Final = f"""
+    SELECT {_DUE_JOB}, l.running, l.waiting, l.any_pending
+    FROM unnest(string_to_array($1, ',')::uuid[], $2::text::bigint[], $3::text::bigint[])
+        claimed (id, next_ms, run_count)
     JOIN jobs j ON j.id = claimed.id
     CROSS JOIN LATERAL (
         SELECT string_agg(run_id::text, ',') FILTER (WHERE state <> 'pending') AS running,
@@ -75,11 +87,7 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 # --- new runs -------------------------------------------------------------------------------------------
 
 #: the columns of `NewRun`, in its order
-NEW_RUN_COLUMNS: Final = (
-    "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
-    "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, claim_timeout_ms, requires, requires_version, instance_id, instance, signal"
-)
+NEW_RUN_COLUMNS: Final = column_list(fields_before(NewRun, "details"))
 
 
 def _insert(on_conflict: str) -> str:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
 
 from wakeful.run.run import NewRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.mailbox import add_signals, set_details
+from wakeful.store.sqlite.mailbox import add_signals, all_values, set_details
 from wakeful.store.sqlite.usage import note_missed
+
+_running_values: Final = attrgetter(*sql.RUNNING_FIELDS)
+_pending_values: Final = attrgetter(*sql.PENDING_FIELDS)
 
 
 def write_runs(
@@ -26,36 +31,24 @@ def write_runs(
     A pending run of an instance goes into its mailbox. If it may not, it is skipped; with `strict`, an error
     is raised (`mailbox_rules.admit`).
     """
-    running, pending, other, signals = [], [], [], []
+    running: list[tuple[object, ...]] = []
+    pending: list[tuple[object, ...]] = []
+    other: list[NewRun] = []
+    signals: list[NewRun] = []
     for run in runs:
-        (
-            run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
-            until, attempt, worker, lane, serial, due, started, _, key, replay_of, payload,
-            claim_timeout, requires, requires_version, instance, _, _, _,
-        ) = run  # fmt: skip
-        if (
-            by is None and reason is None and until is None and replay_of is None and payload is None
-            and claim_timeout is None and not requires_version and instance is None
-        ):  # fmt: skip
-            if state == "running":
-                running.append(
-                    (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
-                     worker, lane, 1 if serial else 0, started, key, requires, now_ms)
-                )  # fmt: skip
-                continue
-            if state == "pending":
-                pending.append(
-                    (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
-                     lane, 1 if serial else 0, due, key, requires, now_ms)
-                )  # fmt: skip
-                continue
-        elif instance is not None and state == "pending":
+        if run.instance_id is not None and run.state == "pending":
             signals.append(run)
-            continue
-        other.append((*run[:-1], 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
+        elif not _is_usual(run):
+            other.append(run)
+        elif run.state == "running":
+            running.append((*_running_values(run), 1 if run.serial else 0, now_ms))
+        elif run.state == "pending":
+            pending.append((*_pending_values(run), 1 if run.serial else 0, now_ms))
+        else:
+            other.append(run)
     inserted = sql.INSERT_RUNNING.execute(db, running) + sql.INSERT_PENDING.execute(db, pending)
     if other:
-        inserted += db.executemany(sql.INSERT_RUNS, other).rowcount
+        inserted += db.executemany(sql.INSERT_RUNS, [all_values(run, now_ms) for run in other]).rowcount
     set_details(db, runs)
     if signals:
         stored = {run.id: run for run in add_signals(db, events, now_ms, signals, strict=strict)}
@@ -65,14 +58,28 @@ def write_runs(
         ids = json.dumps([run.id for run in runs])
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}
         runs = [run for run in runs if run.id in there]
-    if pending or any(run[9] == "pending" for run in other):
+    if pending or any(run.state == "pending" for run in other):
         events.publish("runs")
     events.inserted(runs)
     if other:
-        missed = [run[0] for run in runs if run[9] == "missed"]
+        missed = [run.id for run in runs if run.state == "missed"]
         if missed:
             note_missed(db, events, now_ms, missed)
     return runs
+
+
+def _is_usual(run: NewRun) -> bool:
+    """Return whether the run has none of the fields that few runs have."""
+    return (
+        run.triggered_by is None
+        and run.reason is None
+        and run.until_ms is None
+        and run.replay_of is None
+        and run.payload is None
+        and run.claim_timeout_ms is None
+        and not run.requires_version
+        and run.instance_id is None
+    )
 
 
 async def insert_runs(

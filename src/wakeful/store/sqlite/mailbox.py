@@ -111,10 +111,7 @@ def add_signals(
     admission = _admission(db, events, now_ms, runs, strict, limit)
     if admission.hidden:
         db.executemany(HIDE_PENDING, [(instance,) for instance in admission.hidden])
-    rows = [
-        (*run[:-1], 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms, sequence)
-        for run, sequence in admission.runs
-    ]
+    rows = [(*all_values(run, now_ms), sequence) for run, sequence in admission.runs]
     inserted = db.executemany(sql.INSERT_SIGNALS, rows).rowcount
     db.executemany(SET_SEQUENCE, [(number, key) for key, number in admission.sequences.items()])
     written = [run for run, _ in admission.runs]
@@ -129,9 +126,14 @@ def add_signals(
     return written
 
 
+def all_values(run: NewRun, now_ms: int) -> tuple[object, ...]:
+    """Return the values that `INSERT_RUNS` and `INSERT_SIGNALS` set."""
+    return (*run.column_values, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms)
+
+
 def set_details(db: sqlite3.Connection, runs: Iterable[NewRun]) -> None:
     """Write the details of the few runs that have them."""
-    details = [(*run.details, run.id) for run in runs if run[-1] is not None and run.details]
+    details = [(*run.details, run.id) for run in runs if run.details is not None]
     if details:
         db.executemany(sql.SET_DETAILS, details)
 

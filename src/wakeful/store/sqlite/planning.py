@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.run.run import NewRun
+from wakeful.store.changelog import ChangedJob
 from wakeful.store.mailbox_rules import refused_ticks
 from wakeful.store.plans import DECISIONS_AT_ONCE, CatchupState, DueJob, JobPlan, Planned
 from wakeful.store.sql.new_runs import check_written
@@ -56,37 +57,35 @@ async def plan(
     ahead: list[tuple[int | None, int | None, int, int]] = []
     halted: list[tuple[int | None, int | None, int, bool, str | None, str | None, int]] = []
     cancelled: list[tuple[str, str]] = []
-    ended: list[tuple[str, str, str, str]] = []
+    ended: list[ChangedJob] = []
     awake: list[tuple[int, str]] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
-    for number, row in enumerate(claimed, 1):
+    for number, (*columns, rowid) in enumerate(claimed, 1):
         if number % DECISIONS_AT_ONCE == 0:
             # This runs in a thread: the event loop gets the interpreter lock.
             time.sleep(0)  # noqa: ASYNC251
-        job_id, rowid = row[0], row[11]
-        live = tuple(running.get(job_id, ())), tuple(waiting.get(job_id, ()))
-        due = DueJob._make((*row[:11], *live, *row[12:]))
-        planned = decide(due)
-        if planned is None:
+        job = DueJob(*columns)
+        if job.id in running or job.id in waiting:
+            live, pending = running.get(job.id, ()), waiting.get(job.id, ())
+            job = job._replace(running=tuple(live), waiting=tuple(pending))
+        made = decide(job)
+        if made is None:
             continue
-        (
-            _, next_ms, wake_ms, run_count, enabled, reason, new, superseded, catchup, missed, resumed,
-            decided,
-        ) = planned  # fmt: skip
-        runs += new
-        if catchup is not None:
-            caught_up.append((job_id, catchup))
-            missed_before += missed
-        if superseded:
-            cancelled += superseded
-        if resumed:
-            awake.append((now_ms, job_id))
-        if enabled and reason is None and not resumed:
-            ahead.append((next_ms, wake_ms, run_count, rowid))
+        runs += made.runs
+        if made.catchup is not None:
+            caught_up.append((job.id, made.catchup))
+            missed_before += made.missed
+        if made.cancelled:
+            cancelled += made.cancelled
+        if made.resumed:
+            awake.append((now_ms, job.id))
+        steps = made.next_ms, made.wake_ms, made.run_count
+        if made.enabled and made.disabled_reason is None and not made.resumed:
+            ahead.append((*steps, rowid))
         else:
-            halted.append((next_ms, wake_ms, run_count, enabled, reason, decided, rowid))
-            ended.append(row[:4])
+            halted.append((*steps, made.enabled, made.disabled_reason, made.decided_ticks, rowid))
+            ended.append(ChangedJob(job.id, job.workspace, job.agent, job.name))
     written = write_runs(db, events, now_ms, runs)
     check_written(runs, written, len(claimed))
     cancel(db, events, now_ms, cancelled)
@@ -95,8 +94,8 @@ async def plan(
     if awake:
         db.executemany(END_PAUSE, awake)
     if written is not runs and (refused := refused_ticks(written)):
-        over = db.execute(sql.REFUSED, (json.dumps(refused),)).fetchall()
-        db.executemany(sql.END_REFUSED, [row[:1] for row in over])
+        over = [ChangedJob(*row) for row in db.execute(sql.REFUSED, (json.dumps(refused),))]
+        db.executemany(sql.END_REFUSED, [(each.id,) for each in over])
         ended += over
     write_catchup(db, caught_up, missed_before)
     events.changed(ended)

@@ -12,6 +12,8 @@ from typing import Final
 from wakeful.job.job import AGENT_INACTIVE
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
+from wakeful.store.columns import column_list, fields_before, select_list
+from wakeful.store.plans import DueJob
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sqlite.session import Bulk
 
@@ -25,15 +27,17 @@ def marks(count: int) -> str:
 
 # jobs_wake: a range of it, in its order. The two statements see the same jobs, being in one transaction.
 _DUE: Final = "FROM jobs INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at, rowid LIMIT ?2"
-#: the first columns of `DueJob`, the rowid, by which the job is advanced, and its last columns
-CLAIM: Final = f"""
-    SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at,
-        coalesce(next_at, pause_until), run_count, rowid,
-        missed, spread_from, spread_until, pause_until,
-        iif(pause_until IS NULL, NULL,
-            (SELECT active FROM agents a WHERE a.workspace = jobs.workspace AND a.name = jobs.agent)),
-        secret, old_secret, old_secret_until, precheck_state, precheck_revision, decided_ticks
-    {_DUE}"""
+_DUE_JOB: Final = select_list(
+    fields_before(DueJob, "running"),
+    "jobs",
+    {
+        "next_ms": "coalesce(next_at, pause_until)",
+        "agent_active": """iif(pause_until IS NULL, NULL,
+            (SELECT active FROM agents a WHERE a.workspace = jobs.workspace AND a.name = jobs.agent))""",
+    },
+)
+#: the columns of `DueJob`, and the rowid, by which the job is advanced
+CLAIM: Final = f"SELECT {_DUE_JOB}, rowid {_DUE}"
 #: jobs_wake, then runs_running and runs_waiting once for each job
 LIVE_RUNS: Final = f"""
     SELECT r.job_id, r.id, r.state FROM (SELECT id {_DUE}) j
@@ -63,31 +67,31 @@ NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wak
 
 # --- new runs -------------------------------------------------------------------------------------------
 
-NEW_RUN_COLUMNS: Final = (
-    "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
-    "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, claim_timeout_ms, requires, requires_version, instance_id, instance, signal, "
-    "is_pull, claim_deadline, created_at"
+_NEW_RUN: Final = (*fields_before(NewRun, "details"), "is_pull", "claim_deadline_ms", "created_ms")
+# The fields of a new run that is running or pending and has nothing unusual; and `serial` and `created_ms`.
+_TICK: Final = (
+    *("id", "job_id", "workspace", "agent", "job_name", "scheduled_ms", "fire_ms", "trigger", "covers"),
+    *("attempt", "lane", "idempotency_key", "requires"),
 )
+RUNNING_FIELDS: Final = (*_TICK, "worker", "started_ms")
+PENDING_FIELDS: Final = (*_TICK, "due_ms")
 # runs_tick rejects a second run of a tick. Binding a None costs ten times as much as binding a number, so the
 # two most frequent shapes of new runs have statements without their NULL columns.
 INSERT_RUNNING: Final = Bulk(
-    """INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state,
-        covers, attempt, worker, lane, serial, started_at, idempotency_key, requires, created_at) VALUES""",
-    f"({marks(8)}, 'running', {marks(9)})",
+    f"INSERT INTO runs ({column_list(RUNNING_FIELDS)}, serial, created_at, state) VALUES",
+    f"({marks(len(RUNNING_FIELDS) + 2)}, 'running')",
     "ON CONFLICT DO NOTHING",
 )
 INSERT_PENDING: Final = Bulk(
-    """INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state,
-        covers, attempt, lane, serial, due_at, idempotency_key, requires, created_at) VALUES""",
-    f"({marks(8)}, 'pending', {marks(8)})",
+    f"INSERT INTO runs ({column_list(PENDING_FIELDS)}, serial, created_at, state) VALUES",
+    f"({marks(len(PENDING_FIELDS) + 2)}, 'pending')",
     "ON CONFLICT DO NOTHING",
 )
 INSERT_RUNS: Final = f"""
-    INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 2)}) ON CONFLICT DO NOTHING"""
+    INSERT INTO runs ({column_list(_NEW_RUN)}) VALUES ({marks(len(_NEW_RUN))}) ON CONFLICT DO NOTHING"""
 INSERT_SIGNALS: Final = f"""
-    INSERT INTO runs ({NEW_RUN_COLUMNS}, sequence)
-    VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
+    INSERT INTO runs ({column_list(_NEW_RUN)}, sequence)
+    VALUES ({marks(len(_NEW_RUN) + 1)}) ON CONFLICT DO NOTHING"""
 #: the primary key
 SET_DETAILS: Final = "UPDATE runs SET session = ?, depth = ?, context = ?, chain_length = ? WHERE id = ?"
 #: the primary key, once for each

@@ -1,0 +1,71 @@
+"""The lists of columns in statements, derived from the fields of row classes.
+
+A row class is a named tuple. A statement that reads or writes it names its columns by these functions, so the
+values are in the order of its fields: `TakenRun(*row)` is right by construction, and nothing needs a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+#: Columns that have another name than `column_name` derives. A duration is no instant.
+_COLUMN_NAMES: Final = MappingProxyType(
+    {
+        "claim_deadline_ms": "claim_deadline",
+        "claim_timeout_ms": "claim_timeout_ms",
+        "old_secret_until_ms": "old_secret_until",
+        "pause_until_ms": "pause_until",
+        "spread_from_ms": "spread_from",
+        "spread_until_ms": "spread_until",
+    }
+)
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def column_name(field: str) -> str:
+    """Return the column of a field of a row. An instant `x_ms` is the column `x_at`.
+
+    >>> column_name("started_ms"), column_name("lane")
+    ('started_at', 'lane')
+    """
+    if field in _COLUMN_NAMES:
+        return _COLUMN_NAMES[field]
+    return f"{field.removesuffix('_ms')}_at" if field.endswith("_ms") else field
+
+
+def column_list(fields: Iterable[str]) -> str:
+    """Return the columns of these fields.
+
+    >>> column_list(("id", "due_ms"))
+    'id, due_at'
+    """
+    return ", ".join(map(column_name, fields))
+
+
+def select_list(fields: Iterable[str], table: str, expressions: Mapping[str, str] = _NONE) -> str:
+    """Return the SELECT list for these fields: the column of the table, or another expression.
+
+    >>> select_list(("id", "due_ms", "work"), "r", {"work": "coalesce(j.work, '{}')"})
+    "r.id AS id, r.due_at AS due_ms, coalesce(j.work, '{}') AS work"
+    """
+    rest = dict(expressions)
+    columns = [f"{rest.pop(field, f'{table}.{column_name(field)}')} AS {field}" for field in fields]
+    if rest:
+        raise ValueError(f"there are no fields {sorted(rest)}")
+    return ", ".join(columns)
+
+
+def fields_before(row: type[NamedTuple], end: str) -> tuple[str, ...]:
+    """Return the fields of a row class before this one.
+
+    >>> class Point(NamedTuple):
+    ...     x: int
+    ...     y: int
+    ...     label: str = ""
+    >>> fields_before(Point, "label")
+    ('x', 'y')
+    """
+    fields: tuple[Any, ...] = row._fields
+    return fields[: fields.index(end)]
