@@ -129,7 +129,7 @@ async def measure(store: str, url: str, rounds: int, only: str | None) -> list[M
         http_app.add_middleware(Timed, stopwatch=stopwatch)
         paths = [path for path in (*PATHS, *await _of_samples(app)) if only is None or path.startswith(only)]
         document = {"name": "benchmark", "role": "admin"}
-        key = (await app.services.keys.create(LOCAL, None, document))[1]
+        key = (await app.services.auth.keys.create(LOCAL, None, document))[1]
         async with (
             Listening(http_app, Settings(port=0)) as http,
             aiohttp.ClientSession(headers={"authorization": f"Bearer {key}"}) as session,
@@ -166,7 +166,7 @@ async def _of_samples(app: Wakeful) -> list[str]:
     (job,) = await store.jobs(JobFilter("default", state="failing", limit=1))
     (run,) = await store.runs(RunFilter("default", job_id=job.id, limit=1))
     (failed,) = await store.runs(RunFilter("default", states=("failed",), limit=1))
-    incidents = await app.services.incidents.list(LOCAL, "default", limit=1)
+    incidents = await app.services.admin.incidents.list(LOCAL, "default", limit=1)
     of_job = f"agents/{job.agent}/jobs/{job.name}"
     return [
         of_job,

@@ -95,10 +95,10 @@ async def serve(url: str, runs_per_s: int) -> None:
             for number in range(runs_per_s * _EVERY_S)
         )
         # It is computed a minute after the first job is saved, with or without dashboards, and then kept.
-        await app.services.peaks.get(LOCAL, "default")
+        await app.services.admin.peaks.get(LOCAL, "default")
         http = Listening(create_app(app.services, ready=readiness(app)), Settings(port=0))
         async with http:
-            key = await app.services.keys.first_key()
+            key = await app.services.auth.keys.first_key()
             exempt_startup_objects()  # as the server does
             print(json.dumps({"url": http.url, "key": key}), flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -55,7 +55,7 @@ async def measure(rounds: int) -> None:
             http_app = create_app(app.services, ready=readiness(app))
             http_app.add_route("/floor", lambda request: HTMLResponse("<!doctype html><p>Wakeful"))
             async with Listening(http_app, Settings(port=0)) as http:
-                key = await app.services.keys.first_key()
+                key = await app.services.auth.keys.first_key()
                 await _visit(http.url, str(key), rounds)
 
 

@@ -30,6 +30,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import nats
 from nats.aio.msg import Msg
@@ -135,19 +136,19 @@ async def storm(database: str, url: str, jobs: int, slots: int) -> float:
             raise SystemExit("creating the jobs took longer than the time until they are due")
         done = 0
         stored = asyncio.Event()
-        completed = server.services.runs.on_completed
+        record = server.services.telemetry.record_completion
 
         def counting(finished: Finished, run: RunView) -> None:
             nonlocal done
-            completed(finished, run)
+            record(finished, run)
             assert finished.state == "succeeded", finished.error
             done += 1
             if done >= jobs:
                 stored.set()
 
-        server.services.runs.on_completed = counting
-        await asyncio.sleep(max(0.0, due - time.time()))
-        await stored.wait()
+        with patch.object(server.services.telemetry, "record_completion", counting):
+            await asyncio.sleep(max(0.0, due - time.time()))
+            await stored.wait()
         return jobs / (time.time() - due)
 
 

@@ -78,7 +78,7 @@ def serving(database: str) -> Iterator[tuple[str, str, int]]:
 
 async def _prepare(database: str) -> str:
     async with Wakeful(database) as app:
-        key = await app.services.keys.first_key()
+        key = await app.services.auth.keys.first_key()
     assert key is not None
     return key
 

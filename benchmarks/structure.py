@@ -86,7 +86,9 @@ async def trace() -> tuple[set[str], set[str]]:
 
         target = {"kind": "function", "name": "note"}
         async with app:
-            _, token = await app.services.keys.create(LOCAL, "default", {"name": "trace", "role": "admin"})
+            _, token = await app.services.auth.keys.create(
+                LOCAL, "default", {"name": "trace", "role": "admin"}
+            )
             server = uvicorn.Server(uvicorn.Config(create_app(app.services), port=0, log_level="error"))
             serving = asyncio.create_task(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

@@ -48,7 +48,7 @@ async def main() -> None:
         async with app, TestServer(_receiver()) as receiver:
             http_app = create_app(app.services, ready=readiness(app))
             async with Listening(http_app, Settings(port=0)) as http:
-                key = await app.services.keys.first_key()
+                key = await app.services.auth.keys.first_key()
                 for job in JOBS:
                     await _fill(http.url, key, str(receiver.make_url("/")), *job)
                 await _photograph(http.url, {"authorization": f"Bearer {key}"})

@@ -46,7 +46,7 @@ async def test_figures_change_without_a_reload(tab: Tab, ask: ApiClient) -> None
 
 
 def _streams(ask: ApiClient, count: int) -> bool:
-    return ask.app.services.connection_limits.open()["events"] == count
+    return ask.app.services.auth.connection_limits.open()["events"] == count
 
 
 async def test_a_hidden_tab_has_no_stream(tab: Tab, ask: ApiClient) -> None:

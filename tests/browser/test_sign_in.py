@@ -8,8 +8,8 @@ from wakeful.service.auth.access import Principal
 
 
 async def _link(ask: ApiClient) -> str:
-    principal: Principal = await ask.app.services.keys.authenticate(ask.key)
-    return (await ask.app.services.web_sessions.create_link(principal)).token
+    principal: Principal = await ask.app.services.auth.keys.authenticate(ask.key)
+    return (await ask.app.services.auth.web_sessions.create_link(principal)).token
 
 
 async def test_a_person_signs_in_with_a_key_and_out(new_tab: NewTab, ask: ApiClient) -> None:

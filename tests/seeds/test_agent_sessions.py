@@ -157,7 +157,7 @@ async def test_ticks_missed_during_downtime_are_one_record_and_no_backlog(new_ap
     down = time.monotonic()
     await eventually(lambda: time.monotonic() > down + 4)
     async with new_app() as app, served(app) as operator:
-        key = (await app.services.keys.create(LOCAL, "default", {"role": "admin"}))[1]
+        key = (await app.services.auth.keys.create(LOCAL, "default", {"role": "admin"}))[1]
         operator = operator.with_key(key)
 
         async def missed() -> list[dict[str, Any]]:

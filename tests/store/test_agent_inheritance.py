@@ -275,7 +275,7 @@ async def test_rotating_the_agent_secret_rotates_it_in_all_jobs_that_inherit_it(
     assert opened(found["own"].secret) == read_secret(own.secret)
     late = await add(app, "late")
     assert (late.secret, late.old_secret) == (heir.secret, heir.old_secret)
-    actions = [row.action for row in await app.services.audit.list(LOCAL, "default")]
+    actions = [row.action for row in await app.services.admin.audit.list(LOCAL, "default")]
     assert "agent.rotate-secret" in actions
 
 
@@ -318,7 +318,7 @@ async def test_an_agent_of_an_older_database_gets_its_secret_when_it_is_rotated(
 
 async def test_a_wake_is_signed_with_the_secret_of_the_agent(app: Wakeful, store: Store):
     shown = await put(app, target=HOOK)
-    run = await app.services.wakes.wake(LOCAL, *WHERE)
+    run = await app.services.agents.wakes.wake(LOCAL, *WHERE)
     assert run.job_id is not None
     assert shown is not None
     row = await store.job_by_id(run.job_id)

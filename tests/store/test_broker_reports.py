@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.factories import MINUTE, NOW, alone, ended, held, job, look, plan_of, tick, ticks_of
-from tests.support.services import run_service
 from wakeful.document import work_from_text
+from wakeful.engine.metrics import Metrics
 from wakeful.errors import Unavailable, Unstorable
 from wakeful.job.capabilities import requirement_of
 from wakeful.launch.broker import Report, ReportStatus, read_report
@@ -20,6 +20,7 @@ from wakeful.launch.queue.worker import report_of
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished, Skipped, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, Move, RunView
 from wakeful.values.ids import new_id
@@ -44,7 +45,7 @@ async def _awaiting(store: Store, work: str = QUEUE) -> RunView:
 
 
 def _reports(store: Store) -> BrokerReports:
-    return BrokerReports(store, run_service(store), lambda kind, result: None)
+    return BrokerReports(store, RunTelemetry(Metrics()), lambda kind, result: None)
 
 
 def _report(run: RunView, status: ReportStatus, attempt: int = 1, **fields: Any) -> Report:
@@ -153,13 +154,13 @@ async def test_after_an_edit_the_target_that_has_the_attempt_reports(
 async def test_errors_of_others_leave_no_report_without_a_result(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs, service = [await _awaiting(store) for _ in range(4)], run_service(store)
-    reports = BrokerReports(store, service, lambda kind, result: None)
+    runs, metrics = [await _awaiting(store) for _ in range(4)], Metrics()
+    reports = BrokerReports(store, RunTelemetry(metrics), lambda kind, result: None)
 
     def fail(*args: object) -> None:
         raise RuntimeError("an error in this program")
 
-    service.on_completed = fail
+    monkeypatch.setattr(metrics, "record_finished", fail)
     async with asyncio.timeout(30):
         results = await asyncio.gather(*[reports.apply("queue", _report(run, "succeeded")) for run in runs])
         assert all(each.applied for each in results), "they are stored"

@@ -52,7 +52,7 @@ async def test_jobs_can_be_read_and_waiting_runs_continue(database: Database, nu
     services = Wakeful(store=store, secret_key="a key for tests").services
     jobs = {name: await services.jobs.get(LOCAL, "default", "default", name) for name in JOBS}
     assert [name for name, job in jobs.items() if not job.enabled] == ["paused"]
-    assert (await services.audit.verify(LOCAL, "default")).flaw is None
+    assert (await services.admin.audit.verify(LOCAL, "default")).flaw is None
     runs = await store.runs(RunFilter("default", limit=100))
     assert {run.job_name for run in runs if run.state == "failed"} == {"final", "hook"}
     now_ms = max(run.created_ms for run in runs) + 1

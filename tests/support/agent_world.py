@@ -50,7 +50,7 @@ async def handled(app: Wakeful, agent: str, signal: Signal | str, instance: str 
 
 async def schedules(app: Wakeful, agent: str, instance: str = "default") -> dict[tuple[str, str], JobRecord]:
     """Return the jobs of the schedules of an instance, by origin and id."""
-    details = await app.services.instances.get(LOCAL, "default", agent, instance)
+    details = await app.services.agents.instances.get(LOCAL, "default", agent, instance)
     found: dict[tuple[str, str], JobRecord] = {}
     for job in details.schedules:
         assert job.schedule_key is not None

@@ -78,7 +78,7 @@ class ApiClient:
     async def new(self, role: str, workspace: str | None = "default", **given: object) -> ApiClient:
         """Return a client with a new key of this role."""
         document = {"name": role, "role": role, **given}
-        return self.with_key((await self.app.services.keys.create(LOCAL, workspace, document))[1])
+        return self.with_key((await self.app.services.auth.keys.create(LOCAL, workspace, document))[1])
 
 
 @asynccontextmanager
@@ -86,5 +86,5 @@ async def served(app: Wakeful, settings: Settings | None = None) -> AsyncIterato
     """Start the app and a server on its own port; yields an admin's client."""
     http = Listening(create_app(app.services, ready=readiness(app)), settings or Settings(port=0))
     async with http, aiohttp.ClientSession() as session:
-        key = await app.services.keys.first_key()
+        key = await app.services.auth.keys.first_key()
         yield ApiClient(http.url, session, key, app)

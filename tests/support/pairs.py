@@ -211,51 +211,51 @@ def _register(of: Arguments) -> Call:
 
 def _create_key(of: Arguments) -> Call:
     document = {"role": "agent", "agent": of.agent(), "name": "new"}
-    return lambda s, w: s.keys.create(LOCAL, w, document)
+    return lambda s, w: s.auth.keys.create(LOCAL, w, document)
 
 
 def _revoke_key(of: Arguments) -> Call:
     async def revoke(services: Services, workspace: str) -> None:
         (first,) = [key.id for key in await services.store.keys(workspace) if key.name == "start"]
-        await services.keys.revoke(LOCAL, workspace, first)
+        await services.auth.keys.revoke(LOCAL, workspace, first)
 
     return revoke
 
 
 def _start_instance(of: Arguments) -> Call:
     name = of.instance()
-    return lambda s, w: s.instances.start(LOCAL, w, TEAM, name)
+    return lambda s, w: s.agents.instances.start(LOCAL, w, TEAM, name)
 
 
 def _stop_instance(of: Arguments) -> Call:
     name = of.instance()
-    return lambda s, w: s.instances.stop(LOCAL, w, TEAM, name)
+    return lambda s, w: s.agents.instances.stop(LOCAL, w, TEAM, name)
 
 
 def _pause_instance(of: Arguments) -> Call:
     name = of.instance()
-    return lambda s, w: s.instances.pause(LOCAL, w, TEAM, name)
+    return lambda s, w: s.agents.instances.pause(LOCAL, w, TEAM, name)
 
 
 def _signal(of: Arguments) -> Call:
     name, key = of.instance(), of.rng.choice([None, "one"])
     signal = Signal("greet", id=key)
-    return lambda s, w: s.signals.send(LOCAL, w, TEAM, name, [signal])
+    return lambda s, w: s.agents.signals.send(LOCAL, w, TEAM, name, [signal])
 
 
 def _message(of: Arguments) -> Call:
     document = {"message": of.rng.choice(["hello", "hello", "/stop"]), "session": of.instance()}
-    return lambda s, w: s.messages.send(LOCAL, w, TEAM, document)
+    return lambda s, w: s.agents.messages.send(LOCAL, w, TEAM, document)
 
 
 def _wake(of: Arguments) -> Call:
     name = of.agent()
-    return lambda s, w: s.wakes.wake(LOCAL, w, name)
+    return lambda s, w: s.agents.wakes.wake(LOCAL, w, name)
 
 
 def _delete_session(of: Arguments) -> Call:
     name = of.instance()
-    return lambda s, w: s.sessions.delete(LOCAL, w, TEAM, name)
+    return lambda s, w: s.agents.sessions.delete(LOCAL, w, TEAM, name)
 
 
 def _create_job_of_team(of: Arguments) -> Call:
@@ -429,7 +429,7 @@ class Pairs:
 
     async def _start(self, workspace: str, case: Case) -> None:
         services, jobs = self._services[0], case.start
-        await services.workspaces.put(LOCAL, workspace, {})
+        await services.agents.workspaces.put(LOCAL, workspace, {})
         if case.team is not None:
             await self._start_team(workspace, case.team)
         documents = [_document(name, after, "start") for name, after in jobs.items()]
@@ -442,13 +442,13 @@ class Pairs:
         services = self._services[0]
         await services.store.put_class(_class(workspace), services.now_ms())
         await services.agents.put(LOCAL, workspace, TEAM, {"target": {"kind": "pull"}})
-        await services.keys.create(LOCAL, workspace, {"role": "agent", "agent": TEAM, "name": "start"})
+        await services.auth.keys.create(LOCAL, workspace, {"role": "agent", "agent": TEAM, "name": "start"})
         if "instance" in team:
-            await services.instances.start(LOCAL, workspace, TEAM, "eu")
+            await services.agents.instances.start(LOCAL, workspace, TEAM, "eu")
         if "stopped" in team:
-            await services.instances.stop(LOCAL, workspace, TEAM, "eu")
+            await services.agents.instances.stop(LOCAL, workspace, TEAM, "eu")
         if "session" in team:
-            await services.messages.send(LOCAL, workspace, TEAM, {"message": "hi", "session": "eu"})
+            await services.agents.messages.send(LOCAL, workspace, TEAM, {"message": "hi", "session": "eu"})
         if "job" in team:
             await services.jobs.create(LOCAL, workspace, TEAM, _document("t", None, "start"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.metrics import Metrics
 from wakeful.launch.secrets import Keyring
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.admin.peaks import WeekCache
@@ -15,6 +16,7 @@ from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.runs.executors import Executors, Replicas
 from wakeful.service.runs.runs import RunService
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.port import Store
 
 
@@ -34,10 +36,11 @@ def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
             hooks_per_minute=60,
             warnings=SaveWarnings(Executors(store), Replicas(store, launchers), WeekCache(store)),
             origins=RunOrigins(store, accounts),
+            telemetry=RunTelemetry(Metrics()),
         )
     )
 
 
 def run_service(store: Store) -> RunService:
     """Return the run service over a store."""
-    return RunService(store, Accounts(store, Defaults()), Budgets(store))
+    return RunService(store, Accounts(store, Defaults()), Budgets(store), RunTelemetry(Metrics()))

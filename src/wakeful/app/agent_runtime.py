@@ -43,7 +43,7 @@ class AgentRuntime:
             keep_delays=self._delays.keep,
             newest_class=self._store.agent_class,
             has_process=self._has_process,
-            limits=services.instance_limits,
+            limits=services.agents.instance_limits,
         )
         self._sync: ScheduleSync | None = None
         #: the event loop while the app runs
@@ -52,8 +52,8 @@ class AgentRuntime:
         self._unwritten: list[RegisteredClass] = []
         self._writing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        services.instances.state_types = _StateTypes(self.classes)
-        services.agent_classes.before_read = self._write
+        services.agents.instances.state_types = _StateTypes(self.classes)
+        services.agents.classes.before_read = self._write
 
     def register(self, cls: A) -> A:
         """Add a class to those of this process. While the app runs, it is written to the database at once."""
@@ -105,7 +105,7 @@ class AgentRuntime:
             while self._unwritten:
                 await self._write_one(self._unwritten[0])
                 del self._unwritten[0]
-        self._services.agent_classes.forget()
+        self._services.agents.classes.forget()
         if self._sync is not None:
             self._sync.wake()
 

@@ -86,11 +86,11 @@ class Agents(AgentsApi):
     ) -> MessageReceipt:
         given = {"message": message, "session": session, "channel": channel, "to": to}
         document = {field: value for field, value in given.items() if value is not None}
-        receipt = await self._services.messages.send(LOCAL, self._workspace, name, document)
+        receipt = await self._services.agents.messages.send(LOCAL, self._workspace, name, document)
         return RECEIPTS.to_model(receipt)
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
-        found = await self._services.sessions.list(LOCAL, self._workspace, name, cursor, limit + 1)
+        found = await self._services.agents.sessions.list(LOCAL, self._workspace, name, cursor, limit + 1)
         shown = [SESSIONS.to_model(session) for session in found[:limit]]
         return Page(shown, shown[-1].name if len(found) > limit else None)
 
@@ -98,14 +98,16 @@ class Agents(AgentsApi):
         self, name: str, session: str = "main", *, limit: int = 50, cursor: str | None = None
     ) -> SessionInfo:
         before = read_history_cursor(cursor)
-        found = await self._services.sessions.get(LOCAL, self._workspace, name, session, before, limit + 1)
+        found = await self._services.agents.sessions.get(
+            LOCAL, self._workspace, name, session, before, limit + 1
+        )
         shown = found.entries[:limit]
         following = str(shown[-1].sequence) if len(found.entries) > limit else None
         history = tuple(HISTORY.to_model(entry) for entry in shown)
         return SESSIONS.to_model(found.view, history=history, cursor=following)
 
     async def delete_session(self, name: str, session: str = "main") -> None:
-        await self._services.sessions.delete(LOCAL, self._workspace, name, session)
+        await self._services.agents.sessions.delete(LOCAL, self._workspace, name, session)
 
     # --- instances -------------------------------------------------------------------------------
 
@@ -113,19 +115,19 @@ class Agents(AgentsApi):
         self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
     ) -> InstanceInfo:
         check_state(state)
-        return _instance(await self._services.instances.start(*self._at(name, id), state=state))
+        return _instance(await self._services.agents.instances.start(*self._at(name, id), state=state))
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return _instance(await self._services.instances.stop(*self._at(name, id)))
+        return _instance(await self._services.agents.instances.stop(*self._at(name, id)))
 
     async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
-        return _instance(await self._services.instances.pause(*self._at(name, id), note=note))
+        return _instance(await self._services.agents.instances.pause(*self._at(name, id), note=note))
 
     async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return _instance(await self._services.instances.resume(*self._at(name, id)))
+        return _instance(await self._services.agents.instances.resume(*self._at(name, id)))
 
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return _instance(await self._services.instances.hibernate(*self._at(name, id)))
+        return _instance(await self._services.agents.instances.hibernate(*self._at(name, id)))
 
     @overload
     async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
@@ -140,11 +142,11 @@ class Agents(AgentsApi):
         return await self._send(name, id, [read_signal(each) for each in signal])
 
     async def _send(self, name: str, id: str, signals: builtins.list[Signal]) -> builtins.list[Run]:
-        received = await self._services.signals.send(*self._at(name, id), signals)
+        received = await self._services.agents.signals.send(*self._at(name, id), signals)
         return [RUNS.to_model(each.run, duplicate=each.duplicate) for each in received]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
-        details = await self._services.instances.get(*self._at(name, id))
+        details = await self._services.agents.instances.get(*self._at(name, id))
         if details.state is None:
             raise FailedPrecondition(
                 details.state_error
@@ -153,7 +155,7 @@ class Agents(AgentsApi):
         return details.state
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        details = await self._services.instances.get(*self._at(name, id))
+        details = await self._services.agents.instances.get(*self._at(name, id))
         view, schedules = details.view, tuple(job_from_record(job, ticks=False) for job in details.schedules)
         return INSTANCES.to_model(
             view.row,
@@ -172,7 +174,7 @@ class Agents(AgentsApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:
-        found = await self._services.instances.list(
+        found = await self._services.agents.instances.list(
             LOCAL, self._workspace, name, status=status, after=read_cursor(cursor), limit=limit + 1
         )
         shown = [_instance(view) for view in found[:limit]]
@@ -191,7 +193,7 @@ class Agents(AgentsApi):
         return LOCAL, self._workspace, name, id
 
     async def _with_usage(self, name: str, content: JsonObject) -> AgentInfo:
-        spent = await self._services.budgets.spent(self._workspace, name)
+        spent = await self._services.admin.budgets.spent(self._workspace, name)
         return from_json(AgentInfo, content, spent=spent)
 
 

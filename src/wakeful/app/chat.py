@@ -95,7 +95,7 @@ class StoredConversations:
 
     async def zone(self, run: Launch) -> str:
         """Return the time zone of the agent."""
-        return await self._services.status.zone(LOCAL, run.workspace, run.agent)
+        return await self._services.admin.status.zone(LOCAL, run.workspace, run.agent)
 
     async def previous_answer(self, run: Launch) -> PreviousAnswer | None:
         """Return the last answer of earlier runs of the job that was not suppressed."""

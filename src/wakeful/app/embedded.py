@@ -181,7 +181,7 @@ class Wakeful:
         chat.tools, chat.conversations = CronTool(self.services), StoredConversations(self.services)
         self._agent_runtime = AgentRuntime(self.services, workspace, self._config.lanes)
         self._launchers.add(self._agent_runtime.launcher)
-        self._launchers.add(EvolutionLauncher(self.services.evolution))
+        self._launchers.add(EvolutionLauncher(self.services.admin.evolution))
         self._where = (workspace, agent)
         #: create, change and run jobs
         self.jobs = Jobs(self.services, workspace, agent)
@@ -282,10 +282,10 @@ class Wakeful:
             self._stopping = asyncio.Event()
             metrics, clock = self.services.metrics, self.store.clock
             tracing = await self._tracing.enter_async_context(engine_tracing())
-            self.services.trace(tracing)
+            self.services.telemetry.tracing = tracing
             turn_starter = TurnStarter(self.store, clock, self._config.tick_ms)
             evolution_starter = EvolutionStarter(
-                self.store, self.services.evolution_jobs, self.services.repair_internal_jobs
+                self.store, self.services.agents.evolution_jobs, self.services.agents.repair_internal_jobs
             )
             deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery, tracing)
             engine = Engine(
@@ -301,7 +301,7 @@ class Wakeful:
             async with self._closing() as closing:
                 closing.push_async_callback(self._launchers.close)
             raise
-        self._engine = self.services.status.engine = engine
+        self._engine = self.services.admin.status.engine = engine
         engine.grace_ms = round(self._grace * 1000)
         engine.on_incompatible = self._end_incompatible
         if engine.incompatible is not None:
@@ -335,10 +335,10 @@ class Wakeful:
         """
         if self._engine is not None:
             engine, self._engine = self._engine, None
-            self.services.status.engine = None
+            self.services.admin.status.engine = None
             self.services.events.shut_down()
             self.services.live.shut_down()
-            self.services.pull.shut_down()
+            self.services.runs.pull.shut_down()
             self._stopping.set()
             async with self._closing():
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
@@ -376,7 +376,9 @@ class Wakeful:
         if url is None:
             return []
         services = self.services
-        return [Pinger(self.store.clock, url, every_ms, services.status.ready, services.metrics.record_ping)]
+        return [
+            Pinger(self.store.clock, url, every_ms, services.admin.status.ready, services.metrics.record_ping)
+        ]
 
     async def _upsert_declared(self, document: Mapping[str, object]) -> None:
         name = document["name"]

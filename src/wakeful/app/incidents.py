@@ -27,16 +27,16 @@ class Incidents(IncidentsApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Incident]:
-        found = await self._services.incidents.list(
+        found = await self._services.admin.incidents.list(
             LOCAL, self._workspace, agent=agent, job=job, states=list(states), before=cursor, limit=limit + 1
         )
         shown = [INCIDENTS.to_model(each) for each in found[:limit]]
         return Page(shown, shown[-1].id if len(found) > limit else None)
 
     async def get(self, incident_id: str) -> Incident:
-        found = await self._services.incidents.get(LOCAL, self._workspace, incident_id)
+        found = await self._services.admin.incidents.get(LOCAL, self._workspace, incident_id)
         return INCIDENTS.to_model(found)
 
     async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
-        found = await self._services.incidents.acknowledge(LOCAL, self._workspace, incident_id, note)
+        found = await self._services.admin.incidents.acknowledge(LOCAL, self._workspace, incident_id, note)
         return INCIDENTS.to_model(found)

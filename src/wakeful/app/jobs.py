@@ -68,7 +68,7 @@ class Jobs(JobsApi):
     async def get(self, name: str) -> Job:
         workspace, agent = self._where
         job = await self._service.get(LOCAL, workspace, agent, name)
-        spent = await self._services.budgets.spent(workspace, agent, job.id)
+        spent = await self._services.admin.budgets.spent(workspace, agent, job.id)
         last = await self._services.runs.list(LOCAL, workspace, agent, job_id=job.id, limit=_LAST_RUNS)
         hook = await self._service.hooks.exists(job.id)
         state = await self._service.precheck_state(job)
@@ -152,16 +152,16 @@ class Jobs(JobsApi):
 
     async def peaks(self, *, all_agents: bool = True) -> dict[str, Json]:
         workspace, agent = self._where[0], None if all_agents else self._where[1]
-        computed = await self._services.peaks.get(LOCAL, workspace, agent)
+        computed = await self._services.admin.peaks.get(LOCAL, workspace, agent)
         return serialize_week(computed, workspace, agent, self._services.now_ms())
 
     async def preview(self, *, count: int = 10, **fields: Unpack[JobFields]) -> dict[str, Json]:
         given = {**_camel_fields(fields), "count": count, "agentId": self._where[1]}
-        return serialize_preview(await self._services.schedule_previews.preview(LOCAL, self._where[0], given))
+        return serialize_preview(await self._services.jobs.previews.preview(LOCAL, self._where[0], given))
 
     async def test_target(self, name: str | None = None, **fields: Unpack[JobFields]) -> dict[str, Json]:
         given = {**_camel_fields(fields), "job": name}
-        return serialize_target_test(await self._services.target_tests.test(LOCAL, *self._where, given))
+        return serialize_target_test(await self._services.jobs.target_tests.test(LOCAL, *self._where, given))
 
     async def skip_next(self, name: str) -> Job:
         done = await self._service.skip_next(LOCAL, *self._where, name)

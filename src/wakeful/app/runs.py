@@ -33,7 +33,7 @@ class Runs(RunsApi):
     async def get(self, run_id: str) -> Run:
         run = await self._service.get(LOCAL, self._workspace, run_id)
         attempts = await self._service.attempts(LOCAL, self._workspace, run_id)
-        return run_from_view(run, attempts, await self._services.waiting.of(run))
+        return run_from_view(run, attempts, await self._services.runs.waiting.of(run))
 
     async def attempts(self, run_id: str) -> builtins.list[Attempt]:
         return [*(await self.get(run_id)).attempts]
@@ -115,7 +115,7 @@ class Runs(RunsApi):
         if all_agents:
             return None
         own = DeadLetterSelection(self._agent)
-        return (await self._services.dead_letters.select(LOCAL, self._workspace, own)).ids
+        return (await self._services.runs.dead_letters.select(LOCAL, self._workspace, own)).ids
 
     async def complete(
         self,
@@ -155,18 +155,22 @@ class Runs(RunsApi):
 
     async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
         run_id, attempt = id_and_attempt(run, attempt)
-        return run_from_view(await self._services.pull.heartbeat(LOCAL, self._workspace, run_id, attempt))
+        return run_from_view(
+            await self._services.runs.pull.heartbeat(LOCAL, self._workspace, run_id, attempt)
+        )
 
     async def heartbeat_many(self, runs: Iterable[Run], *, worker: str | None = None) -> HeartbeatResult:
         held = [(run.id, run.attempt) for run in runs]
-        renewed, lost = await self._services.pull.heartbeats(LOCAL, self._workspace, held, worker)
+        renewed, lost = await self._services.runs.pull.heartbeats(LOCAL, self._workspace, held, worker)
         return HeartbeatResult(tuple(renewed), tuple(lost))
 
     async def release(
         self, worker: str, runs: Iterable[Run] = (), *, claim_id: str | None = None
     ) -> ReleaseResult:
         held = [(run.id, run.attempt) for run in runs]
-        released, lost = await self._services.pull.release(LOCAL, self._workspace, worker, held, claim_id)
+        released, lost = await self._services.runs.pull.release(
+            LOCAL, self._workspace, worker, held, claim_id
+        )
         return ReleaseResult(tuple(released), tuple(lost))
 
     async def claim(
@@ -179,7 +183,7 @@ class Runs(RunsApi):
         wait_ms: int = 0,
         claim_id: str | None = None,
     ) -> builtins.list[Run]:
-        claimed = await self._services.pull.claim(
+        claimed = await self._services.runs.pull.claim(
             LOCAL,
             self._workspace,
             worker,
@@ -192,7 +196,9 @@ class Runs(RunsApi):
         return [from_json(Run, run) for run in claimed]
 
     async def wake(self, payload: JsonLike = None) -> Run:
-        return run_from_view(await self._services.wakes.wake(LOCAL, self._workspace, self._agent, payload))
+        return run_from_view(
+            await self._services.agents.wakes.wake(LOCAL, self._workspace, self._agent, payload)
+        )
 
 
 def _text(value: object) -> str:

@@ -27,7 +27,7 @@ class Suggestions(SuggestionsApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Suggestion]:
-        found = await self._services.suggestions.list(
+        found = await self._services.admin.suggestions.list(
             LOCAL,
             self._workspace,
             agent=agent,
@@ -40,17 +40,17 @@ class Suggestions(SuggestionsApi):
         return Page(shown, shown[-1].id if len(found) > limit else None)
 
     async def get(self, suggestion_id: str) -> Suggestion:
-        found = await self._services.suggestions.get(LOCAL, self._workspace, suggestion_id)
+        found = await self._services.admin.suggestions.get(LOCAL, self._workspace, suggestion_id)
         return SUGGESTIONS.to_model(found)
 
     async def apply(self, suggestion_id: str) -> Suggestion:
-        found = await self._services.suggestions.apply(LOCAL, self._workspace, suggestion_id)
+        found = await self._services.admin.suggestions.apply(LOCAL, self._workspace, suggestion_id)
         return SUGGESTIONS.to_model(found)
 
     async def dismiss(self, suggestion_id: str) -> Suggestion:
-        found = await self._services.suggestions.dismiss(LOCAL, self._workspace, suggestion_id)
+        found = await self._services.admin.suggestions.dismiss(LOCAL, self._workspace, suggestion_id)
         return SUGGESTIONS.to_model(found)
 
     async def rollback(self, suggestion_id: str) -> Suggestion:
-        found = await self._services.suggestions.rollback(LOCAL, self._workspace, suggestion_id)
+        found = await self._services.admin.suggestions.rollback(LOCAL, self._workspace, suggestion_id)
         return SUGGESTIONS.to_model(found)

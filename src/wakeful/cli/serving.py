@@ -55,7 +55,7 @@ class LocalKey(NamedTuple):
 async def sign_in_url(url: str, scheduler: Wakeful, key: str) -> str:
     """Return a one-time link that signs in to the dashboard with this key."""
     services = scheduler.services
-    link = await services.web_sessions.create_link(await services.keys.authenticate(key))
+    link = await services.auth.web_sessions.create_link(await services.auth.keys.authenticate(key))
     return f"{url}/sign-in#{link.token}"
 
 
@@ -63,7 +63,7 @@ async def local_key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str 
     """Return where this machine's CLI finds its key, and the key if it is valid."""
     from wakeful.service.auth.access import LOCAL
 
-    keys = scheduler.services.keys
+    keys = scheduler.services.auth.keys
     key = await keys.first_key()
     if key is None and new_key:
         _, key = await keys.create(LOCAL, None, {"name": "local", "role": "admin"})

@@ -82,18 +82,18 @@ async def serve(
             if opened is not None:
                 await opened(app)
             if settings.admin_key is not None:
-                await app.services.keys.apply_admin_key(settings.admin_key)
+                await app.services.auth.keys.apply_admin_key(settings.admin_key)
             if prepare is not None:
                 await prepare(http.url, app)
             if child is None or child.number == 1:
-                await app.services.doctor.log_few_connections()
+                await app.services.admin.doctor.log_few_connections()
             async with _exchanged_metrics(child, http_app, app), http:
                 stop = _stopper(http, manager, once=child is not None)
                 app.on_error = stop
                 with _signals(stop, keep=child is not None):
                     exempt_startup_objects()
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
-                    manager.ready(f"serving at {http.url}", app.services.status)
+                    manager.ready(f"serving at {http.url}", app.services.admin.status)
                     started(http.url, app)
                     await http.ended()
                 log.info("server.stopping")
@@ -121,7 +121,7 @@ async def work(
                 # A reader of "started" may stop it at once, so install the signal handlers first.
                 working = asyncio.create_task(app.serve_forever())
                 await asyncio.sleep(0)
-                manager.ready("working", app.services.status)
+                manager.ready("working", app.services.admin.status)
                 started(None)
                 try:
                     await working
@@ -134,7 +134,7 @@ async def work(
                 with _signals(stop):
                     exempt_startup_objects()
                     log.info("worker.started", url=http.url)
-                    manager.ready(f"working; health and metrics at {http.url}", app.services.status)
+                    manager.ready(f"working; health and metrics at {http.url}", app.services.admin.status)
                     started(http.url)
                     await http.ended()
                 log.info("worker.stopping")
@@ -197,7 +197,7 @@ class Listening:
         self._server.stop()
         self._services.events.shut_down()  # otherwise event streams and waiting claims would block the stop
         self._services.live.shut_down()
-        self._services.pull.shut_down()
+        self._services.runs.pull.shut_down()
         self._connections.shut_down()
 
     async def ended(self) -> None:
@@ -292,7 +292,7 @@ class _Server(uvicorn.Server):
 
 def readiness(app: Wakeful) -> Ready:
     """Return the check of /readyz: the database responds and the loops of the engine run."""
-    return app.services.status.ready
+    return app.services.admin.status.ready
 
 
 @contextlib.asynccontextmanager

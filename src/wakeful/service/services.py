@@ -1,4 +1,4 @@
-"""All services of a process, composed once. The interfaces use these and nothing below them."""
+"""All services of a process, composed by area. The interfaces use these and nothing below them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Final
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
-from wakeful.engine.tracing import Tracing
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.launcher import QueueLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.run.instances import InstanceLimits
-from wakeful.run.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.attention import Attention
 from wakeful.service.admin.audit import AuditService
@@ -65,13 +63,13 @@ from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.report_batches import ReportBatches
 from wakeful.service.runs.run_details import RunDetailReader, RunFinder
 from wakeful.service.runs.runs import RunService
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.service.search import SearchService
 from wakeful.settings import Settings
 from wakeful.store.internal_jobs import WORKSPACE_AGENT
 from wakeful.store.port import Store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
-from wakeful.store.rows import RunView
 from wakeful.store.sql.driver import TenantTurns
 from wakeful.values.duration import HOUR
 
@@ -79,8 +77,8 @@ from wakeful.values.duration import HOUR
 PAGES_AT_ONCE: Final = 8
 
 
-class Services:
-    """The services by subject. Every method takes the caller (`Principal`) first."""
+class Shared:
+    """What the services of several areas use."""
 
     def __init__(
         self,
@@ -93,96 +91,122 @@ class Services:
         lanes: Iterable[str] | None,
     ) -> None:
         self.store = store
+        self.launchers = launchers
         self.keyring = keyring
-        accounts = self.accounts = Accounts(store, defaults)
+        self.settings = settings
+        self.metrics = metrics
+        #: None: the process has no workers, and accepts every lane
+        self.lanes = frozenset(lanes or ()) or None
+        self.accounts = Accounts(store, defaults)
         self.budgets = Budgets(store)
         self.executors = Executors(store)
-        replicas = Replicas(store, launchers)
-        self._weeks = WeekCache(store)
-        self.peaks = PeakService(store, accounts, self._weeks)
-        self.figures = Figures(store, accounts, self.peaks)
-        self.calendar = CalendarService(store, accounts, self.figures)
-        self.attention = Attention(store, accounts, launchers, metrics)
-        warnings = SaveWarnings(self.executors, replicas, self._weeks, settings.channels)
-        run_origins = RunOrigins(store, accounts)
-        job_dependencies = JobDependencies(
+        self.replicas = Replicas(store, launchers)
+        self.weeks = WeekCache(store)
+        self.origins = RunOrigins(store, self.accounts)
+        self.warnings = SaveWarnings(self.executors, self.replicas, self.weeks, settings.channels)
+        self.telemetry = RunTelemetry(metrics)
+
+
+class RunArea(RunService):
+    """The service of runs, and those beside it."""
+
+    def __init__(self, shared: Shared) -> None:
+        store, accounts, telemetry = shared.store, shared.accounts, shared.telemetry
+        super().__init__(store, accounts, shared.budgets, telemetry)
+        self.executors = shared.executors
+        self.broker_reports = BrokerReports(store, telemetry, shared.metrics.record_report)
+        shared.launchers.receive_reports(self.broker_reports.apply)
+        self.dead_letters = DeadLetterService(store, accounts, self)
+        self.finder = RunFinder(store, self)
+        self.waiting = WaitingReasons(store, shared.executors, shared.replicas, shared.metrics)
+        self.details = RunDetailReader(store, self, self.finder, self.waiting)
+        self.pull = PullService(store, accounts, self, shared.executors, shared.launchers, telemetry)
+        self.reports = ReportBatches(store, accounts, self, telemetry)
+
+
+class JobArea(JobService):
+    """The service of jobs, and those beside it."""
+
+    def __init__(self, shared: Shared, runs: RunService) -> None:
+        store, accounts, settings = shared.store, shared.accounts, shared.settings
+        dependencies = JobDependencies(
             store=store,
-            launchers=launchers,
-            keyring=keyring,
+            launchers=shared.launchers,
+            keyring=shared.keyring,
             accounts=accounts,
-            budgets=self.budgets,
+            budgets=shared.budgets,
             target_policy=AgentTargetPolicy(settings.agent_targets, settings.chat_targets),
-            lanes=frozenset(lanes or ()) or None,
+            lanes=shared.lanes,
             allowance=allowance(settings),
             hooks_per_minute=settings.hooks_per_minute,
-            warnings=warnings,
-            origins=run_origins,
+            warnings=shared.warnings,
+            origins=shared.origins,
+            telemetry=shared.telemetry,
         )
-        self.jobs = JobService(job_dependencies)
-        self.schedule_previews = SchedulePreviews(store, accounts, self._weeks)
-        self.target_tests = TargetTests(job_dependencies, self.executors, replicas)
-        self.job_texts = JobTexts(accounts)
-        self.job_overviews = JobOverviews(store, accounts)
-        self.runs = RunService(store, accounts, self.budgets)
-        self.broker_reports = BrokerReports(store, self.runs, metrics.record_report)
-        launchers.receive_reports(self.broker_reports.apply)
-        self.search = SearchService(store, self.jobs, self.runs)
-        self.dead_letters = DeadLetterService(store, accounts, self.runs)
-        self.run_finder = RunFinder(store, self.runs)
-        self.waiting = WaitingReasons(store, self.executors, replicas, metrics)
-        self.run_details = RunDetailReader(store, self.runs, self.run_finder, self.waiting)
-        self.job_details = JobDetailReader(
-            store, self.jobs, self.runs, self.budgets, self.executors, replicas, metrics
+        super().__init__(dependencies)
+        self.previews = SchedulePreviews(store, accounts, shared.weeks)
+        self.target_tests = TargetTests(dependencies, shared.executors, shared.replicas)
+        self.texts = JobTexts(accounts)
+        self.overviews = JobOverviews(store, accounts)
+        self.details = JobDetailReader(
+            store, self, runs, shared.budgets, shared.executors, shared.replicas, shared.metrics
         )
-        self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, accounts, self.runs, self.executors, launchers)
-        self.reports = ReportBatches(store, accounts, self.runs)
-        wake_jobs = WakeJobs(store, accounts, keyring)
-        self.wakes = WakeService(store, accounts, self.budgets, wake_jobs, run_origins)
-        self.messages = MessageService(store, accounts, self.budgets, wake_jobs, run_origins)
-        self.sessions = SessionService(store, accounts)
-        alert_jobs = AlertJobs(store, launchers, keyring)
-        heartbeats = Heartbeats(store, JobFactory(launchers, keyring, job_dependencies.lanes))
+
+
+class AgentArea(AgentService):
+    """The service of agents, and those of their instances, messages and workspaces."""
+
+    def __init__(self, shared: Shared) -> None:
+        store, accounts, keyring = shared.store, shared.accounts, shared.keyring
+        budgets, origins, telemetry = shared.budgets, shared.origins, shared.telemetry
+        alert_jobs = AlertJobs(store, shared.launchers, keyring)
         self.evolution_jobs = EvolutionJobs(store)
-        self.agents = AgentService(
+        self.classes = AgentClasses(store, accounts)
+        super().__init__(
             store,
             accounts,
-            launchers,
+            shared.launchers,
             keyring,
             alert_jobs,
-            heartbeats,
+            Heartbeats(store, JobFactory(shared.launchers, keyring, shared.lanes)),
             self.evolution_jobs,
-            warnings,
+            shared.warnings,
+            self.classes,
         )
-        self.agent_overviews = AgentOverviews(store, accounts, self.budgets)
-        self.agent_classes = AgentClasses(store, accounts)
-        self.agents.on_deleted = self._agent_deleted
-        limits = self.instance_limits = instance_limits(settings)
-        self.instances = InstanceService(store, accounts, self.agent_classes, limits, run_origins)
-        self.signals = SignalService(store, accounts, self.budgets, self.agent_classes, limits, run_origins)
+        self.overviews = AgentOverviews(store, accounts, budgets)
+        limits = self.instance_limits = instance_limits(shared.settings)
+        self.instances = InstanceService(store, accounts, self.classes, limits, origins)
+        self.signals = SignalService(store, accounts, budgets, self.classes, limits, origins, telemetry)
+        wake_jobs = WakeJobs(store, accounts, keyring)
+        self.wakes = WakeService(store, accounts, budgets, wake_jobs, origins, telemetry)
+        self.messages = MessageService(store, accounts, budgets, wake_jobs, origins)
+        self.sessions = SessionService(store, accounts)
         self.workspaces = WorkspaceService(store, accounts, alert_jobs)
-        self.keys = KeyService(store, accounts, tokens(settings))
+
+    async def repair_internal_jobs(self, workspace: str, agent: str) -> None:
+        """Write the internal jobs of an agent by its document, and those of its workspace with `default`."""
+        await self.repair(workspace, agent)
+        if agent == WORKSPACE_AGENT:
+            await self.workspaces.repair(workspace)
+
+
+class AuthArea:
+    """Keys, sessions of the dashboard, and connections."""
+
+    def __init__(self, shared: Shared) -> None:
+        store, settings = shared.store, shared.settings
+        self.keys = KeyService(store, shared.accounts, tokens(settings))
         self.web_sessions = WebSessions(
             store,
-            accounts,
+            shared.accounts,
             self.keys,
             SignInLimits(store, settings.failed_sign_ins_per_minute),
             idle_ms=settings.session_idle_hours * HOUR,
             max_ms=settings.session_max_hours * HOUR,
         )
-        self.keys.on_revoked = self.web_sessions.forget
-        self.open_uses = OpenUses(store, self._forget_credentials)
+        self.open_uses = OpenUses(store)
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
-        self.audit = AuditService(store, accounts)
-        self.quotas = QuotaService(store, accounts, default_quotas(settings))
-        self.cost = CostService(store, accounts)
-        self.workflows = WorkflowService(store, accounts)
-        self.incidents = IncidentService(store, accounts)
-        self.suggestions = SuggestionService(store, accounts, self.jobs)
-        self.evolution = Evolution(store, launchers, self.suggestions)
-        self.events = EventStream(store, accounts)
-        self.live = CoalescedEvents(store, accounts)
         self.connection_limits = ConnectionLimits(
             settings.max_connections,
             settings.max_connections_per_key,
@@ -190,81 +214,92 @@ class Services:
             settings.max_connections_per_workspace,
             settings.max_requests_per_workspace,
         )
-        #: for lists of jobs and runs: a page may take a hundred megabytes until it is sent
-        self.pages = TenantTurns(PAGES_AT_ONCE)
-        self.metrics = metrics
-        self.runs.on_completed = self._completed
-        self.metrics.connections = self.connection_limits.open
-        self.metrics_key = settings.metrics_key
-        #: the address of the server in trigger URLs and sign-in links; None: that of the request
-        self.public_url = settings.public_url
+        shared.metrics.connections = self.connection_limits.open
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
+
+
+class AdminArea:
+    """What operators read and set: load, cost, incidents, suggestions, audit, quotas, status."""
+
+    def __init__(self, shared: Shared, jobs: JobService) -> None:
+        store, accounts, settings = shared.store, shared.accounts, shared.settings
+        self.budgets = shared.budgets
+        self.peaks = PeakService(store, accounts, shared.weeks)
+        self.figures = Figures(store, accounts, self.peaks)
+        self.calendar = CalendarService(store, accounts, self.figures)
+        self.attention = Attention(store, accounts, shared.launchers, shared.metrics)
+        self.audit = AuditService(store, accounts)
+        self.quotas = QuotaService(store, accounts, default_quotas(settings))
+        self.cost = CostService(store, accounts)
+        self.workflows = WorkflowService(store, accounts)
+        self.incidents = IncidentService(store, accounts)
+        self.suggestions = SuggestionService(store, accounts, jobs)
+        self.evolution = Evolution(store, shared.launchers, self.suggestions)
         self.status = Status(store, accounts)
-        queue, celery = launchers.launcher("queue"), launchers.launcher("celery")
+        queue, celery = shared.launchers.launcher("queue"), shared.launchers.launcher("celery")
         self.doctor = Doctor(
             store,
             accounts,
             settings,
-            metrics,
+            shared.metrics,
             self.status,
             sorted(settings.channels),
-            launchers.check,
+            shared.launchers.check,
             nats=queue.connection if isinstance(queue, QueueLauncher) else None,
             celery=celery if isinstance(celery, CeleryLauncher) else None,
         )
-        self.workers = WorkerService(store, accounts, metrics, self.status)
+        self.workers = WorkerService(store, accounts, shared.metrics, self.status)
         self.channels = ChannelService(store, accounts, settings.channels)
         self.settings = SettingsService(accounts, settings)
-        self.tracing: Tracing | None = None
 
-    def _completed(self, finished: Finished, run: RunView) -> None:
-        """Count a run that was completed from outside, and record its span."""
-        self.metrics.record_finished([finished], (), [(run.workspace, run.agent, finished.state)])
-        if self.tracing is not None:
-            self.tracing.finished(self.tracing.now_ns(), run.worker or "", [run], 1, 1)
 
-    def _agent_deleted(self) -> None:
-        self.agent_classes.forget()
-        self._forget_credentials()
+class Services:
+    """The services by area. Every method takes the caller (`Principal`) first."""
 
-    def _forget_credentials(self, key_id: str | None = None) -> None:
-        self.keys.forget(key_id)
-        self.web_sessions.forget(key_id)
-
-    def trace(self, tracing: Tracing | None) -> None:
-        """Record a span for each run that a request creates; None: do not."""
-        self.tracing = tracing
-        record = _ignore if tracing is None else tracing.triggered
-        self.jobs.triggers.on_triggered = record
-        self.jobs.hooks.on_triggered = record
-        self.wakes.on_triggered = record
-        self.signals.on_triggered = record
-        self.runs.on_triggered = record
-        self.pull.claims.tracing = tracing
-
-    async def repair_internal_jobs(self, workspace: str, agent: str) -> None:
-        """Write the internal jobs of an agent by its document, and those of its workspace with `default`."""
-        await self.agents.repair(workspace, agent)
-        if agent == WORKSPACE_AGENT:
-            await self.workspaces.repair(workspace)
+    def __init__(
+        self,
+        store: Store,
+        launchers: LauncherRegistry,
+        keyring: Keyring,
+        defaults: Defaults,
+        settings: Settings,
+        metrics: Metrics,
+        lanes: Iterable[str] | None,
+    ) -> None:
+        shared = self._shared = Shared(store, launchers, keyring, defaults, settings, metrics, lanes)
+        self.store = store
+        self.keyring = keyring
+        self.metrics = metrics
+        self.metrics_key = settings.metrics_key
+        self.telemetry = shared.telemetry
+        #: the address of the server in trigger URLs and sign-in links; None: that of the request
+        self.public_url = settings.public_url
+        self.accounts = shared.accounts
+        self.runs = RunArea(shared)
+        self.jobs = JobArea(shared, self.runs)
+        self.agents = AgentArea(shared)
+        self.auth = AuthArea(shared)
+        self.admin = AdminArea(shared, self.jobs)
+        self.search = SearchService(store, self.jobs, self.runs)
+        self.idempotency = IdempotencyService(store, keyring)
+        self.events = EventStream(store, self.accounts)
+        self.live = CoalescedEvents(store, self.accounts)
+        #: for lists of jobs and runs: a page may take a hundred megabytes until it is sent
+        self.pages = TenantTurns(PAGES_AT_ONCE)
 
     async def close(self) -> None:
         """End what runs in the background. The store is closed after it."""
         async with AsyncExitStack() as stack:  # one that fails or is cancelled keeps no other running
-            stack.push_async_callback(self.pull.close)
-            stack.push_async_callback(self.keys.close)
-            stack.push_async_callback(self.open_uses.close)
-            stack.push_async_callback(self.web_sessions.close)
-            stack.push_async_callback(self.calendar.close)
-            stack.push_async_callback(self._weeks.close)
+            stack.push_async_callback(self.runs.pull.close)
+            stack.push_async_callback(self.auth.keys.close)
+            stack.push_async_callback(self.auth.open_uses.close)
+            stack.push_async_callback(self.auth.web_sessions.close)
+            stack.push_async_callback(self.admin.calendar.close)
+            stack.push_async_callback(self._shared.weeks.close)
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""
         return self.store.clock.now_ms()
-
-
-def _ignore(run: RunView) -> None:
-    pass
 
 
 def allowance(settings: Settings) -> Allowance:

@@ -71,6 +71,6 @@ def lines(path: Path) -> list[str]:
 
 async def celery_check(app: Wakeful) -> dict[str, Any]:
     """Return what the doctor finds about Celery."""
-    checks: Any = (await app.services.doctor.examine(LOCAL, "default"))["checks"]
+    checks: Any = (await app.services.admin.doctor.examine(LOCAL, "default"))["checks"]
     (check,) = [check for check in checks if check["name"] == "celery"]
     return dict(check)

@@ -95,8 +95,10 @@ async def test_errors_of_the_server_are_raised(new_app: NewApp):
         async with AsyncClient(operator.url, member.key) as other:
             waiting = asyncio.create_task(received(other.events(), 1))
             await listening(app)
-            (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
-            await app.services.keys.revoke(LOCAL, "default", key.id)
+            (key,) = [
+                key for key in await app.services.auth.keys.list(LOCAL, "default") if key.name == "member"
+            ]
+            await app.services.auth.keys.revoke(LOCAL, "default", key.id)
             app.services.events.shut_down()
             with pytest.raises(Unauthenticated):
                 await waiting

@@ -30,7 +30,7 @@ PUBLIC = {"/sign-in", "/sign-out", "/assets/{asked}/{name}"}
 async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
     app = new_app(commands=["true"])
     async with app, served(app) as client:
-        await app.services.workspaces.put(LOCAL, "acme", {})
+        await app.services.agents.workspaces.put(LOCAL, "acme", {})
         for agent in ("writer", "painter"):
             await client("PUT", f"/agents/{agent}", {"target": {"kind": "pull"}})
             await client("POST", f"/agents/{agent}/jobs", {"name": "digest", "schedule": SELDOM})

@@ -104,7 +104,7 @@ async def test_a_session_may_do_what_its_key_may_do(ask: ApiClient, browser: Bro
     assert made.status == 201
     entries = (await ask("GET", "/audit")).body["entries"]
     assert entries[0]["action"] == "key.create"
-    own = await ask.app.services.keys.authenticate(ask.key)
+    own = await ask.app.services.auth.keys.authenticate(ask.key)
     assert entries[0]["actor"] == own.actor
 
 
@@ -296,14 +296,14 @@ async def test_a_session_ends_without_requests_and_after_its_whole_time(
         assert await browser.status() == 401
         await browser.sign_in(moved.key)
         services = moved.app.services
-        key_id = (await services.keys.authenticate(moved.key)).actor.removeprefix("key:")
+        key_id = (await services.auth.keys.authenticate(moved.key)).actor.removeprefix("key:")
         for hours in range(11, 7 * 24, 11):
             clock.advance(timedelta(hours=11))
             assert await browser.status() == 200, hours
             now_ms = clock.now_ms()
 
             async def seen(now_ms: int = now_ms) -> bool:
-                rows = await services.web_sessions.list(LOCAL, "default", key_id)
+                rows = await services.auth.web_sessions.list(LOCAL, "default", key_id)
                 return rows[0].seen_ms > now_ms - 60_000
 
             await eventually(seen)
@@ -316,8 +316,8 @@ async def test_a_session_ends_with_its_key(moved: ApiClient, clock: MovableClock
         admin = await moved.new("admin")
         await browser.sign_in(admin.key)
         assert await browser.status() == 200
-        key_id = (await moved.app.services.keys.authenticate(admin.key)).actor.removeprefix("key:")
-        await moved.app.services.keys.revoke(LOCAL, "default", key_id)
+        key_id = (await moved.app.services.auth.keys.authenticate(admin.key)).actor.removeprefix("key:")
+        await moved.app.services.auth.keys.revoke(LOCAL, "default", key_id)
         assert await browser.status() == 401
         assert "was revoked" in (await browser.sign_in(admin.key)).body
         expiring = await moved.new("admin", expiresAt=clock.now_ms() + 3_600_000)
@@ -351,8 +351,8 @@ async def test_any_replica_serves_any_request(new_app: NewApp):
         admin = await first.new("admin")
         await browser.sign_in(admin.key)
         assert await other.status() == 200
-        key_id = (await one.services.keys.authenticate(admin.key)).actor.removeprefix("key:")
-        await one.services.keys.revoke(LOCAL, "default", key_id)
+        key_id = (await one.services.auth.keys.authenticate(admin.key)).actor.removeprefix("key:")
+        await one.services.auth.keys.revoke(LOCAL, "default", key_id)
         assert await browser.status() == 401
 
         async def revoked() -> bool:
@@ -397,8 +397,8 @@ async def test_a_link_signs_in_once(ask: ApiClient, browser: BrowserClient):
 async def test_a_link_used_at_once_on_two_replicas_works_once(new_app: NewApp):
     one, two = new_app(), new_app()
     async with one, two, served(one) as first, served(two) as second:
-        principal = await one.services.keys.authenticate(first.key or second.key)
-        token = (await one.services.web_sessions.create_link(principal)).token
+        principal = await one.services.auth.keys.authenticate(first.key or second.key)
+        token = (await one.services.auth.web_sessions.create_link(principal)).token
         async with browsing(first.url) as a, browsing(second.url) as b:
             replies = await asyncio.gather(*(browser.sign_in(token) for browser in (a, b, a, b)))
         assert sorted(reply.status for reply in replies) == [303, 401, 401, 401]
@@ -411,8 +411,8 @@ async def test_a_link_expires_and_ends_with_its_key(moved: ApiClient, clock: Mov
         assert (await browser.sign_in(token)).status == 401
         admin = await moved.new("admin")
         token = (await admin("POST", "/api/sign-in-links")).body["url"].partition("#")[2]
-        key_id = (await moved.app.services.keys.authenticate(admin.key)).actor.removeprefix("key:")
-        await moved.app.services.keys.revoke(LOCAL, "default", key_id)
+        key_id = (await moved.app.services.auth.keys.authenticate(admin.key)).actor.removeprefix("key:")
+        await moved.app.services.auth.keys.revoke(LOCAL, "default", key_id)
         reply = await browser.sign_in(token)
         assert reply.status == 401
         assert "was revoked" in reply.body
@@ -432,7 +432,7 @@ async def test_a_session_cannot_create_a_link(ask: ApiClient, browser: BrowserCl
 @on_one_store
 async def test_the_sessions_of_a_key_are_listed_and_ended(ask: ApiClient, browser: BrowserClient):
     member = await ask.new("member")
-    key_id = (await ask.app.services.keys.authenticate(member.key)).actor.removeprefix("key:")
+    key_id = (await ask.app.services.auth.keys.authenticate(member.key)).actor.removeprefix("key:")
     path = f"{HOME}/keys/{key_id}/sessions"
     await browser.sign_in(member.key)
     async with browsing(ask.url) as second, browsing(ask.url) as third:

@@ -202,7 +202,7 @@ async def test_the_output_of_a_run_completed_by_an_executor_is_delivered(new_app
     async with app:
         await app.jobs.create("digest", schedule=SELDOM, deliver=True, channel="team", message="what is new?")
         run = await app.jobs.run("digest")
-        (claimed,) = await app.services.pull.claim(LOCAL, "default", "me")
+        (claimed,) = await app.services.runs.pull.claim(LOCAL, "default", "me")
         assert claimed["id"] == run.id
         await app.runs.complete(run.id, "succeeded", attempt=1, output="nothing much")
         await eventually(lambda: messages(service))
@@ -216,7 +216,7 @@ async def test_a_pending_delivery_is_sent_by_another_process(new_app: NewApp, se
         "digest", schedule=SELDOM, deliver=True, channel="team", message="hello"
     )
     run = await ended_elsewhere.jobs.run("digest")
-    await ended_elsewhere.services.pull.claim(LOCAL, "default", "me")
+    await ended_elsewhere.services.runs.pull.claim(LOCAL, "default", "me")
     done = await ended_elsewhere.runs.complete(run.id, "succeeded", attempt=1, output="good morning")
     await ended_elsewhere.store.close()
     assert (done.state, done.delivery) == ("succeeded", "pending")

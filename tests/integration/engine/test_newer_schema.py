@@ -56,17 +56,17 @@ async def test_the_engine_finishes_its_runs_and_stops(new_app: NewApp, database:
         await raise_schema(database)
         with pytest.raises(IncompatibleSchema, match=MESSAGE):
             await app.serve_forever()
-        assert MESSAGE in str(await app.services.status.ready())
+        assert MESSAGE in str(await app.services.admin.status.ready())
         await app.jobs.create("second", schedule=SELDOM, target={"kind": "function", "name": "work"})
         second = await app.jobs.run("second")
         go_on.set()
-        engine = app.services.status.engine
+        engine = app.services.admin.status.engine
         assert engine is not None
         await engine.stop()  # waits for the end of the stop that the heartbeat began
         assert not app.alive
         assert (await app.runs.get(first.id)).output == "done"
         assert (await app.runs.get(second.id)).state == "pending"
-        assert MESSAGE in str(await app.services.status.ready()), "/readyz says why"
+        assert MESSAGE in str(await app.services.admin.status.ready()), "/readyz says why"
 
 
 @pytest.mark.parametrize(

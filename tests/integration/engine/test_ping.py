@@ -29,11 +29,11 @@ async def test_a_failed_ping_does_not_affect_readiness(new_app: NewApp, receiver
     async with app:
         await eventually(lambda: app.services.metrics.pings["failed"] >= 2)
         receiver.port = 1  # no listener
-        assert await app.services.status.ready() is None
+        assert await app.services.admin.status.ready() is None
     nowhere = new_app(settings=Settings(ping_url="http://127.0.0.1:1/", ping_ms=100))
     async with nowhere:
         await eventually(lambda: nowhere.services.metrics.pings["failed"] >= 2)
-        assert await nowhere.services.status.ready() is None
+        assert await nowhere.services.admin.status.ready() is None
 
 
 async def test_a_process_that_is_not_ready_does_not_ping(new_app: NewApp, receiver: Receiver):

@@ -218,11 +218,11 @@ async def test_an_unexpected_error_in_a_claim_fails_the_attempt_and_an_outage_re
         run_id = (await app.jobs.run("one")).id
         raise_once(monkeypatch, claims, "may_start", Unavailable("the time zones cannot be read"))
         with pytest.raises(Unavailable):
-            await app.services.pull.claim(LOCAL, "default", "w", limit=1)
-        await eventually(lambda: not app.services.pull._returning)
+            await app.services.runs.pull.claim(LOCAL, "default", "w", limit=1)
+        await eventually(lambda: not app.services.runs.pull._returning)
         raise_once(monkeypatch, claims, "may_start", MemoryError())
-        assert await app.services.pull.claim(LOCAL, "default", "w", limit=1) == []
-        (taken,) = await app.services.pull.claim(LOCAL, "default", "w", limit=1, wait_ms=20_000)
+        assert await app.services.runs.pull.claim(LOCAL, "default", "w", limit=1) == []
+        (taken,) = await app.services.runs.pull.claim(LOCAL, "default", "w", limit=1, wait_ms=20_000)
         run = await app.runs.get(run_id)
     assert (taken["id"], run.state, run.failed_attempts) == (run_id, "running", 1)
 

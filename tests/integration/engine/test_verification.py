@@ -214,7 +214,7 @@ async def test_checks_of_one_workspace_that_hang_hold_up_no_other(new_app: NewAp
     release = asyncio.Event()
     app.function("hang")(release.wait)
     async with app:
-        await app.services.workspaces.put(LOCAL, "calm", {})
+        await app.services.agents.workspaces.put(LOCAL, "calm", {})
         jobs: Any = {"schedule": SELDOM, "target": Function("work"), "overlap_policy": "allow"}
         await app.jobs.create(
             "hanging", **jobs, verify={"kind": "function", "name": "hang", "timeout": "10m"}
@@ -262,12 +262,12 @@ async def test_what_follows_from_a_success_follows_from_the_verification(new_app
         assert "its verification by function" in (run.waiting_for or "")
         assert await runs_of(app, "next") == []
         assert (await app.jobs.get("report")).enabled
-        spent = await app.services.budgets.spent("default", "default", run.job_id or "")
+        spent = await app.services.admin.budgets.spent("default", "default", run.job_id or "")
         go_on.set()
         run = await over(app, run.id)
         await eventually(lambda: runs_of(app, "next"))
         assert "report" not in {job.name for job in await app.jobs.list()}
-        after = await app.services.budgets.spent("default", "default", run.job_id or "")
+        after = await app.services.admin.budgets.spent("default", "default", run.job_id or "")
         await eventually(lambda: work.launches == 1)
     assert (run.state, run.usage, run.delivery == "not_requested") == ("succeeded", {"tokens": 7}, False)
     assert (spent["tokens"], after["tokens"]) == (7, 7)

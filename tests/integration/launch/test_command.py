@@ -130,7 +130,7 @@ async def test_a_command_that_is_no_longer_allowed_fails_permanently(new_app: Ne
 
 async def test_a_workflow_can_target_a_command(new_app: NewApp):
     async with new_app(commands=ALL) as app:
-        await app.services.workflows.put(LOCAL, "default", "w", 1, {"nodes": []})
+        await app.services.admin.workflows.put(LOCAL, "default", "w", 1, {"nodes": []})
         target = {"kind": "workflow", "workflowId": "w", "version": 1, "to": sh("cut -c 1-26")}
         await app.jobs.create("flow", schedule=SELDOM, target=target)
         run = await ran(app, "flow")

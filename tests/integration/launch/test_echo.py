@@ -45,7 +45,7 @@ async def test_the_default_agent_of_a_new_database_gets_the_target_once(new_app:
 
 async def test_a_database_with_a_key_is_not_new(new_app: NewApp):
     async with new_app() as app:
-        await app.services.keys.first_key()
+        await app.services.auth.keys.first_key()
         assert not await app.services.agents.give_first_target(ECHO)
 
 

@@ -387,7 +387,7 @@ async def test_a_workflow_gets_the_context_with_its_payload(new_app: NewApp, rec
     market = Market(app)
     to: Json = {"kind": "webhook", "url": receiver.url}
     async with app:
-        await app.services.workflows.put(LOCAL, "default", "flow", 1, {"nodes": []})
+        await app.services.admin.workflows.put(LOCAL, "default", "flow", 1, {"nodes": []})
         target = {"kind": "workflow", "workflowId": "flow", "version": 1, "to": to}
         await given(app, target=target, payload={"to": "me"})
         assert [(await fire(app)).state for _ in range(2)] == ["succeeded", "skipped"]
@@ -518,7 +518,7 @@ async def test_a_lease_is_renewed_while_its_precheck_runs(new_app: NewApp):
         return True
 
     market.answer = wait
-    app.services.pull.claims.renew_s = 0.05
+    app.services.runs.pull.claims.renew_s = 0.05
     async with app:
         await given(app, target={"kind": "pull"})
         run = await fired(app)

@@ -28,7 +28,7 @@ QUICKLY = {"base": "20ms", "max": "20ms"}
 
 
 async def deployed(app: Wakeful) -> None:
-    await app.services.workflows.put(LOCAL, "default", "invoices", 3, DAG)
+    await app.services.admin.workflows.put(LOCAL, "default", "invoices", 3, DAG)
 
 
 def executing(app: Wakeful) -> list[Launch]:

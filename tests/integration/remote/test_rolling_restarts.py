@@ -77,7 +77,7 @@ async def test_every_run_is_executed_once_while_servers_and_workers_restart(new_
         await app.jobs.upsert(
             "digest", schedule=SELDOM, target=target, max_attempts=1, overlap_policy="allow"
         )
-        workers = Workers(f"http://127.0.0.1:{port}", await app.services.keys.first_key())
+        workers = Workers(f"http://127.0.0.1:{port}", await app.services.auth.keys.first_key())
         working = [asyncio.create_task(workers.serve()) for _ in range(2)]
         adding = asyncio.create_task(_add_runs(app, added))
         for number in range(RESTARTS):

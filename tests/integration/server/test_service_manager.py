@@ -95,7 +95,7 @@ async def test_thewatchdog_stops_if_a_loop_hangs_and_not_if_it_fails(
         async with app:
             assert app._engine is not None
             planner = app._engine._planner
-            manager.ready("working", app.services.status)
+            manager.ready("working", app.services.admin.status)
             never = asyncio.Event()
 
             async def fails() -> None:
@@ -112,7 +112,7 @@ async def test_thewatchdog_stops_if_a_loop_hangs_and_not_if_it_fails(
 
             monkeypatch.setattr(engine_loop, "_HANGING_S", 0.2)
             monkeypatch.setattr(planner, "step", hangs)
-            await eventually(lambda: app.services.status.hanging() == ["planner"])
+            await eventually(lambda: app.services.admin.status.hanging() == ["planner"])
             sock.received.clear()
             await sock.until(lambda message: "STATUS" in message)  # of a pass that may have begun before
             sock.received.clear()

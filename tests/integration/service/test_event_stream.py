@@ -21,7 +21,7 @@ from wakeful.service.event_stream import Event, Subscription
 async def app(new_app: NewApp) -> AsyncIterator[Wakeful]:
     async with new_app() as app:
         for workspace in ("ours", "theirs"):
-            await app.services.workspaces.put(LOCAL, workspace, {})
+            await app.services.agents.workspaces.put(LOCAL, workspace, {})
         yield app
 
 

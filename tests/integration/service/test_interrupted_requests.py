@@ -115,7 +115,7 @@ async def test_an_interrupted_signal_is_received_once(app: Wakeful, fault: str):
 
     async def send() -> None:
         signal = Signal("count", id=f"signal-{number}")
-        await app.services.signals.send(LOCAL, "default", "counter", "default", [signal])
+        await app.services.agents.signals.send(LOCAL, "default", "counter", "default", [signal])
 
     async def check() -> None:
         nonlocal number
@@ -159,8 +159,8 @@ class _Socket:
 @pytest.mark.parametrize("kind", ["rpc", "events", "summaries"])
 async def test_an_interrupted_stream_ends_its_subscription(app: Wakeful, fault: str, kind: str):
     services = app.services
-    _, key = await services.keys.create(LOCAL, None, {"name": "test", "role": "admin"})
-    principal = await services.keys.authenticate(key, None, None)
+    _, key = await services.auth.keys.create(LOCAL, None, {"name": "test", "role": "admin"})
+    principal = await services.auth.keys.authenticate(key, None, None)
 
     async def stream() -> None:
         if kind == "rpc":
@@ -192,8 +192,8 @@ async def test_an_interrupted_stream_ends_its_subscription(app: Wakeful, fault: 
             await response(scope, receive, send)
 
     async def check() -> None:
-        assert not services.connection_limits.open()
-        assert len(services.open_uses) == 0
+        assert not services.auth.connection_limits.open()
+        assert len(services.auth.open_uses) == 0
         assert len(services.events._listeners) == 0
         assert services.live._channels == {}
         assert (services.events._reader, services.live._reader) == (None, None)

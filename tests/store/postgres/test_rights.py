@@ -49,7 +49,7 @@ async def test_the_documented_roles_can_do_their_work_and_no_more(
         await app.jobs.create("job", schedule="every 1s", target={"kind": "function", "name": "work"})
         run = await app.jobs.run("job")
         assert (await over(app, run.id)).output == "done"
-        assert await app.services.status.ready() is None
+        assert await app.services.admin.status.ready() is None
         await app.jobs.delete("job")
     (changed,) = await server.query(
         "SELECT has_schema_privilege('wakeful_app', 'wakeful', 'CREATE')"

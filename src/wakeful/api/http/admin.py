@@ -50,7 +50,7 @@ To = Annotated[str | None, Query(description="The last day (UTC); today by defau
 async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The text of a key is not stored and not returned."""
     return JsonResponse(
-        {"keys": [KEYS.to_json(row) for row in await services.keys.list(principal, workspace)]}
+        {"keys": [KEYS.to_json(row) for row in await services.auth.keys.list(principal, workspace)]}
     )
 
 
@@ -79,7 +79,7 @@ async def create_key(
         headers = {"Location": location_of(workspace, "keys", row.id), "Cache-Control": "no-store"}
         return JsonResponse({**KEYS.to_json(row), "key": key}, 201, headers)
 
-    create = partial(services.keys.create, principal, workspace, document)
+    create = partial(services.auth.keys.create, principal, workspace, document)
     return await respond_once(request, principal, workspace, create, response)
 
 
@@ -94,7 +94,7 @@ async def revoke_key(
     workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """Takes effect on this replica at once, on others within a second."""
-    await services.keys.revoke(principal, workspace, key_id)
+    await services.auth.keys.revoke(principal, workspace, key_id)
     return no_content()
 
 
@@ -105,7 +105,7 @@ async def revoke_key(
 async def list_quotas(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The limits and the usage of the workspace (`agent` null) and its agents."""
     return JsonResponse(
-        {"quotas": [QUOTAS.to_json(row) for row in await services.quotas.list(principal, workspace)]}
+        {"quotas": [QUOTAS.to_json(row) for row in await services.admin.quotas.list(principal, workspace)]}
     )
 
 
@@ -130,7 +130,7 @@ async def set_quota(
     number = whole_number(limit)
     if "limit" not in document or (number is None and limit is not None):
         raise InvalidArgument("limit: write a whole number, or null for none")
-    await services.quotas.set(principal, workspace, agent, bucket, number)
+    await services.admin.quotas.set(principal, workspace, agent, bucket, number)
     return await list_quotas(workspace, services, principal)
 
 
@@ -159,7 +159,7 @@ async def list_audit(
     scope, before = ("audit", workspace, actor, action, subject, since, until), None
     if cursor is not None:
         before = int(read_cursor(cursor, scope, int)[0])
-    found = await services.audit.search(
+    found = await services.admin.audit.search(
         principal,
         workspace,
         actor=actor,
@@ -191,9 +191,9 @@ async def verify_audit(
     with `hash`.
     """
     if limit is None and not after:
-        count, flaw = await services.audit.verify(principal, workspace)
+        count, flaw = await services.admin.audit.verify(principal, workspace)
         return JsonResponse({"ok": flaw is None, "count": count, "flaw": flaw, "complete": True})
-    part = await services.audit.verify_part(principal, workspace, after, hash, limit or 100_000)
+    part = await services.admin.audit.verify_part(principal, workspace, after, hash, limit or 100_000)
     return JsonResponse(
         {
             "ok": part.flaw is None,
@@ -219,7 +219,7 @@ async def get_workflow(
 ) -> Response:
     """The DAG as it was stored."""
     return JsonResponse(
-        WORKFLOWS.to_json(await services.workflows.get(principal, workspace, workflow_id, version))
+        WORKFLOWS.to_json(await services.admin.workflows.get(principal, workspace, workflow_id, version))
     )
 
 
@@ -241,8 +241,10 @@ async def put_workflow(
     dag: Document,
 ) -> Response:
     """The body is the DAG. A version never changes: the same DAG again is accepted, another is refused."""
-    created = await services.workflows.put(principal, workspace, workflow_id, version, dag)
-    content = WORKFLOWS.to_json(await services.workflows.get(principal, workspace, workflow_id, version))
+    created = await services.admin.workflows.put(principal, workspace, workflow_id, version, dag)
+    content = WORKFLOWS.to_json(
+        await services.admin.workflows.get(principal, workspace, workflow_id, version)
+    )
     headers = (
         {"Location": location_of(workspace, "workflows", workflow_id, str(version))} if created else None
     )
@@ -257,7 +259,7 @@ async def put_workflow(
 )
 async def get_status(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The numbers of jobs and runs, and the next tick."""
-    return JsonResponse(await services.status.status(principal, workspace))
+    return JsonResponse(await services.admin.status.status(principal, workspace))
 
 
 @router.get(
@@ -269,7 +271,7 @@ async def get_doctor(workspace: str, services: ServicesDep, principal: CurrentPr
     A key for all workspaces sees the checks of the installation, the admin of a workspace those of the
     workspace.
     """
-    return JsonResponse(await services.doctor.examine(principal, workspace))
+    return JsonResponse(await services.admin.doctor.examine(principal, workspace))
 
 
 @router.get("/slo", tags=["status"], summary="Service level objectives", responses=responses({200: "Slo"}))
@@ -277,7 +279,7 @@ async def get_slo(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, hours: Hours = 24
 ) -> Response:
     """The ratio of dead letters, and the median and 95th percentile of the start delay."""
-    return JsonResponse(await services.status.slo(principal, workspace, hours))
+    return JsonResponse(await services.admin.status.slo(principal, workspace, hours))
 
 
 @router.get("/peaks", tags=["status"], summary="Load of the coming week", responses=responses({200: "Peaks"}))
@@ -291,7 +293,7 @@ async def get_peaks(
 
     A key of the role `agent` sees its own agent.
     """
-    computed = await services.peaks.get(principal, workspace, agent)
+    computed = await services.admin.peaks.get(principal, workspace, agent)
     shown = agent if principal.agent is None else principal.agent
     return JsonResponse(serialize_week(computed, workspace, shown, services.now_ms()))
 
@@ -307,15 +309,15 @@ async def list_workers(workspace: str, services: ServicesDep, principal: Current
 
     A key for all workspaces sees all runs and functions, the admin of a workspace those of the workspace.
     """
-    found = await services.workers.list(principal, workspace)
+    found = await services.admin.workers.list(principal, workspace)
     return JsonResponse(PROCESSES.to_json(found))
 
 
 @operations_router.get("/channels", summary="List channels", responses=responses({200: "Channels"}))
 async def list_channels(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """Names and kinds of the channels, and the recent deliveries of the workspace; never their URLs."""
-    channels = await services.channels.list(principal, workspace)
-    deliveries = await services.channels.deliveries(principal, workspace)
+    channels = await services.admin.channels.list(principal, workspace)
+    deliveries = await services.admin.channels.deliveries(principal, workspace)
     return JsonResponse(
         {
             "channels": [CHANNELS.to_json(each) for each in channels],
@@ -342,14 +344,14 @@ async def test_channel(
     if to is not None and not isinstance(to, str):
         raise InvalidArgument("to: write the recipient as text, or leave it out")
     return JsonResponse(
-        CHANNEL_TESTS.to_json(await services.channels.test(principal, workspace, channel, to))
+        CHANNEL_TESTS.to_json(await services.admin.channels.test(principal, workspace, channel, to))
     )
 
 
 @operations_router.get("/settings", summary="List settings", responses=responses({200: "Settings"}))
 async def list_settings(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """The settings of this process with their source. Of a secret, only whether it is set."""
-    found = await services.settings.list(principal, workspace)
+    found = await services.admin.settings.list(principal, workspace)
     return JsonResponse({"settings": [SETTINGS.to_json(each) for each in found]})
 
 
@@ -371,5 +373,7 @@ async def get_cost(
     The last 30 days by default. Agents and jobs are found among the 100 most expensive of each day. A key of
     the role `agent` sees its own agent.
     """
-    report = await services.cost.report(principal, workspace, first=from_, last=to, agent=agent, limit=limit)
+    report = await services.admin.cost.report(
+        principal, workspace, first=from_, last=to, agent=agent, limit=limit
+    )
     return JsonResponse(serialize_cost(report))

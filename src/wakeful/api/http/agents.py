@@ -67,9 +67,9 @@ async def list_workspaces(
 ) -> Response:
     """The workspaces that the key may see, by name."""
     if prefix is None and limit is None:
-        rows = await services.workspaces.list(principal)
+        rows = await services.agents.workspaces.list(principal)
     else:
-        rows = await services.workspaces.search(principal, prefix or "", limit or MAX_PAGE)
+        rows = await services.agents.workspaces.search(principal, prefix or "", limit or MAX_PAGE)
     return JsonResponse({"workspaces": [serialize_workspace(principal, row) for row in rows]})
 
 
@@ -78,8 +78,8 @@ async def list_workspaces(
 )
 async def get_workspace(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
     """A workspace with its usage of today; for a key of the role agent, with that of its agent."""
-    content = serialize_workspace(principal, await services.workspaces.get(principal, workspace))
-    spent = await services.budgets.spent(workspace, visible_agent(principal, None) or "")
+    content = serialize_workspace(principal, await services.agents.workspaces.get(principal, workspace))
+    spent = await services.admin.budgets.spent(workspace, visible_agent(principal, None) or "")
     return JsonResponse({**content, "spent": spent})
 
 
@@ -94,10 +94,10 @@ async def put_workspace(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
 ) -> Response:
     """Requires a key for all workspaces, such as the first key of the installation."""
-    row, created = await services.workspaces.put(principal, workspace, document)
+    row, created = await services.agents.workspaces.put(principal, workspace, document)
     content: JsonObject = {
         **serialize_workspace(principal, row),
-        "spent": await services.budgets.spent(workspace),
+        "spent": await services.admin.budgets.spent(workspace),
     }
     return _put(content, created, location_of(workspace))
 
@@ -124,7 +124,7 @@ async def get_agent(
     row = await services.agents.get(principal, workspace, agent)
     content = {
         **serialize_agent(principal, row),
-        "spent": await services.budgets.spent(workspace, agent),
+        "spent": await services.admin.budgets.spent(workspace, agent),
     }
     return JsonResponse(content, headers={"ETag": etag(row.version)})
 
@@ -161,7 +161,7 @@ async def put_agent(
         raise Stale(error.message) from error
     content = {
         **serialize_saved_agent(principal, saved),
-        "spent": await services.budgets.spent(workspace, agent),
+        "spent": await services.admin.budgets.spent(workspace, agent),
     }
     headers = {"ETag": etag(saved.row.version)}
     return _put(content, saved.created, location_of(workspace, "agents", agent), headers)
@@ -190,7 +190,7 @@ async def update_agent(
         raise Stale(error.message) from error
     content = {
         **serialize_saved_agent(principal, saved),
-        "spent": await services.budgets.spent(workspace, agent),
+        "spent": await services.admin.budgets.spent(workspace, agent),
     }
     return JsonResponse(content, headers={"ETag": etag(saved.row.version)})
 
@@ -211,7 +211,7 @@ async def rotate_agent_secret(
 ) -> Response:
     """It signs the webhooks that jobs inherit, for a day beside the old one. It is returned only once."""
     await services.agents.get(principal, workspace, agent)
-    spent = await services.budgets.spent(workspace, agent)
+    spent = await services.admin.budgets.spent(workspace, agent)
     return await respond_once(
         request,
         principal,
@@ -294,7 +294,7 @@ async def send_message(
     `/stop` stops the oldest running turn, `/stopall` all turns and drops waiting messages. Both act at once.
     `channel` and `to` say where the message comes from: jobs that are made in the conversation deliver there.
     """
-    send = partial(services.messages.send, principal, workspace, agent, document)
+    send = partial(services.agents.messages.send, principal, workspace, agent, document)
     return await respond_once(
         request, principal, workspace, send, lambda receipt: JsonResponse(RECEIPTS.to_json(receipt), 202)
     )
@@ -312,7 +312,7 @@ async def list_sessions(
     """The sessions by name, with their waiting messages and running turns."""
     scope = ["sessions", workspace, agent]
     after = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
-    found = await services.sessions.list(principal, workspace, agent, after, limit + 1)
+    found = await services.agents.sessions.list(principal, workspace, agent, after, limit + 1)
     sessions, following = page(found, limit, scope, lambda session: [session.name])
     return JsonResponse(
         {"sessions": [SESSIONS.to_json(session) for session in sessions], "cursor": following}
@@ -332,7 +332,7 @@ async def get_session(
     """A session with its history: what was said and answered, newest first."""
     scope = ["history", workspace, agent, session]
     before = int(read_cursor(cursor, scope, int)[0]) if cursor is not None else None
-    found = await services.sessions.get(principal, workspace, agent, session, before, limit + 1)
+    found = await services.agents.sessions.get(principal, workspace, agent, session, before, limit + 1)
     entries, following = page(found.entries, limit, scope, lambda entry: [entry.sequence])
     history: list[Json] = [HISTORY.to_json(entry) for entry in entries]
     return JsonResponse({**SESSIONS.to_json(found.view), "history": history, "cursor": following})
@@ -348,5 +348,5 @@ async def delete_session(
 
     The runs of its turns stay, with their payload and output, as long as other runs do.
     """
-    await services.sessions.delete(principal, workspace, agent, session)
+    await services.agents.sessions.delete(principal, workspace, agent, session)
     return no_content()

@@ -73,7 +73,7 @@ async def list_dead_letters(
     scope = ("deadLetters", workspace, agent, job, cause)
     before = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
     selection = DeadLetterSelection(agent, job, cause)
-    shown, following = await services.dead_letters.list(
+    shown, following = await services.runs.dead_letters.list(
         principal, workspace, selection, before=before, limit=limit
     )
     return await list_response(
@@ -94,7 +94,7 @@ async def group_dead_letters(
 ) -> Response:
     """The newest 2,000 dead letters by job and cause, the group with the newest failure first."""
     return JsonResponse(
-        DEAD_LETTER_GROUPS.to_json(await services.dead_letters.groups(principal, workspace, agent, job))
+        DEAD_LETTER_GROUPS.to_json(await services.runs.dead_letters.groups(principal, workspace, agent, job))
     )
 
 
@@ -120,7 +120,7 @@ async def replay_dead_letters(
     picked = await _pick(services, principal, workspace, body)
     if picked.dry_run:
         return JsonResponse({"replayed": [], **picked.content})
-    replay = partial(services.dead_letters.replay, principal, workspace, picked.ids)
+    replay = partial(services.runs.dead_letters.replay, principal, workspace, picked.ids)
     return await respond_once(
         request,
         principal,
@@ -144,7 +144,7 @@ async def discard_dead_letters(
     if picked.dry_run:
         return JsonResponse({"discarded": [], **picked.content})
     return await once.respond(
-        partial(services.dead_letters.discard, principal, workspace, picked.ids),
+        partial(services.runs.dead_letters.discard, principal, workspace, picked.ids),
         lambda ids: JsonResponse({"discarded": list(ids), **picked.content}),
     )
 
@@ -181,7 +181,7 @@ async def _pick(
         cursor = body.get("cursor")
         if cursor is not None and not (isinstance(cursor, str) and is_id(cursor)):
             raise InvalidArgument("cursor: use that of the previous response, or leave it out")
-        selected = await services.dead_letters.select(
+        selected = await services.runs.dead_letters.select(
             principal, workspace, read_selection(dict(body)), after=cursor
         )
         counted = any(name in body for name in (*_FILTERS, "through", "cursor", "dryRun"))
@@ -209,7 +209,7 @@ async def list_incidents(
     states = [each.strip() for each in state.split(",") if each.strip()] if state else []
     scope = ["incidents", workspace, principal.agent, agent, job, sorted(states)]
     before = str(read_cursor(cursor, scope, str)[0]) if cursor else None
-    found = await services.incidents.list(
+    found = await services.admin.incidents.list(
         principal, workspace, agent=agent, job=job, states=states, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda incident: [incident.id])
@@ -221,7 +221,9 @@ async def get_incident(
     workspace: str, incident_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """An incident stays readable after its job was deleted."""
-    return JsonResponse(INCIDENTS.to_json(await services.incidents.get(principal, workspace, incident_id)))
+    return JsonResponse(
+        INCIDENTS.to_json(await services.admin.incidents.get(principal, workspace, incident_id))
+    )
 
 
 @incidents_router.post(
@@ -239,5 +241,7 @@ async def acknowledge_incident(
     body: OptionalDocument,
 ) -> Response:
     """No reminder follows. Acknowledging it again changes nothing. Requires the role admin or member."""
-    acknowledge = partial(services.incidents.acknowledge, principal, workspace, incident_id, body.get("note"))
+    acknowledge = partial(
+        services.admin.incidents.acknowledge, principal, workspace, incident_id, body.get("note")
+    )
     return await once.respond(acknowledge, lambda found: JsonResponse(INCIDENTS.to_json(found)))

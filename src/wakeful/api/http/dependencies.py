@@ -102,7 +102,7 @@ async def current_principal(request: Request) -> Principal:
     """Return the principal of the bearer token, else of the sign-in session, or raise Unauthenticated."""
     principal = await _authenticate(request)
     if principal.workspace is not None and not hasattr(request.state, IN_PROGRESS):
-        services_of(request).connection_limits.begin_request(principal.workspace)
+        services_of(request).auth.connection_limits.begin_request(principal.workspace)
         setattr(request.state, IN_PROGRESS, principal.workspace)
     return principal
 
@@ -113,7 +113,7 @@ async def _authenticate(request: Request) -> Principal:
     if bearer is None:
         principal = await _session_principal(request)
     else:
-        principal = await services_of(request).keys.authenticate(
+        principal = await services_of(request).auth.keys.authenticate(
             bearer, address_of(request), request.headers.get(RUN_ID)
         )
     request.state.actor = principal.actor
@@ -123,7 +123,7 @@ async def _authenticate(request: Request) -> Principal:
 async def open_use(request: Request, end: Callable[[], object]) -> OpenUse:
     """Call `end` when the key or session of the request has ended; Unauthenticated: it has already."""
     credential = bearer_of(request) or session_token(request) or ""
-    return await services_of(request).open_uses.add(credential, partial(_authenticate, request), end)
+    return await services_of(request).auth.open_uses.add(credential, partial(_authenticate, request), end)
 
 
 async def bearer_principal(request: Request) -> Principal:
@@ -139,7 +139,7 @@ async def _session_principal(request: Request) -> Principal:
     token = session_token(request)
     if token is None:
         raise _no_credentials()
-    principal = await services_of(request).web_sessions.authenticate(token, address_of(request))
+    principal = await services_of(request).auth.web_sessions.authenticate(token, address_of(request))
     if request.method not in SAFE_METHODS:
         check_change(request, token, request.headers.get(CSRF))
     request.state.csrf = csrf_token(token)

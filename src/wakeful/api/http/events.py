@@ -70,7 +70,7 @@ async def stream_events(
     number = _number(last_event_id) if last_event_id else after
     if coalesce_ms is not None and (job or types):
         raise InvalidArgument("coalesceMs: a summary has all changes; remove 'job' and 'types'")
-    slot = services.connection_limits.acquire("events", principal.actor, principal.workspace)
+    slot = services.auth.connection_limits.acquire("events", principal.actor, principal.workspace)
     try:
         if coalesce_ms is not None:
             summaries = await services.live.subscribe(

@@ -65,7 +65,7 @@ async def claim_runs(
     """
     worker = _text(body, "worker")
     claim_id = _claim_id(body) or new_id(services.now_ms())
-    claiming = services.pull.claim(
+    claiming = services.runs.pull.claim(
         principal,
         workspace,
         worker,
@@ -77,7 +77,7 @@ async def claim_runs(
     )
 
     def abandon() -> None:
-        services.pull.abandon(workspace, worker, claim_id)
+        services.runs.pull.abandon(workspace, worker, claim_id)
 
     runs = await _while_valid(request, claiming, abandon)
     if not runs:
@@ -117,7 +117,9 @@ async def release_runs(
     if claim_id is None and body.get("runs") is None:
         raise InvalidArgument("runs: it is missing; name the runs to return, or the claim in claimId")
     held = [] if body.get("runs") is None else _held(body)
-    released, lost = await services.pull.release(principal, workspace, _text(body, "worker"), held, claim_id)
+    released, lost = await services.runs.pull.release(
+        principal, workspace, _text(body, "worker"), held, claim_id
+    )
     return JsonResponse({"released": list(released), "lost": list(lost)})
 
 
@@ -139,7 +141,7 @@ async def heartbeat_runs(
     show it, and their timeouts count from the end of the wait.
     """
     held, waiting = _held(body), _waiting(body)
-    renewed, lost = await services.pull.heartbeats(principal, workspace, held, _worker(body), waiting)
+    renewed, lost = await services.runs.pull.heartbeats(principal, workspace, held, _worker(body), waiting)
     return JsonResponse({"renewed": list(renewed), "lost": list(lost)})
 
 
@@ -176,7 +178,7 @@ async def complete_runs(
         pairs = zip(reports, results, strict=True)
         return JsonResponse({"runs": [_result(run_id, each) for (run_id, _), each in pairs]})
 
-    complete = partial(services.reports.complete_many, principal, workspace, read)
+    complete = partial(services.runs.reports.complete_many, principal, workspace, read)
     return await once.respond(complete, response)
 
 
@@ -191,7 +193,7 @@ async def heartbeat_run(
 ) -> Response:
     """`attempt` is that of the claimed run. 409: the claim is lost or the run is over; stop working on it."""
     attempt = _whole(body, "attempt", None)
-    run = await services.pull.heartbeat(principal, workspace, run_id, attempt, _worker(body))
+    run = await services.runs.pull.heartbeat(principal, workspace, run_id, attempt, _worker(body))
     return JsonResponse(serialize_run(run))
 
 

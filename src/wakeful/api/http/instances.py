@@ -86,7 +86,7 @@ async def get_instance(
 
     `GET /agents/{agent}/runs?instance=` lists its signals.
     """
-    details = await services.instances.get(principal, workspace, agent, instance)
+    details = await services.agents.instances.get(principal, workspace, agent, instance)
     return JsonResponse(serialize_instance_details(principal, details))
 
 
@@ -112,7 +112,7 @@ async def start_instance(
     state = body.get("state")
     if not isinstance(state, dict | None):
         raise InvalidArgument("state: give an object with the keys of the initial state to change")
-    start = partial(services.instances.start, principal, workspace, agent, instance, state=state)
+    start = partial(services.agents.instances.start, principal, workspace, agent, instance, state=state)
     return await once.respond(start, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -123,7 +123,7 @@ async def stop_instance(
     workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Its schedules are deleted and its runs are cancelled. It accepts no signal until it is started."""
-    stop = partial(services.instances.stop, principal, workspace, agent, instance)
+    stop = partial(services.agents.instances.stop, principal, workspace, agent, instance)
     return await once.respond(stop, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -144,7 +144,7 @@ async def pause_instance(
 ) -> Response:
     """Its signals wait until it is resumed. A run that is running ends."""
     note = body.get("note")
-    pause = partial(services.instances.pause, principal, workspace, agent, instance, note=note)
+    pause = partial(services.agents.instances.pause, principal, workspace, agent, instance, note=note)
     return await once.respond(pause, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -155,7 +155,7 @@ async def resume_instance(
     workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """An instance that is paused or blocked handles its signals again."""
-    resume = partial(services.instances.resume, principal, workspace, agent, instance)
+    resume = partial(services.agents.instances.resume, principal, workspace, agent, instance)
     return await once.respond(resume, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -168,7 +168,7 @@ async def hibernate_instance(
     workspace: str, agent: str, instance: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Every process removes it from its memory. Its next signal loads it again."""
-    hibernate = partial(services.instances.hibernate, principal, workspace, agent, instance)
+    hibernate = partial(services.agents.instances.hibernate, principal, workspace, agent, instance)
     return await once.respond(hibernate, lambda view: JsonResponse(serialize_instance(view)))
 
 
@@ -186,7 +186,7 @@ async def _page(
     if cursor is not None:
         of_agent, name = read_cursor(cursor, scope, str, str)
         after = str(of_agent), str(name)
-    found = await services.instances.list(
+    found = await services.agents.instances.list(
         principal, workspace, agent, status=status, after=after, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda view: (view.row.agent, view.row.name))
@@ -227,7 +227,7 @@ async def send_signals(
     response has the first run and `duplicate` is true.
     """
     received = await _read(request)
-    send = partial(services.signals.send, principal, workspace, agent, instance, received.signals)
+    send = partial(services.agents.signals.send, principal, workspace, agent, instance, received.signals)
     return await respond_once(
         request,
         principal,

@@ -322,7 +322,7 @@ async def preview_schedule(
 
     It takes the fields of a job that determine its ticks, and has the errors of a creation.
     """
-    found = await services.schedule_previews.preview(principal, workspace, document)
+    found = await services.jobs.previews.preview(principal, workspace, document)
     return JsonResponse(serialize_preview(found))
 
 
@@ -340,7 +340,7 @@ async def test_target(
     Other kinds are only checked: whether a function is registered, a command allowed, a key of a model
     configured, an executor connected. A test is no run, and is not retried.
     """
-    found = await services.target_tests.test(principal, workspace, agent, document)
+    found = await services.jobs.target_tests.test(principal, workspace, agent, document)
     return JsonResponse(serialize_target_test(found))
 
 
@@ -360,5 +360,5 @@ async def write_job_snippets(
 ) -> Response:
     """The texts that create the job of a document. It is not validated, and nothing is saved."""
     base_url = services.public_url or str(request.base_url).rstrip("/")
-    texts = await services.job_texts.write(principal, workspace, agent, document, base_url)
+    texts = await services.jobs.texts.write(principal, workspace, agent, document, base_url)
     return JsonResponse(serialize_snippets(texts))

@@ -287,7 +287,7 @@ async def _one_job(services: Services, principal: Principal, job: JobRecord) -> 
         content["warnings"] = list(alone)
     content["hook"] = await services.jobs.hooks.exists(job.id)
     content["precheckState"] = await services.jobs.precheck_state(job)
-    content["spent"] = await services.budgets.spent(job.workspace, job.agent, job.id)
+    content["spent"] = await services.admin.budgets.spent(job.workspace, job.agent, job.id)
     last = await services.runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=LAST_RUNS)
     content["lastRuns"] = [serialize_run(run) for run in last]
     return JsonResponse(content, headers={"ETag": etag(job.version)})

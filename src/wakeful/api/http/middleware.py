@@ -61,7 +61,7 @@ class RequestMiddleware:
         request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status: int | None = None  # none sent yet
-        if cast(Services, scope["app"].state.services).tracing is not None:
+        if cast(Services, scope["app"].state.services).telemetry.tracing is not None:
             incoming_traceparent.set(headers.get("traceparent"))
 
         async def respond(message: Message) -> None:
@@ -91,7 +91,7 @@ class RequestMiddleware:
         finally:
             workspace = scope["state"].pop(IN_PROGRESS, None)
             if workspace is not None:
-                cast(Services, scope["app"].state.services).connection_limits.end_request(workspace)
+                cast(Services, scope["app"].state.services).auth.connection_limits.end_request(workspace)
             _log_request(scope, method, status, began, request_id)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,7 +111,7 @@ def _check_site(scope: Scope, headers: Headers) -> None:
     path = scope["path"]
     if path in _QUIET:  # probes use the address, from within the network
         return
-    origins = cast(Services, scope["app"].state.services).origins
+    origins = cast(Services, scope["app"].state.services).auth.origins
     host = headers.get("host")
     origins.check_host(host)
     if path in _PAGES:

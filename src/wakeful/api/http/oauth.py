@@ -56,7 +56,7 @@ def _metadata(request: Request, resource: str) -> Response:
 
 
 def _issuer(request: Request) -> str | None:
-    issuer: str | None = request.app.state.services.issuer
+    issuer: str | None = request.app.state.services.auth.issuer
     return issuer if issuer is not None and issuer.startswith(("https://", "http://")) else None
 
 

@@ -142,7 +142,7 @@ async def wake_agent(
 
     Requires the role admin.
     """
-    wake = partial(services.wakes.wake, principal, workspace, agent, body.get("payload"))
+    wake = partial(services.agents.wakes.wake, principal, workspace, agent, body.get("payload"))
     return await respond_once(
         request, principal, workspace, wake, lambda run: created_run(serialize_run(run))
     )
@@ -187,7 +187,7 @@ async def get_run(
     """A run with its attempts, and what it waits for."""
     run = await services.runs.get(principal, workspace, run_id)
     attempts = await services.runs.attempts(principal, workspace, run_id)
-    return JsonResponse(serialize_run(run, attempts, await services.waiting.of(run)))
+    return JsonResponse(serialize_run(run, attempts, await services.runs.waiting.of(run)))
 
 
 @router.post(

@@ -31,7 +31,7 @@ async def create_sign_in_link(
     A sign-in session cannot create one: send the key. The address is `WAKEFUL_PUBLIC_URL`, else that of this
     request.
     """
-    link = await services.web_sessions.create_link(principal)
+    link = await services.auth.web_sessions.create_link(principal)
     base_url = services.public_url or str(request.base_url).rstrip("/")
     return JsonResponse(serialize_sign_in_link(link, base_url), 201, {"Cache-Control": "no-store"})
 
@@ -43,7 +43,7 @@ async def list_key_sessions(
     workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """The 100 that were used last. Admins see those of every key, other roles those of their own key."""
-    rows = await services.web_sessions.list(principal, workspace, key_id)
+    rows = await services.auth.web_sessions.list(principal, workspace, key_id)
     return JsonResponse({"sessions": [WEB_SESSIONS.to_json(row) for row in rows]})
 
 
@@ -57,7 +57,7 @@ async def end_key_sessions(
     workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """Also ends its sign-in links. The key itself stays valid."""
-    await services.web_sessions.end_all(principal, workspace, key_id)
+    await services.auth.web_sessions.end_all(principal, workspace, key_id)
     return no_content()
 
 
@@ -71,5 +71,5 @@ async def end_key_session(
     workspace: str, key_id: str, session_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """Also ends its open event streams."""
-    await services.web_sessions.end(principal, workspace, key_id, session_id)
+    await services.auth.web_sessions.end(principal, workspace, key_id, session_id)
     return no_content()

@@ -42,7 +42,7 @@ async def list_suggestions(
     statuses = [each.strip() for each in status.split(",") if each.strip()] if status else []
     scope = ["suggestions", workspace, principal.agent, agent, job, sorted(statuses)]
     before = str(read_cursor(cursor, scope, str)[0]) if cursor else None
-    found = await services.suggestions.list(
+    found = await services.admin.suggestions.list(
         principal, workspace, agent=agent, job=job, statuses=statuses, before=before, limit=limit + 1
     )
     shown, following = page(found, limit, scope, lambda suggestion: [suggestion.id])
@@ -54,7 +54,7 @@ async def get_suggestion(
     workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
     """A suggestion stays readable after its job was deleted."""
-    found = await services.suggestions.get(principal, workspace, suggestion_id)
+    found = await services.admin.suggestions.get(principal, workspace, suggestion_id)
     return JsonResponse(SUGGESTIONS.to_json(found))
 
 
@@ -67,7 +67,7 @@ async def apply_suggestion(
     workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Changes the job, unless it was changed since the analysis. Requires the role admin."""
-    apply = partial(services.suggestions.apply, principal, workspace, suggestion_id)
+    apply = partial(services.admin.suggestions.apply, principal, workspace, suggestion_id)
     return await once.respond(apply, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
@@ -80,7 +80,7 @@ async def dismiss_suggestion(
     workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """It returns only if its figure gets much worse, or its job is changed. Requires the role admin."""
-    dismiss = partial(services.suggestions.dismiss, principal, workspace, suggestion_id)
+    dismiss = partial(services.admin.suggestions.dismiss, principal, workspace, suggestion_id)
     return await once.respond(dismiss, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))
 
 
@@ -93,5 +93,5 @@ async def roll_back_suggestion(
     workspace: str, suggestion_id: str, services: ServicesDep, principal: CurrentPrincipal, once: Once
 ) -> Response:
     """Gives the job its earlier settings, unless it was changed since. Requires the role admin."""
-    rollback = partial(services.suggestions.rollback, principal, workspace, suggestion_id)
+    rollback = partial(services.admin.suggestions.rollback, principal, workspace, suggestion_id)
     return await once.respond(rollback, lambda found: JsonResponse(SUGGESTIONS.to_json(found)))

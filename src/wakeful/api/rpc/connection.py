@@ -138,10 +138,12 @@ class Connection:
                 principal = await self._principal()
             except Unauthenticated as error:
                 raise Closed(UNAUTHENTICATED, _short(error.message)) from error
-            self._slot = self._services.connection_limits.acquire("rpc", principal.actor, principal.workspace)
+            self._slot = self._services.auth.connection_limits.acquire(
+                "rpc", principal.actor, principal.workspace
+            )
             await self._watch_key(self._token)
             return
-        self._slot = self._services.connection_limits.acquire("rpc")
+        self._slot = self._services.auth.connection_limits.acquire("rpc")
         try:
             async with asyncio.timeout(AUTH_TIMEOUT_S):
                 text = await self._next()
@@ -155,12 +157,12 @@ class Connection:
         """Return the principal of the present key."""
         if self._token is None:
             raise Unauthenticated("authenticate first: call the method 'auth' with a token")
-        return await self._services.keys.authenticate(self._token, self._address, self._run_id)
+        return await self._services.auth.keys.authenticate(self._token, self._address, self._run_id)
 
     async def _watch_key(self, token: str) -> None:
         """Close the connection when its key ends, after the present request."""
-        before, authenticate = self._use, self._services.keys.authenticate
-        self._use = await self._services.open_uses.add(token, partial(authenticate, token), self._end)
+        before, authenticate = self._use, self._services.auth.keys.authenticate
+        self._use = await self._services.auth.open_uses.add(token, partial(authenticate, token), self._end)
         if before is not None:
             before.close()
 
@@ -177,7 +179,7 @@ class Connection:
         token = request.params.get("token")
         if not isinstance(token, str) or not token:
             raise Unauthenticated("token: give an API key (wk_…) or a JWT")
-        principal = await self._services.keys.authenticate(token, self._address, self._run_id)
+        principal = await self._services.auth.keys.authenticate(token, self._address, self._run_id)
         self._assign_slot(principal)
         if self._listener is not None:  # its events were those of the previous principal
             await self._unsubscribe()

@@ -125,7 +125,7 @@ async def list_runs(services: Services, principal: Principal, params: Params) ->
 async def status(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Return whether the engine is running, the number of active jobs, and the next tick."""
     params.only()
-    found = await services.status.status(principal, params.workspace)
+    found = await services.admin.status.status(principal, params.workspace)
     jobs = found["jobs"]
     assert isinstance(jobs, dict)
     return {"running": found["engine"], "activeJobs": jobs["active"], **found}

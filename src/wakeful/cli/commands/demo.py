@@ -120,7 +120,7 @@ async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[s
             await task
     url, app = started.result()
     try:
-        _, key = await app.services.keys.create(LOCAL, None, {"name": "demo", "role": "admin"})
+        _, key = await app.services.auth.keys.create(LOCAL, None, {"name": "demo", "role": "admin"})
         yield url, key, task
     finally:
         task.cancel()

@@ -33,12 +33,12 @@ _DELIVERY_STATES: Final = ("delivered", "pending", "failed", "unknown", "suppres
 @router.get("/workspace")
 async def workspace(page: PageDep) -> Response:
     """Show the workspace, and let operators edit it."""
-    row = await page.services.workspaces.get(page.principal, page.workspace)
+    row = await page.services.agents.workspaces.get(page.principal, page.workspace)
     shown = serialize_workspace(page.principal, row)
     search = page.query.get("search", "")
     names: list[str] = []
     if page.may("operate"):
-        found = await page.services.workspaces.search(page.principal, search, _WORKSPACES + 1)
+        found = await page.services.agents.workspaces.search(page.principal, search, _WORKSPACES + 1)
         names = [each.name for each in found]
     return page.render(
         "workspace.html",
@@ -48,7 +48,7 @@ async def workspace(page: PageDep) -> Response:
         budget=json.loads(row.budget) if row.budget else None,
         alerts=shown["alerts"],
         alerts_text=pretty(shown["alerts"]) if shown["alerts"] else "",
-        spent=await page.services.budgets.spent(page.workspace, page.principal.agent or ""),
+        spent=await page.services.admin.budgets.spent(page.workspace, page.principal.agent or ""),
         names=names[:_WORKSPACES],
         more=len(names) > _WORKSPACES,
         search=search,
@@ -62,7 +62,7 @@ async def keys(page: PageDep) -> Response:
     show = page.query.get("show", "valid")
     if show not in ("valid", "all"):
         raise InvalidArgument("show: choose valid or all")
-    found = await page.services.keys.list(page.principal, page.workspace)
+    found = await page.services.auth.keys.list(page.principal, page.workspace)
     rows = sorted(found, key=lambda row: -row.created_ms)
     valid = [row for row in rows if key_state(row, page.now_ms) == "valid"]
     shown = valid if show == "valid" else rows
@@ -81,7 +81,7 @@ async def keys(page: PageDep) -> Response:
 @router.get("/keys/{key_id}")
 async def key(page: PageDep, key_id: str) -> Response:
     """Show a key with its sign-in sessions."""
-    found = await page.services.keys.list(page.principal, page.workspace)
+    found = await page.services.auth.keys.list(page.principal, page.workspace)
     row = next((row for row in found if row.id == key_id), None)
     if row is None:
         raise NotFound("no such key; open the list of keys")
@@ -91,7 +91,7 @@ async def key(page: PageDep, key_id: str) -> Response:
         active="keys",
         key=row,
         state=key_state(row, page.now_ms),
-        sessions=await page.services.web_sessions.list(page.principal, page.workspace, key_id),
+        sessions=await page.services.auth.web_sessions.list(page.principal, page.workspace, key_id),
         own=page.principal.actor.removeprefix("key:"),
     )
 
@@ -119,8 +119,8 @@ class QuotaItem(NamedTuple):
 @router.get("/quotas")
 async def quotas(page: PageDep) -> Response:
     """List limits and use."""
-    found = await page.services.quotas.list(page.principal, page.workspace)
-    defaults = page.services.quotas.defaults
+    found = await page.services.admin.quotas.list(page.principal, page.workspace)
+    defaults = page.services.admin.quotas.defaults
     items = [
         QuotaItem(
             row.agent or None,
@@ -151,14 +151,14 @@ def _share(item: QuotaItem) -> float:
 @router.get("/channels")
 async def channels(page: PageDep) -> Response:
     """List channels with their recent deliveries."""
-    found = await page.services.channels.list(page.principal, page.workspace)
+    found = await page.services.admin.channels.list(page.principal, page.workspace)
     return page.render(
         "channels.html",
         title="Channels",
         active="channels",
         channels=found,
-        deliveries=await page.services.channels.deliveries(page.principal, page.workspace),
-        installed=page.services.channels.installed,
+        deliveries=await page.services.admin.channels.deliveries(page.principal, page.workspace),
+        installed=page.services.admin.channels.installed,
         states=_DELIVERY_STATES,
     )
 
@@ -166,7 +166,7 @@ async def channels(page: PageDep) -> Response:
 @router.get("/workers")
 async def workers(page: PageDep) -> Response:
     """List the processes that take runs, and the executors that hold runs."""
-    found = await page.services.workers.list(page.principal, page.workspace)
+    found = await page.services.admin.workers.list(page.principal, page.workspace)
     return page.render(
         "workers.html",
         title="Workers",
@@ -180,8 +180,8 @@ async def workers(page: PageDep) -> Response:
 @router.get("/settings")
 async def settings(page: PageDep) -> Response:
     """Show the settings with their source, and the checks of `wakeful doctor`."""
-    found = await page.services.settings.list(page.principal, page.workspace)
-    doctor = await page.services.doctor.examine(page.principal, page.workspace)
+    found = await page.services.admin.settings.list(page.principal, page.workspace)
+    doctor = await page.services.admin.doctor.examine(page.principal, page.workspace)
     return page.render(
         "settings.html",
         title="Settings",

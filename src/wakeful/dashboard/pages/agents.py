@@ -45,7 +45,7 @@ def _agent_values(page: PageRequest, summary: AgentSummary) -> dict[str, Any]:
 async def agents(page: PageDep) -> Response:
     """List the agents."""
     search = page.query.get("q", "")
-    found = await page.services.agent_overviews.list(
+    found = await page.services.agents.overviews.list(
         page.principal, page.workspace, search=search, after=page.query.get("cursor"), limit=_PAGE + 1
     )
     shown = [_agent_values(page, summary) for summary in found[:_PAGE]]
@@ -71,9 +71,9 @@ async def new_agent(page: PageDep) -> Response:
 async def agent(page: PageDep, agent: str) -> Response:
     """Show one agent."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    summary = await services.agent_overviews.get(principal, workspace, agent)
+    summary = await services.agents.overviews.get(principal, workspace, agent)
     after = page.query.get("sessions")
-    sessions = await services.sessions.list(principal, workspace, agent, after, _SESSIONS + 1)
+    sessions = await services.agents.sessions.list(principal, workspace, agent, after, _SESSIONS + 1)
     more_sessions = sessions[_SESSIONS - 1].name if len(sessions) > _SESSIONS else None
     shown = sessions[:_SESSIONS]
     if after is None and more_sessions is None:
@@ -84,8 +84,8 @@ async def agent(page: PageDep, agent: str) -> Response:
         active="agents",
         agent=_agent_values(page, summary),
         most=COUNTED,
-        agent_class=await services.agent_overviews.agent_class(principal, workspace, agent),
-        instances=await services.instances.list(principal, workspace, agent, limit=_INSTANCES + 1),
+        agent_class=await services.agents.overviews.agent_class(principal, workspace, agent),
+        instances=await services.agents.instances.list(principal, workspace, agent, limit=_INSTANCES + 1),
         shown_instances=_INSTANCES,
         sessions=shown,
         more_sessions=more_sessions,
@@ -121,7 +121,7 @@ async def instances(page: PageDep, agent: str) -> Response:
     """List the instances of an agent."""
     after = page.query.get("cursor")
     status = page.query.get("status")
-    found = await page.services.instances.list(
+    found = await page.services.agents.instances.list(
         page.principal,
         page.workspace,
         agent,
@@ -145,8 +145,8 @@ async def instances(page: PageDep, agent: str) -> Response:
 async def instance(page: PageDep, agent: str, instance: str) -> Response:
     """Show one instance."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    found = await services.instances.get(principal, workspace, agent, instance)
-    details = services.instances.for_page(found)
+    found = await services.agents.instances.get(principal, workspace, agent, instance)
+    details = services.agents.instances.for_page(found)
     return page.render(
         "instance.html",
         title=f"{agent}/{instance}",
@@ -154,6 +154,6 @@ async def instance(page: PageDep, agent: str, instance: str) -> Response:
         agent=agent,
         details=details,
         row=details.view.row,
-        mailbox=await services.instances.mailbox(principal, workspace, agent, instance, _MAILBOX),
+        mailbox=await services.agents.instances.mailbox(principal, workspace, agent, instance, _MAILBOX),
         runs=await services.runs.list(principal, workspace, agent, instance=instance, limit=_INSTANCE_RUNS),
     )

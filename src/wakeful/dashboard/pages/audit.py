@@ -28,10 +28,10 @@ _KINDS: Final = (
 async def audit(page: PageDep) -> Response:
     """List entries, newest first."""
     error: str | None = None
-    newest = await page.services.audit.newest(page.principal, page.workspace)
+    newest = await page.services.admin.audit.newest(page.principal, page.workspace)
     found = AuditPage([], None)
     try:
-        found = await page.services.audit.search(
+        found = await page.services.admin.audit.search(
             page.principal,
             page.workspace,
             actor=page.query.get("actor"),
@@ -63,7 +63,7 @@ async def _key_names(page: PageRequest) -> dict[str, str]:
     """Return the names of keys by actor."""
     if not page.may("key"):
         return {}
-    keys = await page.services.keys.list(page.principal, page.workspace)
+    keys = await page.services.auth.keys.list(page.principal, page.workspace)
     return {f"key:{key.id}": key.name for key in keys}
 
 

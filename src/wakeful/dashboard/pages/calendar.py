@@ -25,8 +25,8 @@ _HOURS: Final = tuple(f"{hour:02d}:00" for hour in range(24))
 @router.get("/calendar")
 async def calendar(page: PageDep, week: str = "", hour: str = "", tz: str = "", agent: str = "") -> Response:
     """Show a week."""
-    service = page.services.calendar
-    own_zone = await page.services.status.zone(
+    service = page.services.admin.calendar
+    own_zone = await page.services.admin.status.zone(
         page.principal, page.workspace, page.principal.agent or "default"
     )
     shown = await service.week(

@@ -28,7 +28,7 @@ async def cost(page: PageDep) -> Response:
     days = _days(page)
     last = date_of(day_of(page.now_ms))
     as_csv = page.query.get("format") == "csv"
-    report = await page.services.cost.report(
+    report = await page.services.admin.cost.report(
         page.principal,
         page.workspace,
         first=(last - timedelta(days=days - 1)).isoformat(),

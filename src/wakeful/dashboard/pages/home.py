@@ -69,13 +69,13 @@ class Timeline(NamedTuple):
 @router.get("/")
 async def home(page: PageDep) -> Response:
     """Show what needs attention, what runs next, and what ran today."""
-    figures, principal, workspace = page.services.figures, page.principal, page.workspace
+    figures, principal, workspace = page.services.admin.figures, page.principal, page.workspace
     outcomes = concerns = None
     if page.wants("today", "attention"):
         outcomes = await figures.outcomes(principal, workspace, page.tz)
     if outcomes is not None and page.wants("attention"):
         missed = outcomes.today.get("missed", 0)
-        concerns = await page.services.attention.concerns(principal, workspace, missed)
+        concerns = await page.services.admin.attention.concerns(principal, workspace, missed)
     upcoming = await figures.upcoming(principal, workspace) if page.wants("next") else None
     return page.render(
         "home.html",

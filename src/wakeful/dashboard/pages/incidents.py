@@ -31,7 +31,7 @@ async def incidents(page: PageDep) -> Response:
     """List incidents, newest first."""
     chosen = page.query.get("state", "current")
     cursor = page.query.get("cursor")
-    found = await page.services.incidents.list(
+    found = await page.services.admin.incidents.list(
         page.principal,
         page.workspace,
         agent=page.query.get("agent"),
@@ -56,7 +56,7 @@ async def incidents(page: PageDep) -> Response:
 async def incident(page: PageDep, incident_id: str) -> Response:
     """Show one incident with the newest failed runs of its job."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    found = await services.incidents.get(principal, workspace, incident_id)
+    found = await services.admin.incidents.get(principal, workspace, incident_id)
     try:
         job = await services.jobs.get(principal, workspace, found.agent, found.job_id)
     except NotFound:
@@ -84,7 +84,7 @@ async def dead_letters(page: PageDep) -> Response:
     services, principal, workspace = page.services, page.principal, page.workspace
     if cause is not None or query.get("view") == "runs":
         cursor = query.get("cursor")
-        runs, before = await services.dead_letters.list(
+        runs, before = await services.runs.dead_letters.list(
             principal,
             workspace,
             DeadLetterSelection(agent, job, cause),
@@ -101,7 +101,7 @@ async def dead_letters(page: PageDep) -> Response:
             runs=[(run, dead_letter_cause(run)) for run in runs],
             cursor=before,
         )
-    found = await services.dead_letters.groups(principal, workspace, agent, job)
+    found = await services.runs.dead_letters.groups(principal, workspace, agent, job)
     return page.render(
         "dead_letters.html",
         title="Dead letters",

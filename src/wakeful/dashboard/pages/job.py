@@ -53,14 +53,14 @@ async def job(page: PageDep, agent: str, name: str) -> Response:
 async def _overview(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     """Return how the job does, with its charts."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    details = await services.job_details.get(principal, job)
+    details = await services.jobs.details.get(principal, job)
     days = int(page.query["days"]) if page.query.get("days") in _DAYS else int(_DAYS[0])
-    counts = await services.figures.job_days(principal, workspace, job.agent, job.id, days)
+    counts = await services.admin.figures.job_days(principal, workspace, job.agent, job.id, days)
     charted = run_items(details.runs, page.now_ms)
     day_list = day_items(counts, page.now_ms, days)
     return {
         "details": details,
-        "incidents": await services.incidents.list(
+        "incidents": await services.admin.incidents.list(
             principal, workspace, agent=job.agent, job=job.id, states=("open", "acknowledged"), limit=5
         ),
         "state": "active" if job.enabled else "paused" if job.disabled_reason == "paused" else "disabled",
@@ -86,7 +86,7 @@ async def _runs(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     if state is not None and state not in _STATES:
         raise InvalidArgument(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
     search = RunSearch(job.agent, job.id, () if state is None else (state,))
-    found = await page.services.run_finder.search(
+    found = await page.services.runs.finder.search(
         page.principal, page.workspace, search, before=page.query.get("cursor"), limit=_RUNS
     )
     return {"items": run_items(found.runs, page.now_ms), "cursor": found.cursor}
@@ -95,7 +95,7 @@ async def _runs(page: PageRequest, job: JobRecord) -> dict[str, Any]:
 async def _rest(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     """Return what no region shows: ticks, chain, definition, suggestions and history."""
     services, principal, workspace = page.services, page.principal, page.workspace
-    suggested = await services.suggestions.list(
+    suggested = await services.admin.suggestions.list(
         principal, workspace, agent=job.agent, job=job.id, statuses=("open", "applied"), limit=5
     )
     base_url = services.public_url or str(page.request.base_url).rstrip("/")
@@ -105,7 +105,7 @@ async def _rest(page: PageRequest, job: JobRecord) -> dict[str, Any]:
     return {
         "states": [("", "All states"), *((each, STATES[each]) for each in _STATES)],
         "ticks": tick_items(_ticks(job), _tz(job), page.now_ms),
-        "chain": await services.job_details.chain(job),
+        "chain": await services.jobs.details.chain(job),
         "definition": minimal(document, defaults),
         "revisions": await services.jobs.revisions.list(principal, workspace, job.agent, job.name),
         "suggestions": [SUGGESTIONS.to_json(each) for each in suggested],
@@ -118,7 +118,7 @@ async def _audit(page: PageRequest, job: JobRecord) -> list[Any]:
     """Return the newest audit entries of the job, for those who may read them."""
     if not page.may("audit.read"):
         return []
-    found = await page.services.audit.search(
+    found = await page.services.admin.audit.search(
         page.principal, page.workspace, subject=f"{job.agent}/{job.name}", limit=_AUDITED
     )
     return list(found.rows)

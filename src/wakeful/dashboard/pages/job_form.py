@@ -44,7 +44,7 @@ async def edit_job(page: PageDep, agent: str, name: str) -> Response:
     found = await page.services.jobs.get(page.principal, page.workspace, agent, name)
     suggested: dict[str, Json] = {}
     if chosen := page.query.get("suggestion"):
-        suggestion = await page.services.suggestions.get(page.principal, page.workspace, chosen)
+        suggestion = await page.services.admin.suggestions.get(page.principal, page.workspace, chosen)
         if suggestion.job_id == found.id:
             change: dict[str, Json] = json.loads(suggestion.change)
             suggested = minimal({"name": found.name, "tz": _zone(found), **change})

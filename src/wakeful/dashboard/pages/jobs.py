@@ -81,7 +81,7 @@ async def jobs(page: PageDep) -> Response:
             found = await page.services.jobs.count(page.principal, page.workspace, query)
     except (InvalidArgument, NotFound) as refused:
         error = refused.message
-    summaries = await page.services.job_overviews.of(page.principal, page.workspace, shown)
+    summaries = await page.services.jobs.overviews.of(page.principal, page.workspace, shown)
     filtered = query != JobQuery()
     return page.render(
         "jobs.html",

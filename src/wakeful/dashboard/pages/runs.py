@@ -35,7 +35,7 @@ async def runs(page: PageDep) -> Response:
     found, search = RunsFound((), None, complete=True), RunSearch()
     try:
         search = await _search(page)
-        found = await page.services.run_finder.search(
+        found = await page.services.runs.finder.search(
             page.principal,
             page.workspace,
             search,
@@ -115,7 +115,7 @@ def _instant(name: str, text: str | None) -> int | None:
 @router.get("/runs/{run_id}")
 async def run(page: PageDep, run_id: str) -> Response:
     """Show a run."""
-    details = await page.services.run_details.get(page.principal, page.workspace, run_id)
+    details = await page.services.runs.details.get(page.principal, page.workspace, run_id)
     found = details.run
     return page.render(
         "run.html",

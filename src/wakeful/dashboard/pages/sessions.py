@@ -30,7 +30,9 @@ async def session(page: PageDep, agent: str, session: str) -> Response:
     before = read_history_cursor(page.query.get("cursor"))
     found: Conversation | None = None
     try:
-        found = await services.sessions.conversation(principal, workspace, agent, session, before, _PAGE + 1)
+        found = await services.agents.sessions.conversation(
+            principal, workspace, agent, session, before, _PAGE + 1
+        )
     except NotFound:
         session_name(session)  # a valid name is a new conversation
     row = await services.agents.get(principal, workspace, agent)

@@ -49,9 +49,9 @@ async def sign_in(request: Request, services: ServicesDep) -> Response:
     try:
         check_own_page(request)
         fields = await _form_fields(request)
-        signed_in = await services.web_sessions.sign_in(fields.get("key", ""), address)
+        signed_in = await services.auth.web_sessions.sign_in(fields.get("key", ""), address)
         if before is not None:
-            await services.web_sessions.sign_out(before, address)
+            await services.auth.web_sessions.sign_out(before, address)
     except WakefulError as error:
         return await _form(request, services, local_path(fields.get("next")), error)
     request.state.actor = signed_in.principal.actor
@@ -72,9 +72,9 @@ async def sign_out(request: Request, services: ServicesDep) -> Response:
     if principal is not None:
         request.state.actor = principal.actor
         if fields.get("everywhere"):
-            await services.web_sessions.end_own(principal)
+            await services.auth.web_sessions.end_own(principal)
         else:
-            await services.web_sessions.sign_out(token, principal.address)
+            await services.auth.web_sessions.sign_out(token, principal.address)
     clear_session(response, request)
     return response
 
@@ -103,7 +103,7 @@ async def _principal(request: Request, services: Services) -> Principal | None:
     if token is None:
         return None
     try:
-        return await services.web_sessions.authenticate(token, address_of(request))
+        return await services.auth.web_sessions.authenticate(token, address_of(request))
     except Unauthenticated:
         return None
 

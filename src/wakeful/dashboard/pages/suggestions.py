@@ -64,7 +64,7 @@ async def suggestions(page: PageDep) -> Response:
     cursor = page.query.get("cursor")
     if cursor is not None and not is_id(cursor):
         raise InvalidArgument("cursor: it is not a cursor of this list; open the page from the menu")
-    found = await page.services.suggestions.list(
+    found = await page.services.admin.suggestions.list(
         page.principal,
         page.workspace,
         agent=page.query.get("agent"),

@@ -23,6 +23,7 @@ from wakeful.service.admin.evolution_jobs import EvolutionJobs
 from wakeful.service.admin.limits import read_budget
 from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeat, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
+from wakeful.service.agents.signals import AgentClasses
 from wakeful.service.auth.access import LOCAL, Principal, check_person, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.save_warnings import SaveWarnings
@@ -93,6 +94,7 @@ class AgentService:
         heartbeats: Heartbeats,
         evolution_jobs: EvolutionJobs,
         warnings: SaveWarnings,
+        classes: AgentClasses,
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -102,8 +104,7 @@ class AgentService:
         self._heartbeats = heartbeats
         self._evolution_jobs = evolution_jobs
         self._warnings = warnings
-        #: called when an agent was deleted
-        self.on_deleted: Callable[[], None] = lambda: None
+        self._classes = classes
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
         """Return the agent, or raise NotFound."""
@@ -349,7 +350,7 @@ class AgentService:
         if not await self._store.delete_agent(workspace, name, [entry], internal):
             raise no_agent(name)
         self._accounts.forget(workspace, name)
-        self.on_deleted()
+        self._classes.forget()
 
     async def repair(self, workspace: str, name: str) -> None:
         """Write the internal jobs of an agent again, by its document.

@@ -5,7 +5,7 @@ Both run through an internal job. A message waits in a session until it becomes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -33,6 +33,7 @@ from wakeful.service.jobs.job_editor import run_as_it_is
 from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.service.jobs.run_origin import RunOrigins
 from wakeful.service.runs.manual_runs import read_payload
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.accounts import AgentRow, no_agent
 from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import InternalChange, InternalRules
@@ -277,14 +278,14 @@ class WakeService:
         budgets: Budgets,
         wake_jobs: WakeJobs,
         origins: RunOrigins,
+        telemetry: RunTelemetry,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._wake_jobs = wake_jobs
         self._budgets = budgets
         self._origins = origins
-        #: called with each run that a request has created
-        self.on_triggered: Callable[[RunView], None] = lambda run: None
+        self._telemetry = telemetry
 
     async def wake(
         self,
@@ -298,7 +299,7 @@ class WakeService:
         """Create a pending run of the agent with this payload."""
         await self._accounts.authorize(principal, "wake", workspace, agent)
         view = await run_as_it_is(None, lambda: self._wake(principal, workspace, agent, payload, keyed))
-        self.on_triggered(view)
+        self._telemetry.record_trigger(view)
         return view
 
     async def _wake(

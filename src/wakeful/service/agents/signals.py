@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -21,18 +22,18 @@ from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
+from wakeful.service.recent_values import RecentValues
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.signal.requests import MAX_BATCH
 from wakeful.signal.signals import Signal
 from wakeful.store.idempotency import Keyed, current_claim, is_claiming
 from wakeful.store.instances import Received
 from wakeful.store.port import Store
-from wakeful.store.rows import RunView
-from wakeful.values.bounded_cache import MB, BoundedCache
+from wakeful.values.bounded_cache import MB
 from wakeful.values.instants import utc_datetime
 
-#: How long the class of an agent is cached. Changes of another process are visible after that.
-_REMEMBERED_MS = 1_000
-_SIZE = 2_000
+#: The size of a class without schedules, in bytes.
+_SIZE: Final = 2_000
 
 #: how many signals a batch has, at most; a larger send is a batch of its own
 _LARGEST_BATCH: Final = 500
@@ -55,22 +56,22 @@ class AgentClasses:
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
-        self._known: BoundedCache[tuple[str, str], tuple[int, AgentClass]] = BoundedCache(4 * MB)
+        self._known: RecentValues[tuple[str, str], AgentClass] = RecentValues(
+            store, 4 * MB, lambda found: _SIZE + 1_000 * len(found.schedules)
+        )
         #: writes classes that this process has registered a moment ago
         self.before_read: Callable[[], Awaitable[None]] = _nothing
 
     async def get(self, workspace: str, agent: str) -> AgentClass:
         """Return the class of an agent. NotFound: there is no agent; FailedPrecondition: it has no class."""
         await self.before_read()
-        now_ms = self._store.clock.now_ms()
-        known = self._known.get((workspace, agent))
-        if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
-            return known[1]
+        return await self._known.get((workspace, agent), partial(self._read, workspace, agent))
+
+    async def _read(self, workspace: str, agent: str) -> AgentClass:
         found = await self._store.agent_class(workspace, agent)
         if found is None:
             await self._accounts.agent(workspace, agent)
             raise no_class(agent)
-        self._known.put((workspace, agent), (now_ms, found), _SIZE + 1_000 * len(found.schedules))
         return found
 
     async def check(self, workspace: str, agent: str) -> None:
@@ -80,8 +81,7 @@ class AgentClasses:
 
     def forget(self) -> None:
         """Drop the cache: a class was registered, or an agent deleted."""
-        for key in self._known:
-            self._known.drop(key)
+        self._known.forget_all()
 
 
 class SignalService:
@@ -95,6 +95,7 @@ class SignalService:
         classes: AgentClasses,
         limits: InstanceLimits,
         origins: RunOrigins,
+        telemetry: RunTelemetry,
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -104,8 +105,7 @@ class SignalService:
         self._origins = origins
         #: by workspace and agent: one that waits for a lock holds up no other
         self._batchers: WeakValueDictionary[tuple[str, str], SendBatcher] = WeakValueDictionary()
-        #: called with each run that a request has created
-        self.on_triggered: Callable[[RunView], None] = lambda run: None
+        self._telemetry = telemetry
 
     async def send(
         self,
@@ -144,7 +144,7 @@ class SignalService:
             raise
         for each in received:
             if not each.duplicate:
-                self.on_triggered(each.run)
+                self._telemetry.record_trigger(each.run)
         return received
 
     async def _store_signals(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeVar
 
 from wakeful.document import Defaults, payload_from_text
@@ -11,14 +12,12 @@ from wakeful.document.agents import REQUIRED, DeliveryAddress, deliver_to
 from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
+from wakeful.service.recent_values import RecentValues
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow, no_agent
 from wakeful.store.port import Store
-from wakeful.values.bounded_cache import MB, BoundedCache, text_size
+from wakeful.values.bounded_cache import MB, text_size
 from wakeful.values.json_value import Json
 
-_REMEMBERED_MS: Final = 1_000
-#: The size of the cache of contexts, in bytes.
-_BUDGET: Final = 4 * MB
 _TRIES: Final = 20
 
 T = TypeVar("T")
@@ -58,7 +57,9 @@ class Accounts:
         self._store = store
         #: the defaults where neither a document nor its agent or workspace sets a value
         self.defaults = defaults
-        self._contexts: BoundedCache[tuple[str, str], tuple[int, JobContext]] = BoundedCache(_BUDGET)
+        self._contexts: RecentValues[tuple[str, str], JobContext] = RecentValues(
+            store, 4 * MB, lambda context: 1_000 + 8 * text_size(context.key)
+        )
         self._workspaces: set[str] = set()
 
     async def authorize(
@@ -74,18 +75,11 @@ class Accounts:
 
     async def context(self, workspace: str, agent: str) -> JobContext:
         """Return the context of a new or changed job. The agent need not exist yet."""
-        now_ms = self._store.clock.now_ms()
-        known = self._contexts.get((workspace, agent))
-        if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
-            return known[1]
-        context = self.new_context(
-            workspace,
-            agent,
-            await self._store.workspace(workspace),
-            await self._store.agent(workspace, agent),
-        )
-        self._contexts.put((workspace, agent), (now_ms, context), 1_000 + 8 * text_size(context.key))
-        return context
+        return await self._contexts.get((workspace, agent), partial(self._read_context, workspace, agent))
+
+    async def _read_context(self, workspace: str, agent: str) -> JobContext:
+        workspace_row = await self._store.workspace(workspace)
+        return self.new_context(workspace, agent, workspace_row, await self._store.agent(workspace, agent))
 
     async def with_context(self, workspace: str, agent: str, work: Callable[[JobContext], Awaitable[T]]) -> T:
         """Run `work` with the context of an agent; retry if the agent has changed meanwhile."""
@@ -122,16 +116,14 @@ class Accounts:
         row = await self._store.agent(workspace, agent)
         if row is None:
             raise no_agent(agent)
-        known = self._contexts.get((workspace, agent))
-        if known is not None and known[1].inherited != row.inherited:
-            self._contexts.drop((workspace, agent))
+        known = self._contexts.peek((workspace, agent))
+        if known is not None and known.inherited != row.inherited:
+            self._contexts.forget((workspace, agent))
         return row
 
     def forget(self, workspace: str, agent: str | None = None) -> None:
         """Drop the cached contexts of a workspace or agent that has changed."""
-        for key in self._contexts:
-            if key[0] == workspace and agent in (None, key[1]):
-                self._contexts.drop(key)
+        self._contexts.forget_all(lambda key, _: key[0] == workspace and agent in (None, key[1]))
 
 
 def _bounds(row: AgentRow | None) -> SelfScheduling:

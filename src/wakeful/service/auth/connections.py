@@ -29,8 +29,8 @@ from weakref import WeakSet
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
+from wakeful.service.auth.keys import listen_to_keys
 from wakeful.settings import PREFIX
-from wakeful.store.accounts import KEYS_TOPIC
 from wakeful.store.port import Store
 from wakeful.store.sql.driver import current_tenant
 
@@ -260,9 +260,7 @@ class OpenUse:
 class OpenUses:
     """Ends what is open in this process with a credential that has ended."""
 
-    def __init__(self, store: Store, forget: Callable[[str | None], None]) -> None:
-        """`forget` drops what the process knows about a key and its sessions; None: about all."""
-        self._forget = forget
+    def __init__(self, store: Store) -> None:
         self._poll_s = NOTIFIED_POLL_S if store.notifies_other_processes else POLL_S
         # Weak: a stream whose client disconnects before it starts is never closed, only collected.
         self._open: WeakSet[OpenUse] = WeakSet()
@@ -270,18 +268,15 @@ class OpenUses:
         #: those whose key or session may have ended
         self._suspects: set[OpenUse] = set()
         self._watching: asyncio.Task[None] | None = None
-        store.listen(self._on_notification)
+        listen_to_keys(store, self._suspect)
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def _on_notification(self, topic: str) -> None:
-        kind, _, key_id = topic.partition(":")
-        if kind != KEYS_TOPIC:
-            return
-        self._forget(key_id or None)
+    def _suspect(self, key_id: str | None) -> None:
+        """Check what is open with this key, or all. The notification empties the caches of keys first."""
         actor = f"key:{key_id}"
-        self._suspects.update(use for use in self._open if not key_id or use.actor in (actor, None))
+        self._suspects.update(use for use in self._open if key_id is None or use.actor in (actor, None))
         if self._suspects:
             self._changed.set()
 

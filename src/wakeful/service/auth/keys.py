@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
@@ -20,13 +21,15 @@ from wakeful.job.job import check_slug
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, ROLES, Principal, Role, check_person, permit
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.recent_values import RecentValues
 from wakeful.settings import API_KEY
 from wakeful.settings import PREFIX as SETTING_PREFIX
-from wakeful.store.accounts import KeyChange
+from wakeful.store.accounts import KEYS_TOPIC, KeyChange
 from wakeful.store.accounts import KeyRow as KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
+from wakeful.values.bounded_cache import MB
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact
 from wakeful.values.stored_text import UNSTORABLE, is_storable
@@ -34,8 +37,6 @@ from wakeful.values.stored_text import UNSTORABLE, is_storable
 PREFIX: Final = "wk_"
 #: The shortest time between two writes of the last use of a key.
 _TOUCH_MS: Final = 60_000
-#: How long a key is cached: a key revoked on another replica works that much longer.
-_REMEMBERED_MS: Final = 1_000
 _MOST: Final = 10_000
 #: The latest instant at which a key can expire.
 LATEST_EXPIRY_MS: Final = 253_000_000_000_000 - 1
@@ -62,13 +63,11 @@ class KeyService:
         self._store = store
         self._accounts = accounts
         self._tokens = tokens
-        self._known: dict[bytes, tuple[int, KeyRow]] = {}
-        #: how often keys were forgotten: what was read before is not remembered after it
-        self._forgotten = 0
+        #: by hash
+        self._known: RecentValues[bytes, KeyRow] = RecentValues(store, 8 * MB)
         self._touched: dict[str, int] = {}
         self._writes = BackgroundWrites()
-        #: called with the id of a key that was revoked in this process
-        self.on_revoked: Callable[[str], None] = _ignore
+        listen_to_keys(store, self.forget)
 
     # --- authentication ------------------------------------------------------------------------------
 
@@ -97,29 +96,20 @@ class KeyService:
         if not API_KEY.fullmatch(text):
             raise _not_a_key(text)
         hash, now_ms = hashlib.sha256(text.encode()).digest(), self._store.clock.now_ms()
-        known = self._known.get(hash)
-        if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
-            forgotten = self._forgotten
-            row = await self._store.key_by_hash(hash)
-            if row is None:
-                raise Unauthenticated("this key is unknown; it may belong to another installation")
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            known = now_ms, row
-            if forgotten == self._forgotten:
-                self._known[hash] = known
-        row = known[1]
+        row = await self._known.get(hash, partial(self._read, hash))
         check_key(row, now_ms)
         self.touch(row, now_ms)
         return row
 
+    async def _read(self, hash: bytes) -> KeyRow:
+        row = await self._store.key_by_hash(hash)
+        if row is None:
+            raise Unauthenticated("this key is unknown; it may belong to another installation")
+        return row
+
     def forget(self, key_id: str | None = None) -> None:
         """Read this key again, or all: it was revoked, maybe by another process."""
-        self._forgotten += 1
-        if key_id is None:
-            self._known.clear()
-        for hash in [hash for hash, (_, row) in self._known.items() if row.id == key_id]:
-            del self._known[hash]
+        self._known.forget_all(lambda hash, row: key_id in (None, row.id))
 
     def touch(self, row: KeyRow, now_ms: int) -> None:
         """Record that a key was used, at most once a minute."""
@@ -217,7 +207,6 @@ class KeyService:
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")
         self.forget(key_id)
-        self.on_revoked(key_id)
 
     async def first_key(self) -> str | None:
         """Create the first key of the installation, an admin's for all workspaces; None if a key exists."""
@@ -247,8 +236,15 @@ def _not_a_key(text: str) -> Unauthenticated:
     return Unauthenticated("this is not an API key; a key begins with wk_")
 
 
-def _ignore(key_id: str) -> None:
-    pass
+def listen_to_keys(store: Store, forget: Callable[[str | None], None]) -> None:
+    """Call `forget` with the id of a key that was revoked, or whose sessions ended; None: of any key."""
+
+    def on_notification(topic: str) -> None:
+        kind, _, key_id = topic.partition(":")
+        if kind == KEYS_TOPIC:
+            forget(key_id or None)
+
+    store.listen(on_notification)
 
 
 def _role(value: object) -> Role:

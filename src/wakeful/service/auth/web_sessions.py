@@ -12,17 +12,20 @@ import hashlib
 import hmac
 import re
 import secrets
+from functools import partial
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, principal_of
+from wakeful.service.auth.keys import BackgroundWrites, KeyService, check_key, listen_to_keys, principal_of
 from wakeful.service.auth.rate_limits import SignInLimits
+from wakeful.service.recent_values import RecentValues
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.store.sql.web_sessions import SignInLinkRow, WebSessionRow
+from wakeful.values.bounded_cache import MB
 from wakeful.values.json_value import compact
 
 #: How long a one-time link works.
@@ -32,8 +35,6 @@ _LINK: Final = re.compile(LINK_PREFIX + r"[A-Za-z0-9_-]{43}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 #: The shortest time between two writes of the last request of a session.
 _TOUCH_MS: Final = 60_000
-#: How long a session is cached: one that ends on another replica works that much longer.
-_REMEMBERED_MS: Final = 1_000
 _MOST: Final = 10_000
 #: The most sessions of a key that a list shows.
 _MOST_LISTED: Final = 100
@@ -76,11 +77,11 @@ class WebSessions:
         self._keys = keys
         self._limits = limits
         self._idle_ms, self._max_ms = idle_ms, max_ms
-        self._known: dict[bytes, tuple[int, WebSessionRow, KeyRow]] = {}
-        #: how often sessions were forgotten: what was read before is not remembered after it
-        self._forgotten = 0
+        #: by hash: the session and its key
+        self._known: RecentValues[bytes, tuple[WebSessionRow, KeyRow]] = RecentValues(store, 8 * MB)
         self._touched: dict[bytes, int] = {}
         self._writes = BackgroundWrites()
+        listen_to_keys(store, self.forget)
 
     # --- signing in -------------------------------------------------------------------------------
 
@@ -141,25 +142,19 @@ class WebSessions:
         if not _TOKEN.fullmatch(token):
             raise _ended()
         hash, now_ms = _hash(token), self._store.clock.now_ms()
-        known = self._known.get(hash)
-        if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
-            forgotten = self._forgotten
-            found = await self._store.web_session(hash)
-            if found is None:
-                self._known.pop(hash, None)
-                raise _ended()
-            if len(self._known) >= _MOST:
-                self._known.clear()
-            known = now_ms, *found
-            if forgotten == self._forgotten:
-                self._known[hash] = known
-        _, row, key = known
+        row, key = await self._known.get(hash, partial(self._read, hash))
         if now_ms >= self._expires_ms(row):
             raise _ended()
         check_key(key, now_ms)
         self._touch(row, now_ms)
         self._keys.touch(key, now_ms)
         return principal_of(key, address)
+
+    async def _read(self, hash: bytes) -> tuple[WebSessionRow, KeyRow]:
+        found = await self._store.web_session(hash)
+        if found is None:
+            raise _ended()
+        return found
 
     def _expires_ms(self, row: WebSessionRow) -> int:
         """Return when a session ends. Shorter limits apply to sessions that exist, too."""
@@ -226,14 +221,10 @@ class WebSessions:
 
     def forget(self, key_id: str | None = None) -> None:
         """Read the sessions of this key again, or all: some have ended, maybe by another process."""
-        self._forgotten += 1
-        if key_id is None:
-            self._known.clear()
-        for hash in [hash for hash, (_, row, _) in self._known.items() if row.key_id == key_id]:
-            self._forget(hash)
+        self._known.forget_all(lambda hash, known: key_id in (None, known[1].id))
 
     def _forget(self, hash: bytes) -> None:
-        self._known.pop(hash, None)
+        self._known.forget(hash)
         self._touched.pop(hash, None)
 
     async def close(self) -> None:

@@ -40,7 +40,7 @@ class LocalScheduler:
         """Return the time, the zone and the agent."""
         name = agent or self._agent
         return CallContext(
-            self._now_ms, await self._services.status.zone(self._principal, self._workspace, name), name
+            self._now_ms, await self._services.admin.status.zone(self._principal, self._workspace, name), name
         )
 
     async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
@@ -125,7 +125,7 @@ class LocalScheduler:
 
     async def instances(self, agent: str, after: str | None, limit: int) -> Sequence[JsonObject]:
         """List the instances of an agent, by id."""
-        found = await self._services.instances.list(
+        found = await self._services.agents.instances.list(
             self._principal,
             self._workspace,
             agent,
@@ -136,14 +136,16 @@ class LocalScheduler:
 
     async def instance(self, agent: str, id: str) -> JsonObject:
         """Return an instance with its schedules."""
-        details = await self._services.instances.get(self._principal, self._workspace, agent, id)
+        details = await self._services.agents.instances.get(self._principal, self._workspace, agent, id)
         return serialize_instance_details(self._principal, details)
 
     async def send(self, agent: str, id: str, signal: Signal) -> JsonObject:
         """Send a signal to an instance."""
-        (sent,) = await self._services.signals.send(self._principal, self._workspace, agent, id, [signal])
+        (sent,) = await self._services.agents.signals.send(
+            self._principal, self._workspace, agent, id, [signal]
+        )
         return serialize_received(sent)
 
     async def status(self) -> JsonObject:
         """Return the status of the server and the workspace."""
-        return await self._services.status.status(self._principal, self._workspace)
+        return await self._services.admin.status.status(self._principal, self._workspace)

@@ -19,18 +19,16 @@ from typing import Final
 from wakeful.engine.calendar_loader import load
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_change, check_not_internal
-from wakeful.service.jobs.job_editor import JobEditor
 from wakeful.service.jobs.job_selection import JobSelection, selected_jobs, without_payload
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
-from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
+from wakeful.service.jobs.run_origin import AgentCall
 from wakeful.service.jobs.save_warnings import MOST_FOLLOWERS, no_upstream
 from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.service.runs.manual_runs import read_mode, read_overlap, read_payload
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.job_changes import end_pause
-from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
 
 #: How many jobs are changed in one transaction.
@@ -66,15 +64,23 @@ class BulkResult:
     warnings: Sequence[str] = ()
 
 
-class BulkPauses:
-    """Pauses and resumes several jobs."""
+@dataclass(frozen=True, slots=True)
+class BulkRuns:
+    """What running several jobs did, or with `dry_run` would do; by agent and name."""
 
-    def __init__(self, store: Store, accounts: Accounts, origins: RunOrigins) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._origins = origins
+    #: the jobs that were run, or would be
+    jobs: Sequence[JobRow]
+    runs: Sequence[RunView]
+    #: with the mode `due`: jobs without a due tick
+    not_due: Sequence[JobRow]
+    errors: Sequence[JobError]
+    dry_run: bool
 
-    async def pause(
+
+class BulkActions(JobTriggers):
+    """Pauses, resumes, runs and deletes several jobs."""
+
+    async def pause_many(
         self,
         principal: Principal,
         workspace: str,
@@ -94,9 +100,9 @@ class BulkPauses:
             return pause_change(row, now_ms, text, until, context.defaults.tz)
 
         details = pause_details(text, until)
-        return await self._change(principal, "job.pause", workspace, selection, decide, details, dry_run)
+        return await self._change_many(principal, "job.pause", workspace, selection, decide, details, dry_run)
 
-    async def resume(
+    async def resume_many(
         self, principal: Principal, workspace: str, selection: JobSelection, *, dry_run: bool = False
     ) -> BulkResult:
         """Resume the selected jobs, from now."""
@@ -106,9 +112,9 @@ class BulkPauses:
                 return None
             return resume_change(row, context, self._store.clock.now_ms())
 
-        return await self._change(principal, "job.resume", workspace, selection, decide, "{}", dry_run)
+        return await self._change_many(principal, "job.resume", workspace, selection, decide, "{}", dry_run)
 
-    async def _change(
+    async def _change_many(
         self,
         principal: Principal,
         action: str,
@@ -128,9 +134,9 @@ class BulkPauses:
             call = await self._origins.call(principal, workspace, batch[0].agent)
             bounded = decide if call is None else partial(_within_bounds, call, decide)
             if dry_run:
-                changed += await self._dry_run(principal, batch, bounded, errors)
+                changed += await self._preview_changes(principal, batch, bounded, errors)
             else:
-                changed += await self._write(principal, action, batch, bounded, details, errors, call)
+                changed += await self._write_changes(principal, action, batch, bounded, details, errors, call)
         order = {row.id: number for number, row in enumerate(rows)}
         changed.sort(key=lambda row: order[row.id])
         return BulkResult(
@@ -140,7 +146,7 @@ class BulkPauses:
             dry_run,
         )
 
-    async def _write(
+    async def _write_changes(
         self,
         principal: Principal,
         action: str,
@@ -169,7 +175,7 @@ class BulkPauses:
                     self._accounts.forget(workspace, agent)
         raise AssertionError
 
-    async def _dry_run(
+    async def _preview_changes(
         self,
         principal: Principal,
         batch: Sequence[JobRow],
@@ -190,54 +196,7 @@ class BulkPauses:
         workspace, agents = batch[0].workspace, sorted({row.agent for row in batch})
         return {agent: await self._accounts.context(workspace, agent) for agent in agents}
 
-
-def _within_bounds(call: AgentCall, decide: Decision, row: JobRow, context: JobContext) -> JobChange | None:
-    return call.apply(row, decide(row, context), context)
-
-
-def _decided(
-    principal: Principal,
-    row: JobRow,
-    contexts: dict[str, JobContext],
-    decide: Decision,
-    errors: dict[str, JobError],
-) -> JobChange | None:
-    """Return what becomes of a job; None if nothing, or if it is refused: then `errors` says why."""
-    errors.pop(row.id, None)  # a transaction may be repeated
-    try:
-        change = decide(row, contexts[row.agent])
-        if change is not None:
-            check_not_internal(principal, row.name)
-            check_change(principal, row)
-        return change
-    except WakefulError as error:
-        errors[row.id] = JobError(without_payload(row), error)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class BulkRuns:
-    """What running several jobs did, or with `dry_run` would do; by agent and name."""
-
-    #: the jobs that were run, or would be
-    jobs: Sequence[JobRow]
-    runs: Sequence[RunView]
-    #: with the mode `due`: jobs without a due tick
-    not_due: Sequence[JobRow]
-    errors: Sequence[JobError]
-    dry_run: bool
-
-
-class BulkActions:
-    """Runs and deletes several jobs."""
-
-    def __init__(self, store: Store, accounts: Accounts, triggers: JobTriggers, editor: JobEditor) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._triggers = triggers
-        self._editor = editor
-
-    async def run(
+    async def run_many(
         self,
         principal: Principal,
         workspace: str,
@@ -264,7 +223,7 @@ class BulkActions:
         errors: list[JobError] = []
         for row in rows:
             try:
-                run = await self._triggers.trigger(
+                run = await self.trigger(
                     principal, workspace, row.agent, row.id, mode=mode, payload=payload, overlap=overlap
                 )
             except WakefulError as error:
@@ -277,7 +236,7 @@ class BulkActions:
                 runs.append(run)
         return BulkRuns(jobs, runs, not_due, errors, dry_run=False)
 
-    async def delete(
+    async def delete_many(
         self, principal: Principal, workspace: str, selection: JobSelection, *, dry_run: bool = False
     ) -> BulkResult:
         """Delete the selected jobs, as by `JobEditor.delete`. The warnings name jobs that are left."""
@@ -291,7 +250,7 @@ class BulkActions:
         errors: list[JobError] = []
         for row in rows:
             try:
-                if await self._editor.delete(principal, workspace, row.agent, row.id):
+                if await self.delete(principal, workspace, row.agent, row.id):
                     followed.append(row)
                 deleted.append(row)
             except WakefulError as error:
@@ -302,6 +261,30 @@ class BulkActions:
             for follower in await self._store.followers(workspace, row.agent, row.name, MOST_FOLLOWERS)
         ]
         return BulkResult(deleted, 0, errors, dry_run=False, warnings=warnings[:MOST_FOLLOWERS])
+
+
+def _within_bounds(call: AgentCall, decide: Decision, row: JobRow, context: JobContext) -> JobChange | None:
+    return call.apply(row, decide(row, context), context)
+
+
+def _decided(
+    principal: Principal,
+    row: JobRow,
+    contexts: dict[str, JobContext],
+    decide: Decision,
+    errors: dict[str, JobError],
+) -> JobChange | None:
+    """Return what becomes of a job; None if nothing, or if it is refused: then `errors` says why."""
+    errors.pop(row.id, None)  # a transaction may be repeated
+    try:
+        change = decide(row, contexts[row.agent])
+        if change is not None:
+            check_not_internal(principal, row.name)
+            check_change(principal, row)
+        return change
+    except WakefulError as error:
+        errors[row.id] = JobError(without_payload(row), error)
+        return None
 
 
 def _check_number(rows: Sequence[JobRow]) -> None:

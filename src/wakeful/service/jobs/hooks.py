@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -73,14 +72,13 @@ class JobHooks:
         self._budgets = dependencies.budgets
         self._target_policy = dependencies.target_policy
         self._origins = dependencies.origins
+        self._telemetry = dependencies.telemetry
         self._editor = editor
         self._per_minute = dependencies.hooks_per_minute
         self._requests = RateLimiter[str](self._per_minute)
         self._unknown = RateLimiter[str | None](UNKNOWN_PER_MINUTE)
         #: hashes of tokens that were valid lately: unknown ones do not use up their lookups
         self._seen: set[bytes] = set()
-        #: called with each run that a request has created
-        self.on_triggered: Callable[[RunView], None] = lambda run: None
 
     # --- people ------------------------------------------------------------------------------------
 
@@ -95,7 +93,7 @@ class JobHooks:
         keyed: Keyed[Hook] | None = None,
     ) -> Hook:
         """Give the job a new trigger URL. The one before it works for another day."""
-        row = await self._editor.find(principal, "job.write", workspace, agent, name)
+        row = await self._editor.find_row(principal, "job.write", workspace, agent, name)
         check_version(row, version)
         context = await self._accounts.context(workspace, agent)
         self._target_policy.check_payload(principal, job_of(row).definition.work, context)
@@ -125,7 +123,7 @@ class JobHooks:
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> Hook:
         """Return the trigger URL of a job, without its token. NotFound: it has none."""
-        row = await self._editor.find(principal, "read", workspace, agent, name)
+        row = await self._editor.find_row(principal, "read", workspace, agent, name)
         found = await self._store.hooks_of_job(row.id)
         if not found:
             raise _no_hook(row)
@@ -139,7 +137,7 @@ class JobHooks:
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> None:
         """Delete the trigger URL of a job, and the one before it. NotFound: it has none."""
-        row = await self._editor.find(principal, "job.write", workspace, agent, name)
+        row = await self._editor.find_row(principal, "job.write", workspace, agent, name)
         check_version(row, version)
         entry = principal.entry(workspace, "job.delete-hook", f"{agent}/{row.name}")
         if not await self._store.delete_hooks(row.id, [entry], version):
@@ -202,7 +200,7 @@ class JobHooks:
             log.info("hook.refused", **caller.job.log_fields, hook=caller.row.id, reason=error.code)
             raise
         log.info("hook.fired", **run.log_fields, hook=caller.row.id)
-        self.on_triggered(run)
+        self._telemetry.record_trigger(run)
         return run
 
     async def _fire(

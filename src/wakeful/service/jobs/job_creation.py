@@ -48,7 +48,6 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import bypass
-from wakeful.values.clock import Clock
 from wakeful.values.json_value import Json, compact
 
 #: How many documents are read before other requests have a turn.
@@ -56,24 +55,15 @@ _AT_ONCE: Final = 50
 _LARGEST_BATCH: Final = 500
 
 
-class JobCreator:
+class JobCreator(JobEditor):
     """Writes new jobs, and documents of jobs."""
 
-    def __init__(self, dependencies: JobDependencies, editor: JobEditor) -> None:
-        self._store = dependencies.store
-        self._accounts = dependencies.accounts
-        self._target_policy = dependencies.target_policy
+    def __init__(self, dependencies: JobDependencies) -> None:
+        super().__init__(dependencies)
         self._allowance = dependencies.allowance
-        self._warnings = dependencies.warnings
-        self._origins = dependencies.origins
         self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
         #: by workspace: one that waits for a lock holds up no other
         self._batchers: WeakValueDictionary[str, CreateBatcher] = WeakValueDictionary()
-        self._editor = editor
-
-    @property
-    def _clock(self) -> Clock:
-        return self._store.clock
 
     async def create(
         self,
@@ -214,7 +204,7 @@ class JobCreator:
             with bypass() if dry_run else nullcontext():
                 await compute_ticks(partial(converged, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(document))
-        return await self._editor.edit(principal, row, converged, entry, call=call, dry_run=dry_run)
+        return await self.edit(principal, row, converged, entry, call=call, dry_run=dry_run)
 
     async def _read_calendars(self, context: JobContext, documents: Sequence[Mapping[str, object]]) -> None:
         """Compute what the calendars of new jobs exclude, off the event loop."""

@@ -45,6 +45,7 @@ from wakeful.service.jobs.save_warnings import (
     untargeted,
     waits_for_approval,
 )
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
@@ -82,6 +83,7 @@ class JobDependencies:
     hooks_per_minute: int
     warnings: SaveWarnings
     origins: RunOrigins
+    telemetry: RunTelemetry
 
 
 class JobGone(NotFound):
@@ -96,7 +98,7 @@ class SuggestionEdit(NamedTuple):
 
 
 class JobEditor:
-    """Changes, deletes and finds stored jobs."""
+    """Changes, deletes and finds stored jobs. The other parts of `JobService` build on it."""
 
     def __init__(self, dependencies: JobDependencies) -> None:
         self._store = dependencies.store
@@ -143,7 +145,7 @@ class JobEditor:
         version: int | None,
         suggestion: SuggestionEdit | None,
     ) -> SaveResult:
-        row = await self.find(principal, "job.write", workspace, agent, name)
+        row = await self.find_row(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         now_ms = self._clock.now_ms()
 
@@ -180,7 +182,7 @@ class JobEditor:
         self, principal: Principal, workspace: str, agent: str, name: str, version: int | None
     ) -> str:
         """Delete the job, and return its name."""
-        row = await self._find(principal, "job.write", workspace, agent, name)
+        row = await self._find_row(principal, "job.write", workspace, agent, name)
         check_deletable(row)
         if is_admin_owned(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
@@ -229,7 +231,7 @@ class JobEditor:
             return SaveResult(row, format_secret(secret))
 
         async def change(context: JobContext) -> JobRow:
-            return await self.change(
+            return await self.change_row(
                 principal,
                 "job.rotate-secret",
                 workspace,
@@ -363,7 +365,7 @@ class JobEditor:
         saved = saved._replace(warnings=told)
         return saved._replace(secret=None) if dry_run else saved
 
-    async def change(
+    async def change_row(
         self,
         principal: Principal,
         action: str,
@@ -379,13 +381,13 @@ class JobEditor:
         """Write what `change` decides for the job, at the version that is expected."""
 
         async def attempt() -> JobRow:
-            return await self._change(
+            return await self._change_row(
                 principal, action, workspace, agent, name, change, version, inherited, details, keyed
             )
 
         return await look_again(attempt)
 
-    async def _change(
+    async def _change_row(
         self,
         principal: Principal,
         action: str,
@@ -398,7 +400,7 @@ class JobEditor:
         details: str,
         keyed: Keyed[JobRow | None] | None,
     ) -> JobRow:
-        found = await self.find(principal, "job.write", workspace, agent, name)
+        found = await self.find_row(principal, "job.write", workspace, agent, name)
         call = await self._origins.call(principal, workspace, agent)
         context = await self._accounts.context(workspace, agent) if call else None
 
@@ -417,16 +419,16 @@ class JobEditor:
             raise no_job(name)
         return after
 
-    async def find(
+    async def find_row(
         self, principal: Principal, action: Action, workspace: str, agent: str, name: str
     ) -> JobRow:
         """Return the job if the principal may perform the action on it; NotFound if there is none."""
-        row = await self._find(principal, action, workspace, agent, name)
+        row = await self._find_row(principal, action, workspace, agent, name)
         if action == "job.write":
             check_change(principal, row)
         return row
 
-    async def _find(
+    async def _find_row(
         self, principal: Principal, action: Action, workspace: str, agent: str, name: str
     ) -> JobRow:
         await self._accounts.authorize(principal, action, workspace, agent)

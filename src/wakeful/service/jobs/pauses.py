@@ -11,14 +11,12 @@ from wakeful.run.job_transitions import SKIP_REASON, is_pausable, paused, resume
 from wakeful.run.planning import fire_ms
 from wakeful.schedule.schedules import At, parse_schedule
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
 from wakeful.service.jobs.job_query import no_job
 from wakeful.store.job_changes import end_pause, missed_runs
-from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
-from wakeful.values.clock import Clock
 from wakeful.values.json_value import compact
 
 #: The longest note of a pause.
@@ -34,17 +32,8 @@ class SkippedTick(NamedTuple):
     job: JobRecord
 
 
-class JobPauses:
+class JobPauses(JobEditor):
     """Pauses and resumes jobs."""
-
-    def __init__(self, store: Store, accounts: Accounts, editor: JobEditor) -> None:
-        self._store = store
-        self._accounts = accounts
-        self._editor = editor
-
-    @property
-    def _clock(self) -> Clock:
-        return self._store.clock
 
     async def pause(
         self,
@@ -70,7 +59,7 @@ class JobPauses:
 
         details = pause_details(text, until)
         return job_of(
-            await self._editor.change(
+            await self.change_row(
                 principal, "job.pause", workspace, agent, name, pause, version, details=details
             )
         )
@@ -84,7 +73,7 @@ class JobPauses:
             def checked(row: JobRow) -> JobChange | None:
                 return resume_change(row, context, self._clock.now_ms())
 
-            return await self._editor.change(
+            return await self.change_row(
                 principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
 
@@ -98,7 +87,7 @@ class JobPauses:
         If the run of that tick is recorded already, ahead of its time, it is cancelled with the same reason.
         """
         for _ in range(_TRIES):
-            row = await self._editor.find(principal, "job.write", workspace, agent, name)
+            row = await self.find_row(principal, "job.write", workspace, agent, name)
             entry = principal.entry(workspace, "job.skip-next", f"{agent}/{row.name}")
             check_version(row, version)
             now_ms = self._clock.now_ms()

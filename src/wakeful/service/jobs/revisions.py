@@ -28,7 +28,7 @@ class JobRevisions:
 
     async def list(self, principal: Principal, workspace: str, agent: str, name: str) -> list[Revision]:
         """Return the revisions of a job, the current one first, with who made each and what it changed."""
-        row = await self._editor.find(principal, "read", workspace, agent, name)
+        row = await self._editor.find_row(principal, "read", workspace, agent, name)
         # In a thread: there are up to 50 documents, each with a payload.
         return await asyncio.to_thread(revisions_of, job_of(row), await self._store.revisions(row.id))
 
@@ -56,7 +56,7 @@ class JobRevisions:
     async def _restore(
         self, principal: Principal, workspace: str, agent: str, name: str, revision: int, version: int | None
     ) -> SaveResult:
-        job = job_of(await self._editor.find(principal, "job.write", workspace, agent, name))
+        job = job_of(await self._editor.find_row(principal, "job.write", workspace, agent, name))
         found = revisions_of(job, await self._store.revisions(job.id))
         wanted = next((each for each in found if each.version == revision), None)
         if wanted is None:

@@ -101,7 +101,7 @@ class TargetTests:
         name = document.get("job")
         row = None
         if name is not None:
-            row = await self._editor.find(principal, "job.write", workspace, agent, str(name))
+            row = await self._editor.find_row(principal, "job.write", workspace, agent, str(name))
         await self._origins.call(principal, workspace, agent)  # the run that it names must be running
         context = await self._accounts.context(workspace, check_slug(agent, "agent"))
         old = None if row is None else job_of(row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -39,28 +38,18 @@ from wakeful.service.runs.manual_runs import (
 from wakeful.store.idempotency import Keyed
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import RunFilter, RunView
-from wakeful.values.clock import Clock
 from wakeful.values.json_value import compact
 
 
-class JobTriggers:
+class JobTriggers(JobEditor):
     """Starts runs of jobs by hand."""
 
-    def __init__(self, dependencies: JobDependencies, editor: JobEditor) -> None:
-        self._store = dependencies.store
-        self._accounts = dependencies.accounts
+    def __init__(self, dependencies: JobDependencies) -> None:
+        super().__init__(dependencies)
         self._budgets = dependencies.budgets
-        self._target_policy = dependencies.target_policy
-        self._origins = dependencies.origins
-        self._editor = editor
+        self._telemetry = dependencies.telemetry
         #: by job: held from reading the last run by an agent's key until the next one is written
         self._rate_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: called with each run that a request has created
-        self.on_triggered: Callable[[RunView], None] = lambda run: None
-
-    @property
-    def _clock(self) -> Clock:
-        return self._store.clock
 
     async def trigger(
         self,
@@ -89,7 +78,7 @@ class JobTriggers:
 
         view = await run_as_it_is(version, start)
         if view is not None:
-            self.on_triggered(view)
+            self._telemetry.record_trigger(view)
         return view
 
     async def _trigger(
@@ -106,7 +95,7 @@ class JobTriggers:
     ) -> RunView | None:
         due_only = read_mode(mode) == "due"
         own, policy = read_payload(payload, self._accounts.defaults.max_payload_bytes), read_overlap(overlap)
-        row = await self._editor.find(principal, "run", workspace, agent, name)
+        row = await self.find_row(principal, "run", workspace, agent, name)
         check_version(row, version)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
@@ -178,7 +167,7 @@ class JobTriggers:
         version: int | None,
         keyed: Keyed[int] | None,
     ) -> int:
-        row = await self._editor.find(principal, "run", workspace, agent, name)
+        row = await self.find_row(principal, "run", workspace, agent, name)
         check_change(principal, row)
         check_version(row, version)
         call = await self._origins.call(principal, workspace, agent)

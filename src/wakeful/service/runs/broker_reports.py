@@ -28,7 +28,7 @@ from wakeful.service.runs.completions import (
     write_report,
     write_reports,
 )
-from wakeful.service.runs.runs import RunService
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.port import Store
 from wakeful.store.rows import Extension, RunView
 
@@ -57,11 +57,11 @@ class _Waiting(NamedTuple):
 
 
 class BrokerReports:
-    """Applies reports to runs. `runs` is called for outcomes that are written, `record` counts reports."""
+    """Applies reports to runs. `record` counts reports."""
 
-    def __init__(self, store: Store, runs: RunService, record: Callable[[str, str], None]) -> None:
+    def __init__(self, store: Store, telemetry: RunTelemetry, record: Callable[[str, str], None]) -> None:
         self._store = store
-        self._runs = runs
+        self._telemetry = telemetry
         self._record = record
         self._waiting: list[_Waiting] = []
         #: applies what waits; None: nothing waits
@@ -191,7 +191,7 @@ class BrokerReports:
                 return
         for each, (run, finished) in together:
             if run.id in written:
-                self._runs.announce(finished, run)
+                self._telemetry.record_completion(finished, run)
                 each.done(ReportResult(True))
                 continue
             await self._apply_alone(each)  # the run has changed meanwhile, or it cannot be written
@@ -219,7 +219,7 @@ class BrokerReports:
         if finished is None:
             run = await self._store.run(report.run_id) or run
             return self._refuse(kind, report, _over(run, report.attempt), run)
-        self._runs.announce(finished, run)
+        self._telemetry.record_completion(finished, run)
         return ReportResult(True)
 
     async def _progress(self, kind: str, report: Report, run: RunView, job: JobOfRun) -> ReportResult:

@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
-from wakeful.engine.tracing import Tracing
 from wakeful.errors import (
     DatabaseFault,
     InvalidArgument,
@@ -38,6 +37,7 @@ from wakeful.logs import get_logger
 from wakeful.model.codec import JsonObject
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.service.serializers import serialize_run
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView, TakenRun, WorkflowRow
@@ -51,12 +51,11 @@ log = get_logger("wakeful.service")
 class Claims:
     """Prepares claimed runs for their executor."""
 
-    def __init__(self, store: Store, launchers: LauncherRegistry) -> None:
+    def __init__(self, store: Store, launchers: LauncherRegistry, telemetry: RunTelemetry) -> None:
         self._store = store
         self._gate = BudgetGate(store, store.clock)
         self._launchers = launchers
-        #: records a span for each claimed run
-        self.tracing: Tracing | None = None
+        self._telemetry = telemetry
         #: seconds between two renewals of the leases while prechecks run
         self.renew_s = 5.0
 
@@ -79,7 +78,7 @@ class Claims:
         ended: list[Finished] = []
         for (run, _), (launch, result) in zip(claimed, results, strict=True):
             if isinstance(result, dict):
-                traceparent = None if self.tracing is None else self.tracing.claimed(run, worker)
+                traceparent = self._telemetry.record_claim(run, worker)
                 if traceparent is not None:
                     result["traceparent"] = traceparent
                 prepared.append(result)

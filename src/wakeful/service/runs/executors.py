@@ -15,6 +15,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.job.capabilities import Capabilities, Requirement, can_take
 from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.service.recent_values import RecentValues
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
 from wakeful.values.bounded_cache import MB, BoundedCache
@@ -36,9 +37,6 @@ _CLAIMED: Final = ("running", "succeeded", "failed")
 #: A workspace, an agent and a lane; None: all of them.
 _Scope = tuple[str, str | None, str | None]
 
-#: How long the answer of the database is remembered while jobs are saved.
-_REPLICAS_REMEMBERED_MS: Final = 1_000
-
 
 class Executors:
     """Knows when executors last asked for the runs of an agent."""
@@ -46,7 +44,9 @@ class Executors:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._asked: BoundedCache[_Scope, int] = BoundedCache(MB)
-        self._recorded: BoundedCache[_Scope, tuple[int, int | None]] = BoundedCache(MB)
+        self._recorded: RecentValues[_Scope, int | None] = RecentValues(
+            store, MB, lambda _: 256, _REMEMBERED_MS
+        )
 
     def asked(self, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None) -> None:
         """Remember that an executor asks for runs of these agents in these lanes; None: of all."""
@@ -70,15 +70,13 @@ class Executors:
 
     async def _last_recorded_ms(self, workspace: str, agent: str, lane: str) -> int | None:
         """Return when a run of the agent was last claimed, as the database says."""
-        scope, now_ms = (workspace, agent, lane), self._store.clock.now_ms()
-        known = self._recorded.get(scope)
-        if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
-            return known[1]
-        runs = await self._store.runs(RunFilter(workspace, agent, states=_CLAIMED, limit=_RUNS))
-        claimed = [run.started_ms for run in runs if run.is_pull and run.lane == lane]
-        last_ms = max((ms for ms in claimed if ms is not None), default=None)
-        self._recorded.put(scope, (now_ms, last_ms), 256)
-        return last_ms
+
+        async def read() -> int | None:
+            runs = await self._store.runs(RunFilter(workspace, agent, states=_CLAIMED, limit=_RUNS))
+            claimed = [run.started_ms for run in runs if run.is_pull and run.lane == lane]
+            return max((ms for ms in claimed if ms is not None), default=None)
+
+        return await self._recorded.get((workspace, agent, lane), read)
 
 
 class Replicas:
@@ -87,24 +85,25 @@ class Replicas:
     def __init__(self, store: Store, launchers: LauncherRegistry) -> None:
         self._store = store
         self._launchers = launchers
-        self._recorded: tuple[int, Sequence[Capabilities]] | None = None
+        #: of all replicas
+        self._running: RecentValues[None, Sequence[Capabilities]] = RecentValues(store, MB)
 
     async def lack(self, requirement: Requirement) -> bool:
         """Return whether there are replicas, but none with this requirement."""
         if not requirement.name:
             return False
-        running = await self._store.capabilities(self._store.clock.now_ms() - LEASE_MS)
+        running = await self._read_running()
         return bool(running) and not _met(requirement, running)
 
     async def lack_for_saving(self, requirement: Requirement) -> bool:
         """Return the same, at little cost, for a job that is saved: this process counts as a replica."""
         if self._launchers.can_launch(requirement):
             return False
-        now_ms = self._store.clock.now_ms()
-        if self._recorded is None or abs(now_ms - self._recorded[0]) >= _REPLICAS_REMEMBERED_MS:
-            self._recorded = now_ms, await self._store.capabilities(now_ms - LEASE_MS)
-        running = self._recorded[1]
+        running = await self._running.get(None, self._read_running)
         return bool(running) and not _met(requirement, running)
+
+    async def _read_running(self) -> Sequence[Capabilities]:
+        return await self._store.capabilities(self._store.clock.now_ms() - LEASE_MS)
 
 
 def _met(requirement: Requirement, running: Sequence[Capabilities]) -> bool:

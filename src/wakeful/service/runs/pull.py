@@ -30,6 +30,7 @@ from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.completions import ATTEMPT_MISSING
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import RunService
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.changelog import CLAIM_OVER, claim_topic
 from wakeful.store.port import Store
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
@@ -138,12 +139,13 @@ class PullService:
         runs: RunService,
         executors: Executors,
         launchers: LauncherRegistry,
+        telemetry: RunTelemetry,
     ) -> None:
         self._store = store
         self._accounts = accounts
         self._runs = runs
         self._executors = executors
-        self.claims = Claims(store, launchers)
+        self.claims = Claims(store, launchers, telemetry)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._turns = _Turns()

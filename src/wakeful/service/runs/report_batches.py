@@ -25,6 +25,7 @@ from wakeful.service.runs.completions import (
     write_reports,
 )
 from wakeful.service.runs.runs import RunService, no_run
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
@@ -38,10 +39,11 @@ ReportResult = str | WakefulError
 class ReportBatches:
     """Writes the outcomes that executors report together."""
 
-    def __init__(self, store: Store, accounts: Accounts, runs: RunService) -> None:
+    def __init__(self, store: Store, accounts: Accounts, runs: RunService, telemetry: RunTelemetry) -> None:
         self._store = store
         self._accounts = accounts
         self._runs = runs
+        self._telemetry = telemetry
 
     async def complete_many(
         self, principal: Principal, workspace: str, reports: Sequence[Completion | WakefulError]
@@ -115,7 +117,7 @@ class ReportBatches:
                     no_run(outcome.run_id) if now is None else not_completable(now, report.attempt)
                 )
                 continue
-            self._runs.announce(outcome, runs[outcome.run_id])
+            self._telemetry.record_completion(outcome, runs[outcome.run_id])
             results[index] = outcome.state
         return results
 

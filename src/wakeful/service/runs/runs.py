@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from wakeful.document import payload_to_text
@@ -15,7 +15,7 @@ from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
 from wakeful.run.instances import instance_id
-from wakeful.run.outcome import Finished, Succeeded, with_history
+from wakeful.run.outcome import Succeeded, with_history
 from wakeful.run.run import NewRun
 from wakeful.run.verification import Verdict, conclude_verified, outcome_of
 from wakeful.service.admin.limits import Budgets
@@ -32,6 +32,7 @@ from wakeful.service.runs.completions import (
     write_report,
 )
 from wakeful.service.runs.manual_runs import replay_run
+from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.port import Store
@@ -55,14 +56,11 @@ class _NotDead(Exception):
 class RunService:
     """Reads, cancels, replays and completes runs."""
 
-    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets) -> None:
+    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, telemetry: RunTelemetry) -> None:
         self._store = store
         self._accounts = accounts
         self._budgets = budgets
-        #: called with each run that a request has created
-        self.on_triggered: Callable[[RunView], None] = lambda run: None
-        #: called with each outcome that was reported from outside, and with the run before it
-        self.on_completed: Callable[[Finished, RunView], None] = lambda finished, run: None
+        self._telemetry = telemetry
 
     @property
     def _clock(self) -> Clock:
@@ -172,7 +170,7 @@ class RunService:
             )
         except _NotDead:
             raise await self._no_letter(run_id) from None
-        self.on_triggered(replay)
+        self._telemetry.record_trigger(replay)
         return replay
 
     async def discard(self, principal: Principal, workspace: str, run_id: str) -> None:
@@ -263,15 +261,8 @@ class RunService:
         )
         if finished is None:
             raise not_completable(await self.get(principal, workspace, run_id), run.attempt)
-        self.announce(finished, run)
+        self._telemetry.record_completion(finished, run)
         return await self.get(principal, workspace, run_id)
-
-    def announce(self, finished: Finished, run: RunView) -> None:
-        """Call `on_completed` for an outcome that is stored. Its errors are logged and change nothing."""
-        try:
-            self.on_completed(finished, run)
-        except Exception:
-            log.exception("report.error", **run.log_fields)
 
     async def verify(
         self,
@@ -307,7 +298,7 @@ class RunService:
         rule = LoggedConsequences(consequences)
         if not await self._store.finish_verification(finished, rule, entries=[entry]):
             raise _not_verifying(await self.get(principal, workspace, run_id), run.attempt)
-        self.announce(finished, run)
+        self._telemetry.record_completion(finished, run)
         log_outcome(log, finished, run.log_fields, principal.actor)
         rule.log(log)
         return await self.get(principal, workspace, run_id)

@@ -368,7 +368,7 @@ async def test_figures_that_cannot_be_read_hold_up_no_other_workspace(
 ) -> None:
     app = new_app()
     async with app:
-        await app.services.workspaces.put(LOCAL, "other", {})
+        await app.services.agents.workspaces.put(LOCAL, "other", {})
         live, read = app.services.live, app.store.live_figures
         first = await live.subscribe(LOCAL, "other", 250)
         second = await live.subscribe(LOCAL, "default", 250)
@@ -420,8 +420,10 @@ async def test_a_stopping_server_and_a_revoked_key_end_the_stream(
         async with listening(caller, coalesceMs=250) as stream, listening(operator, coalesceMs=250) as other:
             await hello(stream)
             await hello(other)
-            (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
-            await app.services.keys.revoke(LOCAL, "default", key.id)
+            (key,) = [
+                key for key in await app.services.auth.keys.list(LOCAL, "default") if key.name == "member"
+            ]
+            await app.services.auth.keys.revoke(LOCAL, "default", key.id)
             document = {"name": "x", "schedule": SELDOM, "target": {"kind": "pull"}}
             await operator("POST", "/agents/default/jobs", document)  # so that there is an event
             async with asyncio.timeout(PATIENCE):
@@ -432,4 +434,4 @@ async def test_a_stopping_server_and_a_revoked_key_end_the_stream(
                 while await other.next_event() is not None:
                     pass
         await eventually(lambda: app.services.live._reader is None)
-        assert app.services.connection_limits.open()["events"] == 0
+        assert app.services.auth.connection_limits.open()["events"] == 0

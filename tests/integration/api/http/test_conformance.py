@@ -94,7 +94,7 @@ async def known(ask: ApiClient) -> dict[str, str]:
     (incident,) = (await ask("GET", "/incidents")).body["incidents"]
     run = (await ask("POST", f"{JOBS}/by-hand/run")).body["id"]
     key = (await ask("POST", "/keys", {"name": "k", "role": "member"})).body
-    await ask.app.services.web_sessions.sign_in(key["key"])
+    await ask.app.services.auth.web_sessions.sign_in(key["key"])
     (web_session,) = (await ask("GET", f"/keys/{key['id']}/sessions")).body["sessions"]
     await ask("PUT", "/workflows/invoices/1", {"nodes": []})
     store = ask.app.store

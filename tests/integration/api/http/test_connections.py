@@ -169,13 +169,13 @@ async def test_waiting_for_100_continue_does_not_count_against_the_client(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ):
     """The app reads the body late: the server is slow here, not the client."""
-    authenticate = ask.app.services.keys.authenticate
+    authenticate = ask.app.services.auth.keys.authenticate
 
     async def slowly(*given: str | None) -> Principal:
         await asyncio.sleep(1.5)
         return await authenticate(*given)
 
-    monkeypatch.setattr(ask.app.services.keys, "authenticate", slowly)
+    monkeypatch.setattr(ask.app.services.auth.keys, "authenticate", slowly)
     async with connected(ask.url) as client:
         body = b'{"name": "job", "schedule": "@yearly"}'
         await client.send(
@@ -341,7 +341,7 @@ async def test_the_keys_of_one_workspace_leave_connections_and_requests_to_other
     limits = Settings(max_connections=6, max_connections_per_workspace=4, max_requests_per_workspace=6)
     app = new_app(settings=limits)
     async with app, served(app) as ask, AsyncExitStack() as stack:
-        await app.services.workspaces.put(LOCAL, "acme", {})
+        await app.services.agents.workspaces.put(LOCAL, "acme", {})
         keys = [await ask.new("member", "acme") for _ in range(3)]
         of_acme = "/api/workspaces/acme"
         for key in (keys[0], keys[1], keys[2]):
@@ -358,7 +358,7 @@ async def test_the_keys_of_one_workspace_leave_connections_and_requests_to_other
             assert (await call.closed())[0] == TOO_MANY_CONNECTIONS
         claim = {"worker": "w", "waitMs": 20_000}
         waiting = [asyncio.create_task(key("POST", f"{of_acme}/runs/claim", claim)) for key in keys]
-        await eventually(lambda: len(app.services.open_uses) == 3 + 1 + 3)
+        await eventually(lambda: len(app.services.auth.open_uses) == 3 + 1 + 3)
         for key in keys:
             refused = await key("GET", f"{of_acme}/jobs")
             assert (refused.status, refused.code) == (429, "resource-exhausted")
@@ -384,13 +384,13 @@ async def test_a_request_that_ends_while_its_key_is_checked_is_counted_no_longer
 ):
     app = new_app(settings=Settings(max_requests_per_workspace=1))
     async with app, served(app) as ask, listening(ask):
-        await app.services.workspaces.put(LOCAL, "acme", {})
+        await app.services.agents.workspaces.put(LOCAL, "acme", {})
         key = await ask.new("member", "acme")
         claim = {"worker": "w", "waitMs": 20_000}
         waiting = asyncio.create_task(key("POST", "/api/workspaces/acme/runs/claim", claim))
-        await eventually(lambda: len(app.services.open_uses) == 2)
+        await eventually(lambda: len(app.services.auth.open_uses) == 2)
         checked, over = asyncio.Event(), asyncio.Event()
-        authenticate = app.services.keys.authenticate
+        authenticate = app.services.auth.keys.authenticate
 
         async def slowly(bearer: str | None, *given: str | None) -> Principal:
             if bearer == key.key:
@@ -398,12 +398,12 @@ async def test_a_request_that_ends_while_its_key_is_checked_is_counted_no_longer
                 await over.wait()
             return await authenticate(bearer, *given)
 
-        monkeypatch.setattr(app.services.keys, "authenticate", slowly)
-        app.services.open_uses._on_notification("keys")
+        monkeypatch.setattr(app.services.auth.keys, "authenticate", slowly)
+        app.services.auth.open_uses._suspect(None)
         async with asyncio.timeout(PATIENCE):
             await checked.wait()
         waiting.cancel()
-        await eventually(lambda: len(app.services.open_uses) == 1)
+        await eventually(lambda: len(app.services.auth.open_uses) == 1)
         over.set()
         for _ in range(3):
             assert (await key("GET", "/api/workspaces/acme/jobs")).status == 200
@@ -414,7 +414,7 @@ async def test_what_a_request_calls_is_a_call_of_its_tenant(new_app: NewApp, mon
     """Others do not wait for it: see tests/store/test_tenants.py."""
     app = new_app()
     async with app, served(app) as ask:
-        await app.services.workspaces.put(LOCAL, "acme", {})
+        await app.services.agents.workspaces.put(LOCAL, "acme", {})
         key = await ask.new("admin", "acme")
         tenants, jobs = list[str | None](), app.store.jobs
 

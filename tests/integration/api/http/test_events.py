@@ -253,8 +253,10 @@ async def test_revoking_a_key_ends_its_stream(new_app: NewApp, monkeypatch: pyte
     async with app, served(app) as operator:
         caller = await operator.new("member")
         async with listening(caller) as stream:
-            (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
-            await app.services.keys.revoke(LOCAL, "default", key.id)
+            (key,) = [
+                key for key in await app.services.auth.keys.list(LOCAL, "default") if key.name == "member"
+            ]
+            await app.services.auth.keys.revoke(LOCAL, "default", key.id)
             async with asyncio.timeout(PATIENCE):
                 assert await stream.next_event() is None
 

@@ -228,7 +228,7 @@ async def test_an_exhausted_daily_quota_sets_retry_after(ask: ApiClient):
 
 
 async def test_another_workspace_is_not_found_whether_or_not_it_exists(ask: ApiClient):
-    await ask.app.services.workspaces.put(LOCAL, "acme", {})
+    await ask.app.services.agents.workspaces.put(LOCAL, "acme", {})
     stranger = await ask.new("admin", "acme")
     there = await stranger("GET", f"{HOME}/jobs")
     nowhere = await stranger("GET", "/api/workspaces/nowhere/jobs")

@@ -147,7 +147,7 @@ async def test_a_claim_waits_for_the_first_run(ask: ApiClient):
 async def test_a_claim_of_a_disconnected_client_takes_nothing(ask: ApiClient):
     await _job(ask, "a", _PULL)
     waiting, gone = asyncio.Event(), asyncio.Event()
-    claim = ask.app.services.pull.claim
+    claim = ask.app.services.runs.pull.claim
 
     async def watched(*given: Any, **named: Any) -> Any:
         waiting.set()
@@ -157,7 +157,7 @@ async def test_a_claim_of_a_disconnected_client_takes_nothing(ask: ApiClient):
             gone.set()
             raise
 
-    ask.app.services.pull.claim = watched  # type: ignore[method-assign]
+    ask.app.services.runs.pull.claim = watched  # type: ignore[method-assign]
     claiming = asyncio.create_task(ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 60_000}))
     await waiting.wait()
     claiming.cancel()

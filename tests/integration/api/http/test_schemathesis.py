@@ -108,7 +108,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert begun.wait(120)
     loop = cast(asyncio.AbstractEventLoop, found["loop"])
     app = cast(Wakeful, found["app"])
-    key = asyncio.run_coroutine_threadsafe(app.services.keys.first_key(), loop).result(120)
+    key = asyncio.run_coroutine_threadsafe(app.services.auth.keys.first_key(), loop).result(120)
     put_class = app.store.put_class(agent_class(agent="default"), app.store.clock.now_ms())
     asyncio.run_coroutine_threadsafe(put_class, loop).result(120)
     with requests.Session() as session:

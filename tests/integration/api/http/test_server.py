@@ -29,7 +29,7 @@ from wakeful.settings import Settings
 
 def started(url, app):
     async def tell():
-        print(json.dumps([url, await app.services.keys.first_key()]), flush=True)
+        print(json.dumps([url, await app.services.auth.keys.first_key()]), flush=True)
     asyncio.get_running_loop().create_task(tell())
 
 asyncio.run(serve(Settings(db=sys.argv[1], port=0), started=started))

@@ -262,7 +262,7 @@ async def test_an_operator_selects_the_agent_and_workspace(operator: ApiClient):
         assert (await agent("remove", jobId=added["job"]["id"]))["removed"]["name"] == "hello"
     async with over_http(operator, "?agent=painter") as agent:
         assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "painter"
-    await operator.app.services.workspaces.put(LOCAL, "acme", {"tz": "Asia/Tokyo"})
+    await operator.app.services.agents.workspaces.put(LOCAL, "acme", {"tz": "Asia/Tokyo"})
     async with over_http(operator, "?workspace=acme") as agent:
         job = (await agent("add", schedule=SELDOM, message="hello"))["job"]
         assert (job["workspace"], job["tz"]) == ("acme", "Asia/Tokyo")

@@ -358,8 +358,10 @@ async def test_a_request_with_a_revoked_key_closes_the_connection(ask: ApiClient
     member = await ask.new("member")
     async with calling(member) as call:
         assert await names(call) == []
-        (key,) = [key for key in await ask.app.services.keys.list(LOCAL, "default") if key.name == "member"]
-        await ask.app.services.keys.revoke(LOCAL, "default", key.id)
+        (key,) = [
+            key for key in await ask.app.services.auth.keys.list(LOCAL, "default") if key.name == "member"
+        ]
+        await ask.app.services.auth.keys.revoke(LOCAL, "default", key.id)
         # The connection may be closed before the request is sent.
         with pytest.raises((Refused, ConnectionClosed)) as refused:
             await call("cron.list")
@@ -373,8 +375,10 @@ async def test_revoking_a_key_ends_its_subscription(ask: ApiClient, monkeypatch:
     member = await ask.new("member")
     async with calling(member) as call:
         await call("events.subscribe")
-        (key,) = [key for key in await ask.app.services.keys.list(LOCAL, "default") if key.name == "member"]
-        await ask.app.services.keys.revoke(LOCAL, "default", key.id)
+        (key,) = [
+            key for key in await ask.app.services.auth.keys.list(LOCAL, "default") if key.name == "member"
+        ]
+        await ask.app.services.auth.keys.revoke(LOCAL, "default", key.id)
         assert (await call.closed())[0] == 4401
 
 
@@ -385,10 +389,10 @@ async def test_a_client_whose_key_cannot_be_checked_now_is_told_to_come_back(
     async def fails(*_: object) -> None:
         raise Unavailable("the database cannot be reached")
 
-    monkeypatch.setattr(ask.app.services.keys, "authenticate", fails)
+    monkeypatch.setattr(ask.app.services.auth.keys, "authenticate", fails)
     async with calling(ask) as call:
         assert await call.closed() == (1013, "reconnect later: the database cannot be reached")
-    await eventually(lambda: not ask.app.services.connection_limits.open().total())
+    await eventually(lambda: not ask.app.services.auth.connection_limits.open().total())
 
 
 @on_one_store
@@ -547,7 +551,7 @@ async def test_unauthenticated_connections_have_a_separate_limit(
     monkeypatch.setattr("wakeful.api.rpc.connection.AUTH_TIMEOUT_S", 3_600.0)
     app = new_app(settings=Settings(max_connections=1, max_unauthenticated_connections=2))
     async with app, served(app) as operator, connected(operator.url) as one, connected(operator.url):
-        await eventually(lambda: app.services.connection_limits.open()["rpc"] == 2)
+        await eventually(lambda: app.services.auth.connection_limits.open()["rpc"] == 2)
         async with connected(operator.url) as third:
             code, reason = await third.closed()
             assert (code, "not authenticated" in str(reason)) == (4429, True)
@@ -555,7 +559,7 @@ async def test_unauthenticated_connections_have_a_separate_limit(
             assert await names(with_header) == []
             with pytest.raises(Refused, match="this server has 1 connections open"):
                 await one("auth", token=operator.key)
-        await eventually(lambda: app.services.connection_limits.open()["rpc"] == 1)
+        await eventually(lambda: app.services.auth.connection_limits.open()["rpc"] == 1)
         async with connected(operator.url) as later:
             await later("auth", token=operator.key)
             assert await names(later) == []

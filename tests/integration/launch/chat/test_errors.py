@@ -326,7 +326,7 @@ async def test_answers_that_cannot_be_read_count_towards_the_budget(
     async with new_app(settings=settings()) as app:
         await add(app, endpoint, budget={"tokensPerDay": 100}, max_attempts=6)
         done = await run(app)
-        spent = await app.services.budgets.spent("default")
+        spent = await app.services.admin.budgets.spent("default")
     assert (done.state, done.reason, len(endpoint.requests)) == ("failed", "budget", 1)
     assert isinstance(spent["tokens"], int)
     assert spent["tokens"] > 100

@@ -201,7 +201,7 @@ async def test_a_job_made_in_a_conversation_reports_there(new_app: NewApp, endpo
 
         async def say(text: str) -> None:
             document = {"message": text, "session": "ada", "channel": "chat"}
-            receipt = await app.services.messages.send(LOCAL, *helper, document)
+            receipt = await app.services.agents.messages.send(LOCAL, *helper, document)
             assert receipt.run_id is not None
             await over(app, receipt.run_id)
 

@@ -149,7 +149,7 @@ async def test_a_chat_stops_at_its_budget(new_app: NewApp, endpoint: ChatStandIn
     async with new_app(settings=settings()) as app:
         await add(app, endpoint, budget={"tokensPerDay": 300}, max_attempts=6)
         done = await run(app)
-        spent = await app.services.budgets.spent("default")
+        spent = await app.services.admin.budgets.spent("default")
     assert (done.state, done.reason, len(endpoint.requests)) == ("failed", "budget", 3)
     assert spent["tokens"] == 360
     if not failing:

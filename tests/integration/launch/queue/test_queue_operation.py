@@ -35,7 +35,7 @@ async def _tested(app: Wakeful, ok: bool) -> dict[str, Any]:
 
 
 async def _nats_check(app: Wakeful) -> object:
-    checks: Any = (await app.services.doctor.examine(LOCAL, "default"))["checks"]
+    checks: Any = (await app.services.admin.doctor.examine(LOCAL, "default"))["checks"]
     return next(check["state"] for check in checks if check["name"] == "nats")
 
 

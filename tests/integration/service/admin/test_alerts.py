@@ -37,7 +37,7 @@ async def put_agent(app: Wakeful, alerts: object, **more: object) -> dict[str, A
 
 
 async def put_workspace(app: Wakeful, **document: object) -> None:
-    await app.services.workspaces.put(LOCAL, "default", document)
+    await app.services.agents.workspaces.put(LOCAL, "default", document)
 
 
 def told(receiver: Receiver) -> list[dict[str, Any]]:

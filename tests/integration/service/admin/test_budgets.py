@@ -57,7 +57,7 @@ async def test_a_job_over_its_budget_is_skipped_and_cannot_be_run_manually(new_a
         )
         held = await eventually(lambda: skipped(app, "think"))
         job = await app.jobs.get("think")
-        spent = await app.services.budgets.spent("default", "default", job.id)
+        spent = await app.services.admin.budgets.spent("default", "default", job.id)
         with pytest.raises(ResourceExhausted) as refused:
             await app.jobs.run("think")
         with pytest.raises(ResourceExhausted):
@@ -107,7 +107,7 @@ async def test_a_request_reads_no_budgets_of_other_workspaces(
             return blocks
 
         monkeypatch.setattr(app.store, "budget_blocks", noted)
-        await app.services.workspaces.put(LOCAL, "calm", {})
+        await app.services.agents.workspaces.put(LOCAL, "calm", {})
         calm = app.jobs.of("default", "calm")
         await calm.create("think", schedule=SELDOM, target=Function("think"))
         assert await calm.run("think") is not None
@@ -155,7 +155,7 @@ async def test_a_claim_does_not_start_a_run_whose_budget_is_used_up(new_app: New
         await over(app, run.id)
         (waiting,) = await eventually(lambda: runs_of(app, "outside"))
         assert waiting.state == "pending"
-        claimed = await app.services.pull.claim(LOCAL, "default", "laptop")
+        claimed = await app.services.runs.pull.claim(LOCAL, "default", "laptop")
         (run_after,) = await skipped(app, "outside")
     assert claimed == []
     assert (run_after.id, run_after.reason) == (waiting.id, "budget")
@@ -207,7 +207,7 @@ async def test_a_run_that_reaches_a_cap_while_it_retries_fails_and_is_not_tried_
             backoff={"baseMs": 1, "maxMs": 1}, budget={"tokensPerDay": 1_500},
         )  # fmt: skip
         run = await over(app, (await app.jobs.run("think")).id)
-        spent = await app.services.budgets.spent("default")
+        spent = await app.services.admin.budgets.spent("default")
         with pytest.raises(ResourceExhausted):
             await app.runs.replay(run.id)
     assert (run.state, run.reason, len(calls)) == ("failed", "budget", 2)
@@ -268,7 +268,7 @@ async def test_an_executor_gets_no_retry_over_the_budget(new_app: NewApp):
         started = await app.jobs.run("outside")
 
         async def claim() -> list[Any]:
-            return await app.services.pull.claim(LOCAL, "default", "laptop")
+            return await app.services.runs.pull.claim(LOCAL, "default", "laptop")
 
         for _ in range(2):
             (claimed,) = await eventually(claim)
@@ -368,7 +368,7 @@ async def test_a_webhook_reports_usage_in_a_header_or_in_its_response_body(
         second = await over(app, (await app.jobs.run("hook")).id)
         receiver.answers(500, "", x_wakeful_usage='{"tokens": 1}')
         third = await over(app, (await app.jobs.run("hook")).id)
-        spent = await app.services.budgets.spent("default")
+        spent = await app.services.admin.budgets.spent("default")
     assert (first.usage, second.usage, third.usage) == (
         {"tokens": 5}, {"tokens": 7, "cost": 0.5}, {"tokens": 1},
     )  # fmt: skip

@@ -15,7 +15,7 @@ KEYS = Settings(
 
 
 async def check(app: Wakeful, principal: Principal = LOCAL) -> dict[str, Any]:
-    report: Any = await app.services.doctor.examine(principal, "default")
+    report: Any = await app.services.admin.doctor.examine(principal, "default")
     (found,) = [each for each in report["checks"] if each["name"] == "chat"]
     return dict(found)
 

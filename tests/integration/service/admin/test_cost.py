@@ -125,7 +125,7 @@ async def test_a_range_of_other_days_is_empty(ask: ApiClient):
 @on_one_store
 async def test_the_report_is_available_as_csv(ask: ApiClient):
     await _used(ask, "writer", "dear", 100, 2.0)
-    lines = cost_csv(await ask.app.services.cost.report(LOCAL, "default")).splitlines()
+    lines = cost_csv(await ask.app.services.admin.cost.report(LOCAL, "default")).splitlines()
     job = (await ask("GET", "/agents/writer/jobs/dear")).body["id"]
     assert lines == [
         "date,level,agent,job,job_id,tokens,cost",

@@ -39,11 +39,11 @@ async def ada(database: str) -> AsyncIterator[EvolvingAgent]:
 
 
 async def analyze(ada: EvolvingAgent) -> AnalysisResult:
-    return await ada.app.services.evolution.analyze("default", "ada")
+    return await ada.app.services.admin.evolution.analyze("default", "ada")
 
 
 async def evaluate(ada: EvolvingAgent) -> EvaluationResult:
-    return await ada.app.services.evolution.evaluate("default", "ada")
+    return await ada.app.services.admin.evolution.evaluate("default", "ada")
 
 
 async def suggestions(ada: EvolvingAgent, *statuses: str) -> list[Suggestion]:
@@ -363,7 +363,7 @@ async def test_a_pause_that_a_person_ends_is_not_repeated(ada: EvolvingAgent) ->
 @on_one_store
 async def test_an_agent_reads_its_suggestions_and_only_an_admin_decides(ada: EvolvingAgent) -> None:
     found = await timing_out_job(ada)
-    service = ada.app.services.suggestions
+    service = ada.app.services.admin.suggestions
     agent = Principal("key:1", "agent", "default", "ada")
     member = Principal("key:2", "member", "default")
     other = Principal("key:3", "agent", "default", "bob")

@@ -177,14 +177,14 @@ async def test_an_error_of_one_agent_does_not_stop_the_others(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with new_app() as app:
-        analyze = app.services.evolution.analyze
+        analyze = app.services.admin.evolution.analyze
 
         async def broken(workspace: str, agent: str) -> object:
             if agent == "ada":
                 raise Unavailable("the database is away")
             return await analyze(workspace, agent)
 
-        monkeypatch.setattr(app.services.evolution, "analyze", broken)
+        monkeypatch.setattr(app.services.admin.evolution, "analyze", broken)
         states = {}
         for agent in ("ada", "bob"):
             await put(app, agent, evolution="suggest")

@@ -54,7 +54,7 @@ async def test_three_failures_a_day_and_a_success_are_three_messages(database: s
     ]
     switch = Switch(*apps)
     async with apps[0] as app, apps[1]:
-        await app.services.workspaces.put(LOCAL, "default", {"alerts": {"url": receiver.url}})
+        await app.services.agents.workspaces.put(LOCAL, "default", {"alerts": {"url": receiver.url}})
         await app.jobs.create("digest", schedule=SELDOM, target=Function("work"))
         for _ in range(3):
             assert await ends(app) == "failed"

@@ -38,7 +38,7 @@ async def test_objectives_are_computed_from_recorded_runs(new_app: NewApp) -> No
     app = new_app()
     async with app:
         now_ms = app.store.clock.now_ms()
-        nothing = await app.services.status.slo(LOCAL, "default")
+        nothing = await app.services.admin.status.slo(LOCAL, "default")
         assert nothing["deadLetterRatio"] == {"target": 0.01, "value": None, "ok": True}
         assert nothing["dispatchLatencyMs"]["ok"] is True  # type: ignore[index, call-overload]
 
@@ -54,16 +54,16 @@ async def test_objectives_are_computed_from_recorded_runs(new_app: NewApp) -> No
         await app.store.add_runs(
             [old, skipped, *[run(10) for _ in range(98)], run(9_000), run(9_000, "failed")]
         )
-        slo = await app.services.status.slo(LOCAL, "default")
+        slo = await app.services.admin.status.slo(LOCAL, "default")
         assert slo["runs"] == 101
         assert slo["deadLetterRatio"] == {"target": 0.01, "value": 0.01, "ok": False}
         assert slo["dispatchLatencyMs"] == {"target": 1000, "value": 10, "ok": True}
         assert slo["dispatchLatencyP95Ms"] == {"target": 5000, "value": 10, "ok": True}
         await app.store.add_runs([run(9_000) for _ in range(200)])
-        slo = await app.services.status.slo(LOCAL, "default")
+        slo = await app.services.admin.status.slo(LOCAL, "default")
         assert slo["deadLetterRatio"]["ok"] is True  # type: ignore[index, call-overload]
         assert slo["dispatchLatencyMs"] == {"target": 1000, "value": 9000, "ok": False}
-        longer = await app.services.status.slo(LOCAL, "default", hours=48)
+        longer = await app.services.admin.status.slo(LOCAL, "default", hours=48)
         assert longer["runs"] == 302
 
 
@@ -72,18 +72,18 @@ async def test_the_status_of_another_workspace_is_not_found(new_app: NewApp) -> 
     app = new_app()
     async with app:
         stranger = Principal("key:1", "admin", "acme")
-        for ask in (app.services.status.status, app.services.status.slo):
+        for ask in (app.services.admin.status.status, app.services.admin.status.slo):
             with pytest.raises(NotFound, match="no workspace 'default'"):
                 await ask(stranger, "default")
         with pytest.raises(InvalidArgument, match="hours"):
-            await app.services.status.slo(LOCAL, "default", hours=0)
+            await app.services.admin.status.slo(LOCAL, "default", hours=0)
 
 
 async def test_the_app_is_ready_while_its_engine_loops_run(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = new_app()
-    status = app.services.status
+    status = app.services.admin.status
     assert await status.ready() == "the engine is not running"
     async with app:
         assert await status.ready() is None

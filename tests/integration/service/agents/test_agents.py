@@ -117,7 +117,7 @@ async def test_an_edit_lets_no_job_of_an_inactive_agent_fire(app: Wakeful):
 async def test_a_job_without_a_time_zone_uses_that_of_its_agent_or_workspace(app: Wakeful):
     services = app.services
     operator = Principal("key:first", "admin", None)
-    await services.workspaces.put(operator, "acme", {"tz": "Asia/Tokyo"})
+    await services.agents.workspaces.put(operator, "acme", {"tz": "Asia/Tokyo"})
     await services.agents.put(operator, "acme", "ada", {"tz": "Europe/Berlin"})
     nine = {"name": "nine", "schedule": "0 9 * * *"}
     by_agent = (await services.jobs.create(operator, "acme", "ada", nine)).job
@@ -253,14 +253,14 @@ async def test_an_executor_claims_renews_and_completes_a_run(app: Wakeful):
     await services.jobs.create(ADA, "default", "ada", job)
     run = await services.jobs.trigger(ADA, "default", "ada", "job")
     assert run is not None
-    assert await services.pull.claim(ADMIN, "default", "w", lanes=["cron"]) == []
-    assert await services.pull.claim(ADMIN, "default", "w", agents=["bob"]) == []
-    assert await services.pull.claim(BOB, "default", "w") == []
-    (claimed,) = await services.pull.claim(ADA, "default", "w", agents=["ada"], lanes=["main"], limit=5)
+    assert await services.runs.pull.claim(ADMIN, "default", "w", lanes=["cron"]) == []
+    assert await services.runs.pull.claim(ADMIN, "default", "w", agents=["bob"]) == []
+    assert await services.runs.pull.claim(BOB, "default", "w") == []
+    (claimed,) = await services.runs.pull.claim(ADA, "default", "w", agents=["ada"], lanes=["main"], limit=5)
     assert (claimed["id"], claimed["state"], claimed["attempt"]) == (run.id, "running", 1)
     assert claimed["payload"] == {"message": "wake up"}
-    assert await services.pull.claim(ADMIN, "default", "w") == []
-    assert (await services.pull.heartbeat(ADA, "default", run.id, 1)).state == "running"
+    assert await services.runs.pull.claim(ADMIN, "default", "w") == []
+    assert (await services.runs.pull.heartbeat(ADA, "default", run.id, 1)).state == "running"
     with pytest.raises(NotFound):
         await services.runs.complete(BOB, "default", run.id, "succeeded", attempt=1)
     done = await services.runs.complete(
@@ -270,14 +270,14 @@ async def test_an_executor_claims_renews_and_completes_a_run(app: Wakeful):
     with pytest.raises(FailedPrecondition, match="succeeded"):
         await services.runs.complete(ADA, "default", run.id, "failed")
     with pytest.raises(FailedPrecondition, match="stop working"):
-        await services.pull.heartbeat(ADA, "default", run.id, 1)
+        await services.runs.pull.heartbeat(ADA, "default", run.id, 1)
 
 
 async def test_a_claim_waits_for_a_run_until_its_timeout(app: Wakeful):
     services = app.services
     await services.jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
-    assert await services.pull.claim(ADMIN, "default", "w", wait_ms=50) == []
-    waiting = asyncio.create_task(services.pull.claim(ADMIN, "default", "w", wait_ms=60_000))
+    assert await services.runs.pull.claim(ADMIN, "default", "w", wait_ms=50) == []
+    waiting = asyncio.create_task(services.runs.pull.claim(ADMIN, "default", "w", wait_ms=60_000))
     await asyncio.sleep(0)
     run = await services.jobs.trigger(ADMIN, "default", "ada", "job")
     assert run is not None
@@ -291,7 +291,7 @@ async def test_a_failed_claimed_run_is_retried(app: Wakeful):
     run = await services.jobs.trigger(ADMIN, "default", "ada", "job")
     assert run is not None
     for attempt in (1, 2):
-        (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
+        (claimed,) = await services.runs.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
         assert (claimed["attempt"], claimed["idempotencyKey"]) == (attempt, run.idempotency_key)
         if attempt == 2:
             with pytest.raises(FailedPrecondition, match="attempt 2"):
@@ -306,12 +306,12 @@ async def test_a_claimed_run_times_out(app: Wakeful):
     job = {"name": "job", "schedule": SELDOM, "timeoutMs": 1_000, "maxAttempts": 1}
     await services.jobs.create(ADMIN, "default", "ada", job)
     await services.jobs.trigger(ADMIN, "default", "ada", "job")
-    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
+    (claimed,) = await services.runs.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
     run_id = str(claimed["id"])
 
     async def too_late() -> bool:
         try:
-            await services.pull.heartbeat(ADMIN, "default", run_id, 1)
+            await services.runs.pull.heartbeat(ADMIN, "default", run_id, 1)
         except FailedPrecondition as error:
             return "timed out" in error.message
         return False
@@ -326,10 +326,10 @@ async def test_a_claimed_workflow_run_contains_its_dag(app: Wakeful):
     job = {"name": "job", "schedule": SELDOM, "workflowId": "invoices", "version": 3, "userId": "ada"}
     await services.jobs.create(ADMIN, "default", "ada", job)
     dag = {"nodes": [{"id": "a"}], "edges": []}
-    assert await services.workflows.put(ADMIN, "default", "invoices", 3, dag)
-    assert not await services.workflows.put(ADMIN, "default", "invoices", 3, dag)
+    assert await services.admin.workflows.put(ADMIN, "default", "invoices", 3, dag)
+    assert not await services.admin.workflows.put(ADMIN, "default", "invoices", 3, dag)
     await services.jobs.trigger(ADMIN, "default", "ada", "job")
-    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
+    (claimed,) = await services.runs.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
     payload = claimed["payload"]
     assert isinstance(payload, dict)
     assert payload["dag"] == dag
@@ -349,12 +349,12 @@ async def test_an_admin_can_wake_an_agent_and_an_executor_claims_the_run(app: Wa
     services = app.services
     await services.agents.put(ADMIN, "default", "ada", {})
     with pytest.raises(PermissionDenied, match="admin"):
-        await services.wakes.wake(MEMBER, "default", "ada")
+        await services.agents.wakes.wake(MEMBER, "default", "ada")
     with pytest.raises(NotFound):
-        await services.wakes.wake(ADMIN, "default", "nobody")
-    run = await services.wakes.wake(ADMIN, "default", "ada", {"why": "now"})
+        await services.agents.wakes.wake(ADMIN, "default", "nobody")
+    run = await services.agents.wakes.wake(ADMIN, "default", "ada", {"why": "now"})
     assert (run.state, run.trigger, run.triggered_by, run.is_pull) == ("pending", "user", "key:admin", True)
-    (claimed,) = await services.pull.claim(ADA, "default", "w")
+    (claimed,) = await services.runs.pull.claim(ADA, "default", "w")
     assert (claimed["id"], claimed["payload"]) == (run.id, {"why": "now"})
     await services.runs.complete(ADA, "default", run.id, "succeeded", attempt=1)
 
@@ -363,7 +363,7 @@ async def test_a_wake_of_an_agent_with_a_target_is_launched(app: Wakeful, receiv
     services = app.services
     hook = {"kind": "webhook", "url": f"{receiver.url}/wake"}
     await services.agents.put(ADMIN, "default", "ada", {"target": hook})
-    runs = [await services.wakes.wake(ADMIN, "default", "ada", {"n": n}) for n in range(2)]
+    runs = [await services.agents.wakes.wake(ADMIN, "default", "ada", {"n": n}) for n in range(2)]
     for run in runs:
         assert run.state == "pending"
         await over(app, run.id, "succeeded")
@@ -375,7 +375,7 @@ async def test_a_wake_of_an_agent_with_a_target_is_launched(app: Wakeful, receiv
 
 async def test_changes_are_audited_and_refused_requests_are_not(app: Wakeful):
     services = app.services
-    before = (await services.audit.list(ADMIN, "default"))[:1]
+    before = (await services.admin.audit.list(ADMIN, "default"))[:1]
     document = {"name": "job", "schedule": "0 9 * * *"}
     who = Principal("key:admin", "admin", "default", address="192.0.2.7")
     await services.jobs.create(who, "default", "ada", document)
@@ -384,12 +384,12 @@ async def test_changes_are_audited_and_refused_requests_are_not(app: Wakeful):
     await services.jobs.pause(who, "default", "ada", "job")
     await services.jobs.pause(who, "default", "ada", "job")  # no effect: it is paused already
     await services.jobs.delete(who, "default", "ada", "job")
-    entries = await services.audit.list(ADMIN, "default")
+    entries = await services.admin.audit.list(ADMIN, "default")
     new = [row for row in entries if not before or row.seq > before[0].seq]
     assert [row.action for row in reversed(new)] == ["job.create", "job.pause", "job.delete"]
     assert {(row.actor, row.subject, row.address) for row in new} == {("key:admin", "ada/job", "192.0.2.7")}
     assert '"schedule":"0 9 * * *"' in new[-1].details
-    verified = await services.audit.verify(ADMIN, "default")
+    verified = await services.admin.audit.verify(ADMIN, "default")
     assert (verified.entries, verified.flaw) == (len(entries), None)
 
 
@@ -413,10 +413,10 @@ async def test_tampering_with_the_audit_is_detected(database: str, new_app: NewA
         for number in range(4):
             document = {"name": f"job-{number}", "schedule": SELDOM}
             await app.services.jobs.create(ADMIN, "default", "ada", document)
-        assert (await app.services.audit.verify(ADMIN, "default")).flaw is None
+        assert (await app.services.admin.audit.verify(ADMIN, "default")).flaw is None
         for statement in statements.split("; "):
             await lay_hands_on(database, statement)
-        flaw = (await app.services.audit.verify(ADMIN, "default")).flaw
+        flaw = (await app.services.admin.audit.verify(ADMIN, "default")).flaw
     assert flaw is not None
     assert where in flaw
 

@@ -137,13 +137,13 @@ async def test_an_error_while_internal_jobs_are_written_leaves_everything_as_it_
     if operation == "off":
         document = {"heartbeat": None, "active": False}
     await services.agents.put(LOCAL, WS, "ada", FULL)
-    await services.workspaces.put(LOCAL, WS, {"alerts": {"url": "http://127.0.0.1:1/w"}})
+    await services.agents.workspaces.put(LOCAL, WS, {"alerts": {"url": "http://127.0.0.1:1/w"}})
 
     async def act() -> None:
         if operation == "delete":
             await services.agents.delete(LOCAL, WS, "ada")
         elif operation == "workspace":
-            await services.workspaces.put(LOCAL, WS, {"description": "new"})
+            await services.agents.workspaces.put(LOCAL, WS, {"description": "new"})
         else:
             await services.agents.put(LOCAL, WS, "ada", document)
 
@@ -217,7 +217,11 @@ async def test_the_alert_jobs_of_a_workspace_match_after_changes_at_the_same_tim
         urls = [f"http://127.0.0.1:1/{number}", "http://127.0.0.1:1/x", None]
         alerts = [None if url is None else {"url": url} for url in urls]
         await asyncio.gather(
-            *(app.services.workspaces.put(LOCAL, WS, {"alerts": each}) for each in alerts for app in replicas)
+            *(
+                app.services.agents.workspaces.put(LOCAL, WS, {"alerts": each})
+                for each in alerts
+                for app in replicas
+            )
         )
         await check_workspace(replicas[0].store)
 
@@ -241,7 +245,7 @@ async def test_a_start_repairs_jobs_that_do_not_match_their_agents(database: str
     store, services = app.store, app.services
     for name in ("lost", "left", "other", "paused", "taken"):
         await services.agents.put(LOCAL, WS, name, FULL)
-    await services.workspaces.put(LOCAL, WS, {"alerts": {"url": "http://127.0.0.1:1/w"}})
+    await services.agents.workspaces.put(LOCAL, WS, {"alerts": {"url": "http://127.0.0.1:1/w"}})
     await services.jobs.pause(LOCAL, WS, "paused", HEARTBEAT)
     paused = (await jobs_of(store, "paused"))[HEARTBEAT]
     for agent in ("lost", "taken", WORKSPACE_AGENT):
@@ -253,7 +257,7 @@ async def test_a_start_repairs_jobs_that_do_not_match_their_agents(database: str
     hourly = '{"everyMs":3600000}'
     await store.put_agent(WS, "other", lambda old: old._replace(heartbeat=hourly) if old else None)
 
-    starter = EvolutionStarter(store, services.evolution_jobs, services.repair_internal_jobs)
+    starter = EvolutionStarter(store, services.agents.evolution_jobs, services.agents.repair_internal_jobs)
     await starter.step()
     clock.advance(timedelta(minutes=1))
     await starter.step()
@@ -263,7 +267,7 @@ async def test_a_start_repairs_jobs_that_do_not_match_their_agents(database: str
     assert (await jobs_of(store, "paused"))[HEARTBEAT] == paused
     assert [*await jobs_of(store, "taken")][:1] == [AGENT_ALERTS], "a job of a user stays"
     versions = {row.id: row.version for row in await store.jobs(JobFilter(WS))}
-    again = EvolutionStarter(store, services.evolution_jobs, services.repair_internal_jobs)
+    again = EvolutionStarter(store, services.agents.evolution_jobs, services.agents.repair_internal_jobs)
     await again.step()
     clock.advance(timedelta(minutes=1))
     await again.step()

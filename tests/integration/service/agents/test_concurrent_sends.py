@@ -60,7 +60,7 @@ async def test_sends_during_a_transaction_share_the_next_one_in_their_order(
     app.agent(counter())
     batches: list[list[str | None]] = []
     all_wait = asyncio.Event()
-    real, batchers = app.store.send, app.services.signals._batchers
+    real, batchers = app.store.send, app.services.agents.signals._batchers
 
     async def send(arrivals: Sequence[Arrival], *args: object) -> object:
         batches.append([each.run.instance for each in arrivals])

@@ -340,7 +340,7 @@ async def test_a_tick_outside_its_hours_does_not_replace_the_active_run(new_app:
         pulled = {"target": {"kind": "pull"}, "overlapPolicy": "replace", "schedule": "every 1s"}
         await add(app, "watch", **pulled, activeHours=LATER)
         asked = await app.services.jobs.trigger(LOCAL, "default", "ada", "watch")
-        (given,) = await app.services.pull.claim(LOCAL, "default", "laptop", wait_ms=60_000)
+        (given,) = await app.services.runs.pull.claim(LOCAL, "default", "laptop", wait_ms=60_000)
         assert asked is not None
         assert given["id"] == asked.id
 

@@ -183,7 +183,7 @@ async def test_instances_are_listed_by_agent_and_name_in_pages(new_app: NewApp):
 async def test_an_admin_reads_the_state_as_it_is_and_pages_show_less(new_app: NewApp):
     async with started(new_app) as app:
         await handled(app, "note")
-        instances = app.services.instances
+        instances = app.services.agents.instances
         details = await instances.get(ADMIN, "default", "counter", "eu")
         read = serialize_instance_details(ADMIN, details)
         assert read["state"] == await app.agents.state("counter", "eu")
@@ -201,7 +201,7 @@ async def test_an_admin_reads_the_state_as_it_is_and_pages_show_less(new_app: Ne
 async def test_a_page_shows_no_state_if_its_redaction_fails(new_app: NewApp):
     async with started(new_app, counter(redact=classmethod(lambda cls, state: {"seen": {1}}))) as app:
         await handled(app, "add")
-        instances = app.services.instances
+        instances = app.services.agents.instances
         details = instances.for_page(await instances.get(ADMIN, "default", "counter", "eu"))
         assert (details.state, details.state_error) == (None, "the method redact of the class failed")
 
@@ -212,7 +212,7 @@ async def test_a_process_without_the_class_reads_the_stored_state(new_app: NewAp
         await handled(app, "add")
         await app.agents.start("counter", "new")
     async with new_app() as other:
-        instances = other.services.instances
+        instances = other.services.agents.instances
         found = await instances.get(ADMIN, "default", "counter", "eu")
         assert found.state == {"count": 1, "seen": [], "token": "abc"}
         assert instances.for_page(found).state == {"count": 1, "seen": [], "token": "***"}
@@ -261,7 +261,7 @@ async def test_a_key_of_an_agent_manages_its_own_instances(new_app: NewApp):
     other = Principal("key:2", "agent", "default", "painter")
     member = Principal("key:3", "member", "default")
     async with started(new_app) as app:
-        service, at = app.services.instances, ("default", "counter", "eu")
+        service, at = app.services.agents.instances, ("default", "counter", "eu")
         assert (await service.start(own, *at)).row.status == "active"
         assert (await service.hibernate(own, *at)).row.hibernated_ms
         assert [view.row.name for view in await service.list(own, "default")] == ["eu"]
@@ -300,7 +300,10 @@ async def test_instances_count_towards_a_quota_and_their_schedules_do_not(new_ap
         await app.agents.stop("counter", "one")
         await app.agents.start("counter", "three")
         await app.jobs.of("counter").create("own", schedule="@daily")
-        used = {(row.agent, row.bucket): row.used for row in await app.services.quotas.list(LOCAL, "default")}
+        used = {
+            (row.agent, row.bucket): row.used
+            for row in await app.services.admin.quotas.list(LOCAL, "default")
+        }
         assert (used["counter", "instances"], used["", "instances"]) == (2, 2)
         assert used["counter", "scheduler.liveJobs"] == 1
 
@@ -309,12 +312,12 @@ async def test_instances_count_towards_a_quota_and_their_schedules_do_not(new_ap
 async def test_changes_are_audited(new_app: NewApp):
     async with started(new_app) as app:
         at = ("default", "counter", "eu")
-        await app.services.instances.start(ADMIN, *at)
-        await app.services.instances.start(ADMIN, *at)  # changes nothing
-        await app.services.instances.pause(ADMIN, *at, note="why")
-        await app.services.instances.resume(ADMIN, *at)
-        await app.services.instances.stop(ADMIN, *at)
-        entries = await app.services.audit.list(LOCAL, "default")
+        await app.services.agents.instances.start(ADMIN, *at)
+        await app.services.agents.instances.start(ADMIN, *at)  # changes nothing
+        await app.services.agents.instances.pause(ADMIN, *at, note="why")
+        await app.services.agents.instances.resume(ADMIN, *at)
+        await app.services.agents.instances.stop(ADMIN, *at)
+        entries = await app.services.admin.audit.list(LOCAL, "default")
         done = [
             (each.action, each.subject, each.details) for each in reversed(entries) if each.actor == "key:1"
         ]

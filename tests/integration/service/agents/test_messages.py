@@ -217,7 +217,7 @@ async def test_a_message_can_be_sent_in_process_without_a_server(new_app: NewApp
     async with app:
         document = {"target": {"kind": "function", "name": "think"}, "queue": {"debounceMs": 0}}
         await app.services.agents.put(LOCAL, "default", "default", document)
-        receipt = await app.services.messages.send(LOCAL, "default", "default", {"message": "well?"})
+        receipt = await app.services.agents.messages.send(LOCAL, "default", "default", {"message": "well?"})
         assert receipt.state == "started"
         await eventually(lambda: received == ["well?"])
 

@@ -151,7 +151,7 @@ async def test_an_inactive_agent_and_a_used_budget_refuse_signals(new_app: NewAp
 @on_one_store
 async def test_who_may_send(new_app: NewApp):
     async with started(new_app) as app:
-        send, signal = app.services.signals.send, [Signal("add")]
+        send, signal = app.services.agents.signals.send, [Signal("add")]
         member, own = (
             Principal("key:1", "member", "default"),
             Principal("key:2", "agent", "default", "counter"),
@@ -165,7 +165,7 @@ async def test_who_may_send(new_app: NewApp):
         with pytest.raises(NotFound, match="no workspace 'default'"):
             await send(Principal("key:4", "admin", "acme"), "default", "counter", "eu", signal)
         with pytest.raises(PermissionDenied):
-            await app.services.instances.stop(member, "default", "counter", "eu")
+            await app.services.agents.instances.stop(member, "default", "counter", "eu")
 
 
 async def test_a_request_with_an_idempotency_key_is_performed_once(new_app: NewApp):
@@ -177,7 +177,7 @@ async def test_a_request_with_an_idempotency_key_is_performed_once(new_app: NewA
         async def send() -> Reply:
             async def operation(*, keyed: Any) -> list[Received]:
                 signals = [Signal("add")]
-                return await app.services.signals.send(
+                return await app.services.agents.signals.send(
                     LOCAL, "default", "counter", "eu", signals, keyed=keyed
                 )
 

@@ -79,7 +79,7 @@ async def test_a_key_that_has_ended_is_refused_at_once_in_the_process_that_ended
         assert (await agent("POST", _RUN, headers=_KEY)).body == first.body
         hook = (await ask("POST", "/agents/ada/jobs/digest/hook")).body["url"]
         assert (await ask.with_key(None)("POST", "/hooks/" + hook.rpartition("/")[2])).status == 202
-        sessions = app.services.web_sessions
+        sessions = app.services.auth.web_sessions
         token = (await sessions.sign_in(agent.key or "")).token
         assert (await sessions.authenticate(token)).agent == "ada"
         link = (await agent("POST", "/api/sign-in-links")).body["url"].rpartition("wl_")
@@ -150,7 +150,7 @@ async def test_what_a_key_has_open_when_it_ends_gets_nothing_more(
             return [each["id"] for each in other.body["runs"]] == [run.body["id"]]
 
         await eventually(claimed)  # at once: the claim has returned it
-        await eventually(lambda: not app.services.connection_limits.open().total())
+        await eventually(lambda: not app.services.auth.connection_limits.open().total())
 
 
 async def test_what_is_open_ends_at_once_in_all_processes(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
@@ -160,9 +160,9 @@ async def test_what_is_open_ends_at_once_in_all_processes(new_app: NewApp, monke
     monkeypatch.setattr(connections, "NOTIFIED_POLL_S", 3_600.0)
     app, replica = new_app(), new_app()
     async with app, replica, served(app) as ask, served(replica) as there, AsyncExitStack() as stack:
-        monkeypatch.setattr(app.services.open_uses, "_poll_s", 3_600.0)
+        monkeypatch.setattr(app.services.auth.open_uses, "_poll_s", 3_600.0)
         agent, key_id = await _agent(ask)
-        session = (await app.services.web_sessions.sign_in(agent.key or "")).token
+        session = (await app.services.auth.web_sessions.sign_in(agent.key or "")).token
         pages, streams, sockets, claims = [], [], [], []
         for client in (agent, there.with_key(agent.key)):
             url, cookie = f"{client.url}{HOME}/events", {"Cookie": f"wakeful_session={session}"}
@@ -195,7 +195,7 @@ async def test_a_revoked_key_is_the_only_one_that_is_checked(
     """Otherwise a tenant that revokes keys in a loop would slow down all others."""
     app = new_app()
     async with app, served(app) as ask:
-        monkeypatch.setattr(app.services.open_uses, "_poll_s", 3_600.0)
+        monkeypatch.setattr(app.services.auth.open_uses, "_poll_s", 3_600.0)
         others = [await ask.new("member") for _ in range(3)]
         agent, key_id = await _agent(ask)
         async with AsyncExitStack() as stack:
@@ -209,16 +209,16 @@ async def test_a_revoked_key_is_the_only_one_that_is_checked(
                 return await key_by_hash(hash)
 
             monkeypatch.setattr(app.store, "key_by_hash", count)
-            known = dict(app.services.keys._known)
-            await app.services.keys.revoke(LOCAL, "default", key_id)
+            known = set(app.services.auth.keys._known)
+            await app.services.auth.keys.revoke(LOCAL, "default", key_id)
             await _rest(stream)
             own = hashlib.sha256((agent.key or "").encode()).digest()
             assert read == [own]
-            assert app.services.keys._known.keys() == known.keys() - {own}
+            assert set(app.services.auth.keys._known) == known - {own}
 
 
 async def _has_open(app: Wakeful, number: int) -> bool:
-    return len(app.services.open_uses) == number
+    return len(app.services.auth.open_uses) == number
 
 
 async def _rest(stream: Stream) -> str:
@@ -240,7 +240,7 @@ async def test_the_response_of_an_admin_is_not_replayed_to_a_token_with_a_lower_
             who = Principal("jwt:ada", role, "default")  # type: ignore[arg-type]
 
             async def create(*, keyed: Keyed[tuple[KeyRow, str]] | None) -> tuple[KeyRow, str]:
-                return await services.keys.create(who, "default", {"role": "admin"}, keyed=keyed)
+                return await services.auth.keys.create(who, "default", {"role": "admin"}, keyed=keyed)
 
             return await services.idempotency.perform(
                 who, "default", "17", ["keys"], create, lambda made: Reply(201, {}, f'{{"key":"{made[1]}"}}')

@@ -32,7 +32,7 @@ def new_key() -> str:
 async def test_replicas_that_start_together_create_one_key(new_app: NewApp):
     async with contextlib.AsyncExitStack() as stack:
         apps = [await stack.enter_async_context(new_app()) for _ in range(5)]
-        made = await asyncio.gather(*(app.services.keys.first_key() for app in apps))
+        made = await asyncio.gather(*(app.services.auth.keys.first_key() for app in apps))
         assert len([key for key in made if key is not None]) == 1
         assert len(await apps[0].store.keys(None)) == 1
         assert len(await apps[0].store.audit("default")) == 1
@@ -70,7 +70,7 @@ async def test_requests_are_accepted_after_the_key_is_on_disk(tmp_path: Path):
         address = urlsplit(url)
         with pytest.raises(ConnectionRefusedError), socket.socket() as client:
             client.connect((address.hostname, address.port))
-        key = await app.services.keys.first_key()
+        key = await app.services.auth.keys.first_key()
         assert key is not None
         store_key(url, key, {"WAKEFUL_KEY_FILE": str(file)})
 
@@ -99,24 +99,24 @@ async def test_requests_are_accepted_after_the_key_is_on_disk(tmp_path: Path):
 async def test_replicas_that_apply_the_same_admin_key_create_it_once(new_app: NewApp):
     key = new_key()
     async with new_app() as one, new_app() as other:
-        keys = [one.services.keys, other.services.keys]
+        keys = [one.services.auth.keys, other.services.auth.keys]
         assert await asyncio.gather(*(each.apply_admin_key(key) for each in 3 * keys)) == 6 * ["valid"]
-        who = await one.services.keys.authenticate(key)
+        who = await one.services.auth.keys.authenticate(key)
         assert (who.role, who.workspace) == ("admin", None)
         assert len(await one.store.keys(None)) == 1
-        assert await one.services.keys.first_key() is None
+        assert await one.services.auth.keys.first_key() is None
 
 
 async def test_a_changed_admin_key_revokes_the_old_one_permanently(new_app: NewApp):
     before, after = new_key(), new_key()
     async with new_app() as app:
-        keys = app.services.keys
+        keys = app.services.auth.keys
         _, other = await keys.create(LOCAL, None, {"name": "ci", "role": "admin"})
         await keys.apply_admin_key(before)
         assert await keys.apply_admin_key(after) == "valid"
         assert await keys.apply_admin_key(before) == "revoked"
     async with new_app() as app:
-        keys = app.services.keys
+        keys = app.services.auth.keys
         with pytest.raises(Unauthenticated, match="revoked"):
             await keys.authenticate(before)
         assert (await keys.authenticate(after)).role == "admin"

@@ -38,51 +38,51 @@ async def services(new_app: NewApp) -> AsyncIterator[Services]:
 
 
 async def test_the_first_key_is_created_once_and_valid_for_every_workspace(services: Services):
-    key = await services.keys.first_key()
+    key = await services.auth.keys.first_key()
     assert key is not None
     assert key.startswith("wk_")
-    assert await services.keys.first_key() is None
-    who = await services.keys.authenticate(key, "192.0.2.1")
+    assert await services.auth.keys.first_key() is None
+    who = await services.auth.keys.authenticate(key, "192.0.2.1")
     assert (who.role, who.workspace, who.agent, who.address) == ("admin", None, None, "192.0.2.1")
 
 
 async def test_a_key_is_stored_as_a_hash(services: Services):
-    row, key = await services.keys.create(LOCAL, "default", {"name": "ci", "role": "member"})
+    row, key = await services.auth.keys.create(LOCAL, "default", {"name": "ci", "role": "member"})
     assert key.encode() not in row.hash
-    (kept,) = await services.keys.list(LOCAL, "default")
+    (kept,) = await services.auth.keys.list(LOCAL, "default")
     assert (kept.id, kept.name, kept.role, kept.workspace) == (row.id, "ci", "member", "default")
-    who = await services.keys.authenticate(key)
+    who = await services.auth.keys.authenticate(key)
     assert who == Principal(f"key:{row.id}", "member", "default")
 
 
 async def test_the_last_use_of_a_key_is_recorded(services: Services):
-    row, key = await services.keys.create(LOCAL, "default", {"role": "member"})
+    row, key = await services.auth.keys.create(LOCAL, "default", {"role": "member"})
     assert row.last_used_ms is None
-    await services.keys.authenticate(key)
+    await services.auth.keys.authenticate(key)
 
     async def used() -> bool:
-        return (await services.keys.list(LOCAL, "default"))[0].last_used_ms is not None
+        return (await services.auth.keys.list(LOCAL, "default"))[0].last_used_ms is not None
 
     await eventually(used)
 
 
 async def test_a_revoked_key_is_invalid_and_cannot_be_revoked_again(services: Services):
-    row, key = await services.keys.create(LOCAL, "default", {"role": "admin"})
-    await services.keys.authenticate(key)
-    await services.keys.revoke(LOCAL, "default", row.id)
+    row, key = await services.auth.keys.create(LOCAL, "default", {"role": "admin"})
+    await services.auth.keys.authenticate(key)
+    await services.auth.keys.revoke(LOCAL, "default", row.id)
     with pytest.raises(Unauthenticated, match="revoked"):
-        await services.keys.authenticate(key)
+        await services.auth.keys.authenticate(key)
     with pytest.raises(NotFound):
-        await services.keys.revoke(LOCAL, "default", row.id)
+        await services.auth.keys.revoke(LOCAL, "default", row.id)
 
 
 async def test_an_expired_key_is_invalid(services: Services, monkeypatch: pytest.MonkeyPatch):
     expires_ms = services.store.clock.now_ms() + 3_600_000
-    _, key = await services.keys.create(LOCAL, "default", {"role": "admin", "expiresAt": expires_ms})
-    await services.keys.authenticate(key)
+    _, key = await services.auth.keys.create(LOCAL, "default", {"role": "admin", "expiresAt": expires_ms})
+    await services.auth.keys.authenticate(key)
     monkeypatch.setattr(services.store.clock, "now_ms", lambda: expires_ms)
     with pytest.raises(Unauthenticated, match="expired"):
-        await services.keys.authenticate(key)
+        await services.auth.keys.authenticate(key)
 
 
 @pytest.mark.parametrize(
@@ -100,37 +100,37 @@ async def test_an_expired_key_is_invalid(services: Services, monkeypatch: pytest
 )
 async def test_an_invalid_key_document_is_refused(services: Services, document, says: str):
     with pytest.raises(InvalidArgument, match=says):
-        await services.keys.create(LOCAL, "default", document)
+        await services.auth.keys.create(LOCAL, "default", document)
 
 
 async def test_a_key_cannot_create_a_key_with_more_permissions(services: Services):
-    _, key = await services.keys.create(LOCAL, "default", {"role": "admin"})
-    admin = await services.keys.authenticate(key)
+    _, key = await services.auth.keys.create(LOCAL, "default", {"role": "admin"})
+    admin = await services.auth.keys.authenticate(key)
     with pytest.raises(PermissionDenied):
-        await services.keys.create(admin, None, {"role": "admin"})
+        await services.auth.keys.create(admin, None, {"role": "admin"})
     with pytest.raises(NotFound):
-        await services.keys.create(admin, "other", {"role": "member"})
-    _, key = await services.keys.create(LOCAL, "default", {"role": "member"})
-    member = await services.keys.authenticate(key)
+        await services.auth.keys.create(admin, "other", {"role": "member"})
+    _, key = await services.auth.keys.create(LOCAL, "default", {"role": "member"})
+    member = await services.auth.keys.authenticate(key)
     with pytest.raises(PermissionDenied, match="admin"):
-        await services.keys.create(member, "default", {"role": "member"})
+        await services.auth.keys.create(member, "default", {"role": "member"})
 
 
 async def test_an_admin_of_one_workspace_cannot_revoke_a_key_for_all_workspaces(services: Services):
-    key = await services.keys.first_key()
+    key = await services.auth.keys.first_key()
     assert key is not None
-    operator = await services.keys.authenticate(key)
-    _, own = await services.keys.create(operator, "default", {"role": "admin"})
-    admin = await services.keys.authenticate(own)
+    operator = await services.auth.keys.authenticate(key)
+    _, own = await services.auth.keys.create(operator, "default", {"role": "admin"})
+    admin = await services.auth.keys.authenticate(own)
     with pytest.raises(NotFound):
-        await services.keys.revoke(admin, "default", operator.actor.removeprefix("key:"))
-    await services.keys.authenticate(key)
+        await services.auth.keys.revoke(admin, "default", operator.actor.removeprefix("key:"))
+    await services.auth.keys.authenticate(key)
 
 
 @pytest.mark.parametrize("bearer", [None, "", "wk_short", "wk_" + "x" * 43, "a.b.c", "Basic abc"])
 async def test_an_unknown_or_malformed_key_is_unauthenticated(services: Services, bearer: str | None):
     with pytest.raises(Unauthenticated):
-        await services.keys.authenticate(bearer)
+        await services.auth.keys.authenticate(bearer)
 
 
 # --- tokens --------------------------------------------------------------------------------------------
@@ -304,10 +304,10 @@ async def test_a_key_set_that_does_not_respond_is_unavailable_and_holds_up_nothi
 
 
 async def test_keys_for_all_workspaces_are_listed_only_to_their_admins(services: Services):
-    key = await services.keys.first_key()
+    key = await services.auth.keys.first_key()
     assert key is not None
-    operator = await services.keys.authenticate(key)
-    row, text = await services.keys.create(operator, "default", {"role": "admin"})
-    admin = await services.keys.authenticate(text)
-    assert {each.name for each in await services.keys.list(operator, "default")} == {"first", "key"}
-    assert [each.id for each in await services.keys.list(admin, "default")] == [row.id]
+    operator = await services.auth.keys.authenticate(key)
+    row, text = await services.auth.keys.create(operator, "default", {"role": "admin"})
+    admin = await services.auth.keys.authenticate(text)
+    assert {each.name for each in await services.auth.keys.list(operator, "default")} == {"first", "key"}
+    assert [each.id for each in await services.auth.keys.list(admin, "default")] == [row.id]

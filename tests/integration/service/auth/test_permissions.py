@@ -194,7 +194,7 @@ async def people(new_app: NewApp) -> AsyncIterator[dict[str, ApiClient]]:
     app = new_app(settings=Settings(channels={"log": "json://127.0.0.1:1/"}))
     async with app, served(app) as operator:
         services = app.services
-        await services.workspaces.put(LOCAL, "acme", {})
+        await services.agents.workspaces.put(LOCAL, "acme", {})
         people = {
             "operator": operator,
             "admin": await operator.new("admin"),
@@ -206,8 +206,8 @@ async def people(new_app: NewApp) -> AsyncIterator[dict[str, ApiClient]]:
             "revoked": await operator.new("admin", name="revoked"),
             "expired": operator.with_key(await _expired(services)),
         }
-        (row,) = [row for row in await services.keys.list(LOCAL, "default") if row.name == "revoked"]
-        await services.keys.revoke(LOCAL, "default", row.id)
+        (row,) = [row for row in await services.auth.keys.list(LOCAL, "default") if row.name == "revoked"]
+        await services.auth.keys.revoke(LOCAL, "default", row.id)
         await services.agents.put(LOCAL, "default", "painter", {})
         yield people
 
@@ -270,15 +270,17 @@ async def _things(operator: ApiClient, named: Container[str] = _NAMES) -> dict[s
     await services.jobs.upsert(own, "default", "writer", {"name": "digest", **_DOCUMENT})
     await services.jobs.hooks.create(own, "default", "writer", "digest")
     await services.store.put_class(agent_class(agent="writer"), services.store.clock.now_ms())
-    await services.instances.start(LOCAL, "default", "writer", "eu")
-    await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
-    run = await services.wakes.wake(LOCAL, "default", "writer")
-    await services.messages.send(LOCAL, "default", "writer", {"message": "/stop"})  # adds the session `main`
+    await services.agents.instances.start(LOCAL, "default", "writer", "eu")
+    await services.admin.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
+    run = await services.agents.wakes.wake(LOCAL, "default", "writer")
+    await services.agents.messages.send(
+        LOCAL, "default", "writer", {"message": "/stop"}
+    )  # adds the session `main`
     made = {"run": run.id}
     if "key" in named:
-        key, text = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
-        await services.web_sessions.sign_in(text)
-        (web_session,) = await services.web_sessions.list(LOCAL, "default", key.id)
+        key, text = await services.auth.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
+        await services.auth.web_sessions.sign_in(text)
+        (web_session,) = await services.auth.web_sessions.list(LOCAL, "default", key.id)
         made |= {"key": key.id, "web_session": web_session.id}
     if "revision" in named:
         (revision, *_) = await services.jobs.revisions.list(LOCAL, "default", "writer", "digest")

@@ -136,7 +136,6 @@ async def test_another_replica_sees_the_end_of_a_session_within_a_second(
 ):
     one, two = Replica(await database.connect()), Replica(await database.connect())
     key_id, key = await _key(one)
-    one.keys.on_revoked = one.sessions.forget
     token = (await one.sessions.sign_in(key)).token
     other = (await one.sessions.sign_in(key)).token
     for replica in (one, two):

@@ -143,7 +143,7 @@ async def test_a_create_that_waits_holds_up_no_other_workspace(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
     async with new_app() as app:
-        await app.services.workspaces.put(LOCAL, "calm", {})
+        await app.services.agents.workspaces.put(LOCAL, "calm", {})
         create_jobs, continued, waits = app.store.create_jobs, asyncio.Event(), asyncio.Event()
 
         async def create_slowly(jobs: Sequence[JobRow], *given: Any, **named: Any) -> None:

@@ -142,7 +142,7 @@ async def test_a_callback_is_accepted_by_another_replica(new_app: NewApp, receiv
 
 async def test_a_workflow_with_a_callback_is_completed_before_the_response(ask: ApiClient):
     async with serving(CallingBack(ask, {"status": "succeeded", "output": "built"})) as receiver:
-        await ask.app.services.workflows.put(LOCAL, "default", "build", 1, {"nodes": []})
+        await ask.app.services.admin.workflows.put(LOCAL, "default", "build", 1, {"nodes": []})
         hook = {"kind": "webhook", "url": receiver.url, "completion": "callback"}
         target = {"kind": "workflow", "workflowId": "build", "version": 1, "to": hook}
         await ask.app.jobs.create("build", schedule=SELDOM, target=target)

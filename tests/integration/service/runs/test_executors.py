@@ -95,7 +95,7 @@ async def test_a_heartbeat_reports_runs_of_other_agents_and_workspaces_as_lost(a
     await claim(ask)
     before = ask.app.store.clock.now_ms()
     runs = {"runs": [{"id": run_id, "attempt": 1}]}
-    await ask.app.services.workspaces.put(LOCAL, "acme", {})
+    await ask.app.services.agents.workspaces.put(LOCAL, "acme", {})
     stranger, foreign = await ask.new("agent", agent="stranger"), await ask.new("member", "acme")
     assert (await stranger("POST", "/runs/heartbeat", runs)).body == {"renewed": [], "lost": [run_id]}
     reply = await foreign("POST", "/api/workspaces/acme/runs/heartbeat", runs)
@@ -227,7 +227,7 @@ async def test_a_claim_makes_as_many_store_calls_for_many_runs_as_for_few(ask: A
     for limit in (2, 10):
         calls.clear()
         _claiming.set(True)
-        given = await ask.app.services.pull.claim(LOCAL, "default", "laptop", limit=limit)
+        given = await ask.app.services.runs.pull.claim(LOCAL, "default", "laptop", limit=limit)
         _claiming.set(False)
         claimed.append(len(given))
         costs.append(list(calls))

@@ -51,7 +51,7 @@ async def start_runs(app: Wakeful) -> None:
 
 
 async def claim_all(app: Wakeful, claim_id: str | None = None, wait_ms: int = 0) -> None:
-    claim = app.services.pull.claim
+    claim = app.services.runs.pull.claim
     await claim(LOCAL, "default", "me", limit=10, wait_ms=wait_ms, claim_id=claim_id)
 
 
@@ -74,7 +74,7 @@ async def test_a_claim_that_is_cancelled_at_any_await_gives_its_runs_back(app: W
         claims.append(f"claim-{len(claims)}")
 
     async def check() -> None:
-        await app.services.pull.release(
+        await app.services.runs.pull.release(
             LOCAL, "default", "me", claim_id=claims[-1]
         )  # of the last, which ends
         await complete_all(app)
@@ -110,10 +110,10 @@ async def test_a_heartbeat_that_is_interrupted_loses_no_run_and_ends_one_that_ti
         await app.store.renew(app.store.clock.now_ms(), "default", held, worker="me")
 
     async def beat() -> None:
-        await app.services.pull.heartbeats(LOCAL, "default", held, "me")
+        await app.services.runs.pull.heartbeats(LOCAL, "default", held, "me")
 
     async def check() -> None:
-        renewed, lost = await app.services.pull.heartbeats(LOCAL, "default", held, "me")
+        renewed, lost = await app.services.runs.pull.heartbeats(LOCAL, "default", held, "me")
         assert (len(renewed), len(lost)) == (2, 1)
         brief = await app.runs.get(lost[0])
         assert (brief.job, brief.state, brief.reason) == ("brief", "failed", "timeout")
@@ -129,7 +129,7 @@ async def test_a_heartbeat_that_is_interrupted_loses_no_run_and_ends_one_that_ti
 @pytest.mark.parametrize(("method", "after"), [("claim", True), ("claim", False), ("budget_owners_of", True)])
 async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str, after: bool):
     await start_runs(app)
-    pull = app.services.pull
+    pull = app.services.runs.pull
     faulty: Any = FaultyPort(app.store).fail(method, after=after)
     pull._store = pull.claims._store = faulty
     with pytest.raises(Unavailable):
@@ -139,8 +139,8 @@ async def test_a_claim_that_fails_gives_its_runs_back(app: Wakeful, method: str,
 
 async def test_a_claim_that_was_released_before_it_took_runs_gives_them_back(app: Wakeful):
     waiting = asyncio.create_task(claim_all(app, "a", wait_ms=60_000))
-    await eventually(lambda: app.services.executors.last_seen_ms("default", "default", "cron"))
-    assert await app.services.pull.release(LOCAL, "default", "me", claim_id="a") == ([], [])
+    await eventually(lambda: app.services.runs.executors.last_seen_ms("default", "default", "cron"))
+    assert await app.services.runs.pull.release(LOCAL, "default", "me", claim_id="a") == ([], [])
     async with asyncio.timeout(PATIENCE):
         await waiting
     await start_runs(app)
@@ -166,7 +166,7 @@ async def _send_claim(ask: ApiClient) -> tuple[asyncio.StreamReader, asyncio.Str
 async def test_a_client_that_disconnects_during_its_claim_gives_its_runs_back(ask: ApiClient, method: str):
     await add_jobs(ask.app)
     await start_runs(ask.app)
-    pull = ask.app.services.pull
+    pull = ask.app.services.runs.pull
     reached, gone = asyncio.Event(), asyncio.Event()
 
     async def wait() -> None:

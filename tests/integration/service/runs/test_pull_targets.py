@@ -18,7 +18,7 @@ from wakeful.store.sql import chains
 
 
 async def claim(app: Wakeful, **given: Any) -> list[str]:
-    runs = await app.services.pull.claim(LOCAL, "default", "executor", wait_ms=60_000, **given)
+    runs = await app.services.runs.pull.claim(LOCAL, "default", "executor", wait_ms=60_000, **given)
     return [str(run["id"]) for run in runs]
 
 
@@ -94,7 +94,7 @@ async def test_a_run_whose_claim_response_was_lost_is_retried_while_another_is_r
     new_app: NewApp, database: str
 ):
     async with new_app() as app:
-        pull = app.services.pull
+        pull = app.services.runs.pull
         await app.jobs.create("digest", schedule=SELDOM)
         await app.jobs.create("other", schedule=SELDOM)
         kept, lost = (await app.jobs.run("digest")).id, (await app.jobs.run("other")).id

@@ -56,7 +56,9 @@ async def wait_for_runs(app: Wakeful, asked: Asked, **more: Any) -> list[asyncio
     waiting = []
     for number in range(MANY):
         given: dict[str, Any] = {"wait_ms": 60_000, "claim_id": f"c{number}", **more}
-        waiting.append(asyncio.create_task(app.services.pull.claim(LOCAL, "default", f"w{number}", **given)))
+        waiting.append(
+            asyncio.create_task(app.services.runs.pull.claim(LOCAL, "default", f"w{number}", **given))
+        )
         await asked.by(f"w{number}")
     for _ in range(20):
         await asyncio.sleep(0)
@@ -89,14 +91,16 @@ async def test_claims_for_different_agents_ask_one_after_the_other(
     monkeypatch.setattr(app.store, "claim", counted)
     waiting = [
         asyncio.create_task(
-            app.services.pull.claim(LOCAL, "default", f"w{number}", agents=[f"a{number}"], wait_ms=60_000)
+            app.services.runs.pull.claim(
+                LOCAL, "default", f"w{number}", agents=[f"a{number}"], wait_ms=60_000
+            )
         )
         for number in range(MANY)
     ]
     await eventually(lambda: len(by) == MANY)
     assert most <= 4
     waiting.pop().cancel()
-    app.services.pull.shut_down()
+    app.services.runs.pull.shut_down()
     async with asyncio.timeout(PATIENCE):
         assert await asyncio.gather(*waiting) == [[]] * (MANY - 1)
 
@@ -127,7 +131,9 @@ async def test_a_claim_that_ends_lets_the_next_one_have_its_turn(app: Wakeful, a
         if gone == "cancelled":
             waiting[number].cancel()
         else:
-            assert await app.services.pull.release(LOCAL, "default", f"w{number}", claim_id=f"c{number}") == (
+            assert await app.services.runs.pull.release(
+                LOCAL, "default", f"w{number}", claim_id=f"c{number}"
+            ) == (
                 [],
                 [],
             )
@@ -142,7 +148,7 @@ async def test_a_claim_that_ends_lets_the_next_one_have_its_turn(app: Wakeful, a
 
 async def test_a_claim_whose_time_is_over_ends_before_its_turn(app: Wakeful, asked: Asked):
     waiting = await wait_for_runs(app, asked)
-    assert await app.services.pull.claim(LOCAL, "default", "impatient", wait_ms=20) == []
-    app.services.pull.shut_down()
+    assert await app.services.runs.pull.claim(LOCAL, "default", "impatient", wait_ms=20) == []
+    app.services.runs.pull.shut_down()
     async with asyncio.timeout(PATIENCE):
         assert await asyncio.gather(*waiting) == [[]] * MANY
