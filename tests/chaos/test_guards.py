@@ -21,7 +21,7 @@ from tests.chaos.work import LEAD_MS, build
 from tests.support.postgres_server import fresh_database
 from tests.support.waiting import epoch_ms
 from wakeful import EngineConfig, Wakeful
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences, consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.port import Store

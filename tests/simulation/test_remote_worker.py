@@ -20,8 +20,8 @@ from tests.support.interruptions import cancel_at_each_await
 from wakeful.client.rest.client import RestClient
 from wakeful.errors import Unavailable
 from wakeful.remote import Result, Worker, WorkerConfig
+from wakeful.remote.handlers import run_report
 from wakeful.remote.reporter import ReconnectBackoff, Reporter
-from wakeful.remote.results import run_report
 
 LEASE_S = 30.0
 WAY_S = 0.05

@@ -15,17 +15,17 @@ from typing import Any
 from tests.support.databases import Database
 from tests.support.factories import alone
 from tests.support.services import job_service
-from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.planner import PlanningBatch
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import AGENT_INACTIVE, JobRecord
+from wakeful.launch.budgets import BudgetCache
 from wakeful.run.job_transitions import SKIP_REASON
 from wakeful.run.outcome import Finished
 from wakeful.run.planning import Limits, fire_ms
 from wakeful.run.run import NewRun
-from wakeful.schedule.hours import within
+from wakeful.schedule.day_rules import within
 from wakeful.schedule.ticks import Ticks
 from wakeful.service.agents.inheritance import Inheritance
 from wakeful.service.auth.access import LOCAL

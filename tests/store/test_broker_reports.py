@@ -12,7 +12,7 @@ from tests.support.factories import MINUTE, NOW, alone, ended, held, job, look, 
 from wakeful.document import work_from_text
 from wakeful.engine.metrics import Metrics
 from wakeful.errors import Unavailable, Unstorable
-from wakeful.job.capabilities import requirement_of
+from wakeful.job.start_rules import requirement_of
 from wakeful.launch.broker import Report, ReportStatus, read_report
 from wakeful.launch.port import Launch
 from wakeful.launch.queue.messages import report_body

@@ -19,7 +19,7 @@ from tests.support.factories import (
     look_at_job,
     over,
 )
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunFilter

@@ -12,7 +12,7 @@ import pytest
 from tests.support.databases import Database, PostgresDatabase
 from tests.support.effort import cases
 from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, alone, asked, asleep, ended, job
-from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
 from wakeful.store.lane_shares import NOT_SHARED, REMEMBERED_MS, LaneUse, Owner, OwnerMemory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, SECOND, alone, asked, asleep, ended, look
 from wakeful.document import policy_to_text
-from wakeful.job.capabilities import NO_CAPABILITIES
 from wakeful.job.policy import Policy
+from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, asked, asleep, held, look
 from tests.support.query_plans import visited
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 from wakeful.run.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, Move

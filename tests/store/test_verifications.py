@@ -11,7 +11,7 @@ from tests.support.databases import Database
 from tests.support.factories import NOW, SECOND, alone, asked, ended, given_held, look
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import ME, claim, new_job, pulled, refuse
-from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.outcome import Finished, Verification
 from wakeful.store.plans import ManualRunPlan
 from wakeful.store.port import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.factories import NOW, SECOND
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.instances import AgentClass, instance_id
 from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import Arrival, signal_run

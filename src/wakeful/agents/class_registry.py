@@ -20,9 +20,9 @@ from wakeful.agents.state import StateType, state_to_text, state_type
 from wakeful.document import Defaults, policy_to_text, read_definition
 from wakeful.document.kinds import Kind, milliseconds, whole
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.job.capabilities import agent_requirement
 from wakeful.job.job import check_slug
 from wakeful.job.policy import Policy
+from wakeful.job.start_rules import agent_requirement
 from wakeful.logs import get_logger
 from wakeful.run.instances import AgentClass, DeclaredSchedule
 from wakeful.values.duration import SECOND, parse_duration

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.agents.agent import matches
 from wakeful.agents.class_registry import ClassRegistry, RegisteredClass
 from wakeful.agents.context import Context, Memory
 from wakeful.agents.directives import CancelCron, SetCron, SetState
@@ -26,7 +27,6 @@ from wakeful.launch.user_code import isolate
 from wakeful.logs import get_logger
 from wakeful.run.instances import BLOCKED, DIRECTIVE_REFUSED, JOB_SIGNAL, AgentClass, InstanceLimits, Send
 from wakeful.run.outcome import Failed, Handled, Outcome, Succeeded
-from wakeful.signal.patterns import matches
 from wakeful.signal.signals import Signal
 from wakeful.values.clock import Clock
 from wakeful.values.instants import utc_datetime

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.agents import Drop, Mode
-from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Work
 from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.job.start_rules import requirement_of
 from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.run.instances import MESSAGE_SIGNAL
 from wakeful.run.run import NewRun, RunDetails, RunState, TriggerName

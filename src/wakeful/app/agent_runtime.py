@@ -15,7 +15,7 @@ from wakeful.agents.state import StateObject, StateType
 from wakeful.document import Defaults
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job.capabilities import Requirement, agent_requirement, can_take
+from wakeful.job.start_rules import Requirement, agent_requirement, can_take
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
 

@@ -35,7 +35,7 @@ from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.job.targets import Function
 from wakeful.launch.address_guard import AddressGuard
-from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.budgets import BudgetGate
 from wakeful.launch.celery.launcher import celery_launcher
 from wakeful.launch.chat.launcher import chat_launcher
 from wakeful.launch.command import CommandLauncher

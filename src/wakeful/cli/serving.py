@@ -19,7 +19,7 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.output import Output, page
-from wakeful.cli.run_pages import event_line
+from wakeful.cli.pages import event_line
 from wakeful.cli.serve_options import database_text, load_app, wakeful_command
 from wakeful.cli.times import local_zone
 from wakeful.client.api_key_file import key_file, read_key, store_key

@@ -10,8 +10,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from wakeful.api.http.dependencies import current_principal
-from wakeful.dashboard import assets, pages
+from wakeful.dashboard import pages
 from wakeful.dashboard.context import PageDep, PageRoute, page_router
+from wakeful.dashboard.render import router as static_files
 from wakeful.errors import NotFound
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -50,4 +51,4 @@ def routers() -> list[APIRouter]:
     """Return all routers of the dashboard: every module of `wakeful.dashboard.pages` has one."""
     names = sorted(module.name for module in iter_modules(pages.__path__))
     found = [import_module(f"{pages.__name__}.{name}").router for name in names]
-    return [router, assets.router, *found, _unknown]
+    return [router, static_files, *found, _unknown]

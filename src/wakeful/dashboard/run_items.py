@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from wakeful.dashboard.formats import STATES, at, duration, shorten, state_word, trigger_word
-from wakeful.run.reasons import reason_text
+from wakeful.run.run import reason_text
 from wakeful.run.usage import Spent, parse_usage
 from wakeful.service.runs.run_details import AttemptDetails, AttemptRequest, RunDetails, RunView
 from wakeful.service.serializers import explain_job

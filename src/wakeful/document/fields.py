@@ -14,16 +14,20 @@ from dataclasses import MISSING, dataclass
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from wakeful.document import structures
 from wakeful.document.guards import budget, evidence, precheck, verify
 from wakeful.document.kinds import (
     MAX_NUMBER,
     MAX_TEXT,
     Kind,
+    after,
+    backoff,
     choice,
+    description,
+    exclude,
     flag,
     hours,
     instant,
+    labels,
     milliseconds,
     slug,
     text,
@@ -92,7 +96,7 @@ _KINDS: Final[dict[str, Kind]] = {
     ),
     "startAt": instant,
     "endAt": instant,
-    "exclude": structures.exclude,
+    "exclude": exclude,
     "target": Kind("json", None, None, "Target | Mapping[str, object]", "Mapping[str, Json]", _object),
     "message": text(MAX_MESSAGE, form="text"),
     "lane": slug("lane"),
@@ -101,10 +105,10 @@ _KINDS: Final[dict[str, Kind]] = {
     "verify": Kind("json", verify, None, "str | Mapping[str, object]", "Mapping[str, Json]", _object),
     "evidence": Kind("json", evidence, None, "str | Sequence[str]", "tuple[str, ...]", list, tuple),
     "budget": Kind("json", budget, None, "Mapping[str, object]", "Mapping[str, Json]", _object),
-    "backoff": structures.backoff,
-    "after": structures.after,
-    "description": structures.description,
-    "labels": structures.labels,
+    "backoff": backoff,
+    "after": after,
+    "description": description,
+    "labels": labels,
 }
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
+from wakeful.launch.budgets import BudgetCache
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 from wakeful.engine.alerter import Alerter
-from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher, give_back
 from wakeful.engine.history import Pruner, RunCounter
@@ -26,7 +25,7 @@ from wakeful.engine.verifier import Verifier
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.job.policy import Backoff
-from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.budgets import BudgetCache, BudgetGate
 from wakeful.launch.precheck import recorder
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences

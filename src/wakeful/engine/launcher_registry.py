@@ -11,10 +11,9 @@ from wakeful.document.guards import MANUAL
 from wakeful.document.target import AGENT_KIND
 from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, Requirement, can_take
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
-from wakeful.job.start_rules import BUDGET
+from wakeful.job.start_rules import BUDGET, NO_CAPABILITIES, Capabilities, Requirement, can_take
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.request import with_prompt

@@ -13,18 +13,17 @@ from typing import Final
 
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine import calendar_loader
-from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.completer import log_decisions
 from wakeful.engine.in_flight import InFlight, Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
-from wakeful.engine.outcome_log import log_decisions
 from wakeful.engine.tracing import Tracing
 from wakeful.engine.worker import Worker
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job.capabilities import can_take, requirement_of
 from wakeful.job.job import AGENT_INACTIVE, Work
 from wakeful.job.policy import Policy
-from wakeful.job.start_rules import BlockReason, may_start
+from wakeful.job.start_rules import BlockReason, can_take, may_start, requirement_of
+from wakeful.launch.budgets import BudgetCache
 from wakeful.logs import get_logger
 from wakeful.run.factory import tick_run
 from wakeful.run.planning import (

@@ -30,13 +30,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from wakeful.document import policy_from_text, work_from_text
+from wakeful.engine.completer import LoggedConsequences
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
-from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, InvalidArgument, TooManyFollowUps, WakefulError
-from wakeful.job.capabilities import Capabilities
 from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.job.start_rules import Capabilities
 from wakeful.logs import get_logger
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import TAKEN_OVER, Failed, Finished, conclude, take_over

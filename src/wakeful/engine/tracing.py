@@ -1,6 +1,6 @@
 """OpenTelemetry spans of the engine: `plan`, `launch`, `finish`, `delivery`, and `trigger`.
 
-The spans of a run are root spans of one trace, whose id follows from the run (`launch.trace_context`), so the
+The spans of a run are root spans of one trace, whose id follows from the run (`launch.port`), so the
 attempts of a run on different replicas and its replays share it, and a sampler that looks at the trace id
 decides the same for all of them. Spans of batches (`plan`, `finish`) have traces of their own and link to the
 launches.
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from wakeful.engine.in_flight import InFlight
 from wakeful.job.target_kinds import TARGET_KINDS
-from wakeful.launch.port import Launch
-from wakeful.launch.trace_context import SpanIds, launch_ids
+from wakeful.launch.port import Launch, SpanIds, launch_ids
 from wakeful.logs import get_logger
 from wakeful.logs.redaction import redact
 from wakeful.run.outcome import AwaitingCallback, AwaitingVerification, Failed, Outcome, Skipped, Succeeded

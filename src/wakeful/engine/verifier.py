@@ -17,15 +17,14 @@ from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.guards import MANUAL, timeout_ms
-from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
 from wakeful.engine.loop import Loop
-from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable, WakefulError
-from wakeful.job.capabilities import Requirement, can_take
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
-from wakeful.launch.budget_gate import BudgetGate
+from wakeful.job.start_rules import Requirement, can_take
+from wakeful.launch.budgets import BudgetCache, BudgetGate
 from wakeful.launch.function import error_text
 from wakeful.launch.port import Launch
 from wakeful.launch.verify import VerifyLaunch, verify_run

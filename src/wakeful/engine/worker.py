@@ -15,17 +15,14 @@ from itertools import chain
 from logging import DEBUG
 from typing import Final
 
-from wakeful.engine.budget_cache import BudgetCache
-from wakeful.engine.completer import Completer
-from wakeful.engine.in_flight import Deadlines, InFlight, Lease
+from wakeful.engine.completer import Completer, log_outcome
+from wakeful.engine.in_flight import Deadlines, InFlight, Lease, Runners
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.outcome_log import log_outcome
-from wakeful.engine.runners import Runners
 from wakeful.engine.slots import LaneUsage, Reserved, Slots, following, slots_to_follow
 from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
 from wakeful.job.start_rules import BUDGET, UNBUDGETED, may_start
-from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.budgets import BudgetCache, BudgetGate
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
-from wakeful.job.capabilities import function_requirement
+from wakeful.job.start_rules import function_requirement
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.user_code import Threads

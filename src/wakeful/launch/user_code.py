@@ -2,7 +2,7 @@
 
 User code may cancel its own task, leave a cancellation behind, ignore one, or raise any exception. Attempts
 of functions and handlers are awaited in the task of a runner, which is not used again after such an attempt
-(`wakeful.engine.runners`). Prechecks, verifications and hooks are awaited here, each in its own task.
+(`wakeful.engine.in_flight`). Prechecks, verifications and hooks are awaited here, each in its own task.
 
 Blocking functions run in a thread pool in which a function that never returns does no harm. In the standard
 library's pool such a function takes a slot for ever, and keeps the process from ending. Here its caller can

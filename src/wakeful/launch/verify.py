@@ -17,8 +17,7 @@ from typing import Protocol, runtime_checkable
 
 from wakeful.document.guards import timeout_ms
 from wakeful.job.job import Work
-from wakeful.launch.port import Launch, Launcher, truncate
-from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.port import Launch, Launcher, launch_ids, truncate
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded

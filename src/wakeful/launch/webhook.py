@@ -23,11 +23,9 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.address_guard import AddressGuard, AddressRefused, GuardedResolver
 from wakeful.launch.http.client import HttpClient
 from wakeful.launch.http.messages import HttpError, connection_failure
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, MAX_READ, Launch, truncate
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, MAX_READ, Launch, launch_traceparent, truncate
 from wakeful.launch.precheck import MAX_ANSWER, PrecheckResult, result_of_response
-from wakeful.launch.secrets import SecretSource
-from wakeful.launch.signing import hex_signature, standard_signature
-from wakeful.launch.trace_context import launch_traceparent
+from wakeful.launch.secrets import SecretSource, hex_signature, standard_signature
 from wakeful.launch.verify import VerifyLaunch, verdict_of_response
 from wakeful.launch.webhook_response import body_limit, failed_response, judge_response, read_text, read_usage
 from wakeful.run.outcome import AwaitingCallback, Failed, Outcome, Succeeded

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Final, Literal
 
-from wakeful.logs.events import LogEvent, escape, get_logger, indent_lines
+from wakeful.logs import LogEvent, escape, get_logger, indent_lines
 from wakeful.logs.redaction import redact
 from wakeful.values.process_share import current_share
 

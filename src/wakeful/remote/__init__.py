@@ -21,7 +21,7 @@ from wakeful.errors import Permanent
 from wakeful.values.package import lazy_names
 
 if TYPE_CHECKING:
-    from wakeful.remote.results import Result
+    from wakeful.remote.handlers import Result
     from wakeful.remote.worker import Worker, WorkerConfig
 
 __all__ = ["Permanent", "Result", "Worker", "WorkerConfig"]
@@ -29,5 +29,5 @@ __all__ = ["Permanent", "Result", "Worker", "WorkerConfig"]
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
-        {"wakeful.remote.results": ["Result"], "wakeful.remote.worker": ["Worker", "WorkerConfig"]},
+        {"wakeful.remote.handlers": ["Result"], "wakeful.remote.worker": ["Worker", "WorkerConfig"]},
     )

@@ -15,7 +15,7 @@ from wakeful.client.rest.runs import RestRuns
 from wakeful.client.types import ReportShape
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.logs import get_logger
-from wakeful.remote.results import batches, unreportable
+from wakeful.remote.handlers import batches, unreportable
 from wakeful.values.json_value import Json
 
 Report = dict[str, Json]

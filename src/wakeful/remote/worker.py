@@ -37,9 +37,8 @@ from wakeful.launch.port import truncate
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.codec import from_json
-from wakeful.remote.handlers import Handlers
+from wakeful.remote.handlers import Handlers, Result, run_report, unreportable
 from wakeful.remote.reporter import ReconnectBackoff, Reporter
-from wakeful.remote.results import Result, run_report, unreportable
 from wakeful.values.json_value import Json
 
 F = TypeVar("F", bound=Function)

@@ -7,10 +7,9 @@ from typing import Protocol
 
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.errors import Unavailable
-from wakeful.job.capabilities import NOTHING, Requirement, agent_requirement, requirement_of
 from wakeful.job.job import HEARTBEAT_JOB, MAX_CHAIN, WAKE_JOB, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
-from wakeful.job.start_rules import may_start
+from wakeful.job.start_rules import NOTHING, Requirement, agent_requirement, may_start, requirement_of
 from wakeful.run.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
 from wakeful.run.planning import Becomes, TickVerdict
 from wakeful.run.run import Follower, NewRun, RunDetails, TriggerName, Upstream, tick_key

@@ -22,7 +22,7 @@ from wakeful.job.job import NO_WORK, Definition, JobRecord, Work
 from wakeful.job.policy import OverlapAction, Policy, overlap_action, spread_evenly
 from wakeful.job.start_rules import BlockReason
 from wakeful.run.run import tick_key
-from wakeful.schedule.hours import within
+from wakeful.schedule.day_rules import within
 from wakeful.schedule.schedules import At
 from wakeful.schedule.ticks import Ticks
 

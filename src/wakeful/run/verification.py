@@ -17,10 +17,9 @@ from typing import Final, NamedTuple
 
 from wakeful.document.guards import MANUAL, timeout_ms
 from wakeful.errors import InvalidArgument
-from wakeful.job.capabilities import function_requirement
 from wakeful.job.job import Work
 from wakeful.job.policy import Backoff, Policy
-from wakeful.job.start_rules import BUDGET
+from wakeful.job.start_rules import BUDGET, function_requirement
 from wakeful.run.outcome import AwaitingVerification, Failed, Finished, Succeeded, Verification, conclude
 from wakeful.run.prechecks import checked_from_text
 from wakeful.values.json_value import Json, compact, json_text

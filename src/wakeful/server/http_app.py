@@ -33,7 +33,7 @@ from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import named
 from wakeful.api.http.worker_app import NO_TELEMETRY, Ready, health_router, metrics_router
-from wakeful.api.rpc import socket
+from wakeful.api.rpc import connection
 from wakeful.dashboard import routes as dashboard
 from wakeful.service.services import Services
 from wakeful.values.json_value import camel
@@ -70,7 +70,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     )
     app.state.services = services
     app.state.ready = ready or _always
-    app.state.connections = socket.Connections()
+    app.state.connections = connection.Connections()
     problems.install(app)
     others = _add_pages(app)
     # `/runs/claim` must come before `/runs/{run_id}`, which would match it too.
@@ -98,7 +98,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         admin.router,
         events.router,
         metrics_router,
-        socket.router,
+        connection.router,
         docs_router,
         oauth.router,
     ):

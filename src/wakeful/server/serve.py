@@ -22,15 +22,14 @@ from fastapi import FastAPI
 
 from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.http.worker_app import Ready, create_worker_app
-from wakeful.api.rpc.socket import Connections, Protocol
+from wakeful.api.rpc.connection import Connections, Protocol
 from wakeful.app.embedded import Wakeful
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
-from wakeful.server.acceptor import Acceptor, bound_socket, url_of
+from wakeful.server.acceptor import Acceptor, bound_socket, connection_limit, raise_open_file_limit, url_of
 from wakeful.server.http_app import create_app
 from wakeful.server.http_protocol import HttpProtocol
-from wakeful.server.open_files import connection_limit, raise_open_file_limit
 from wakeful.server.processes.child import Child, SupervisorLink
 from wakeful.server.processes.metrics import MetricsExchange
 from wakeful.server.service_manager import ServiceManager

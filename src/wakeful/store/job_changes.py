@@ -11,8 +11,8 @@ from typing import Final, Literal, TypeAlias
 
 from wakeful.document import work_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import JobRecord, ScheduleKey, Work
+from wakeful.job.start_rules import requirement_of
 from wakeful.run.consequences import Effects
 from wakeful.run.factory import claim_timeout_ms, job_signal, target_signal, tick_run
 from wakeful.run.instances import instance_id

@@ -21,7 +21,7 @@ from itertools import takewhile
 from types import MappingProxyType
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.outcome import TAKEN_OVER
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.run import NewRun
 from wakeful.store.lane_shares import NOT_SHARED, LaneUse
 

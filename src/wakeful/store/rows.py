@@ -191,7 +191,7 @@ class AwaitingRun(NamedTuple):
     idempotency_key: str
     #: the work of its job, which may have been edited since the launch
     work: str
-    #: what a process needs to launch it (`wakeful.job.capabilities`)
+    #: what a process needs to launch it (`wakeful.job.start_rules`)
     requires: str = ""
     #: whether its job was edited since, so that both may be of another target; a webhook has not responded
     edited: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 
 #: How many characters of an error are read: `failure_cause` reads no more.
 ERROR_READ: Final = 2_000
@@ -121,7 +121,7 @@ class WorkerRow(NamedTuple):
     name: str
     beat_ms: int
     started_ms: int
-    #: what it can launch, as JSON (`wakeful.job.capabilities`)
+    #: what it can launch, as JSON (`wakeful.job.start_rules`)
     capabilities: str
 
 

@@ -21,7 +21,7 @@ import pytest
 from tests.support import prefork
 from tests.support.collector import Collector, attributes, collecting
 from tests.support.command_line import Machine, first_json
-from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.port import launch_ids
 
 HOME = "/api/workspaces/default"
 MARK = "s3cret"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.factories import asked, held
 from wakeful import CeleryTask, Wakeful
-from wakeful.job.capabilities import CELERY
+from wakeful.job.start_rules import CELERY
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import TAKEN_OVER
 from wakeful.store.rows import RunView

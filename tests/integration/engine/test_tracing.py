@@ -21,7 +21,7 @@ from tests.support.api_client import served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over
 from wakeful import EngineConfig, Function, Launch, Permanent, Webhook
-from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.port import launch_ids
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

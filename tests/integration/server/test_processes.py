@@ -199,12 +199,12 @@ def test_a_process_that_hangs_is_logged_and_with_a_watchdog_replaced(tmp_path: P
 
 FAILING = """
 import socket, sys
-from wakeful.server.processes import restarts
+from wakeful.server.processes import child
 from wakeful.server.processes.supervisor import Supervisor
 from wakeful.server.service_manager import ServiceManager
 from wakeful.errors import WakefulError
 
-restarts.FIRST_DELAY_S = 0.01
+child.FIRST_DELAY_S = 0.01
 listener = socket.create_server(("127.0.0.1", 0))
 try:
     Supervisor(2, listener, ServiceManager(None), lambda child: 3, print, status="").run()
@@ -222,14 +222,14 @@ def test_a_server_whose_processes_cannot_start_ends_with_the_reason(tmp_path: Pa
 EXHAUSTED = """
 import errno, os, signal, socket, time
 from pathlib import Path
-from wakeful.server.processes import restarts
+from wakeful.server.processes import child
 from wakeful.server.processes import supervisor
 from wakeful.server.processes.child import Message
 from wakeful.server.service_manager import ServiceManager
 from wakeful.logs.setup import configure
 
 configure("json")
-restarts.FIRST_DELAY_S = 0.01
+child.FIRST_DELAY_S = 0.01
 fork, forks = os.fork, []
 
 def forked():

@@ -21,9 +21,9 @@ from tests.simulation.world import Replica, World
 from wakeful import SELF, Agent, CancelCron, Delay, Emit, Permanent, SetCron, SetState, Signal, Stop, on
 from wakeful.agents.class_registry import ClassRegistry
 from wakeful.agents.context import Context, InstanceContext
-from wakeful.agents.declared_schedules import read_declared
 from wakeful.agents.directives import Directive
 from wakeful.agents.launcher import AgentLauncher
+from wakeful.agents.schedule_sync import read_declared
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import Unavailable

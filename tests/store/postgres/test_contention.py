@@ -31,7 +31,7 @@ from tests.support.notifications import NotificationRecorder
 from tests.support.waiting import PATIENCE
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.errors import Unavailable
-from wakeful.job.capabilities import NO_CAPABILITIES
+from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.consequences import consequences
 from wakeful.store.plans import DueJob
 from wakeful.store.port import Store

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from wakeful.agents import declared_schedules
-from wakeful.agents.declared_schedules import (
+from wakeful.agents import schedule_sync
+from wakeful.agents.schedule_sync import (
     DeclaredSchedules,
     ScheduleDiff,
     converge,
@@ -159,7 +159,7 @@ def test_a_time_zone_database_that_fails_for_a_moment_changes_nothing(monkeypatc
     def fail(*args: object, **options: object) -> None:
         raise Unavailable("the time zone database cannot be read")
 
-    monkeypatch.setattr(declared_schedules, "read_schedule", fail)
+    monkeypatch.setattr(schedule_sync, "read_schedule", fail)
     with pytest.raises(Unavailable):
         read(DAILY)
 

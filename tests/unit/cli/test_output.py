@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 
 from wakeful.cli.commands.preview import preview_lines
 from wakeful.cli.output import first_line, page, table
-from wakeful.cli.run_pages import event_line
+from wakeful.cli.pages import event_line
 from wakeful.cli.serve_options import database_text
 from wakeful.client.types import EventShape
 from wakeful.settings import Settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.dashboard.assets import asset_url, assets, version
+from wakeful.dashboard.render import asset_url, assets, version
 
 
 def test_all_files_together_are_small() -> None:

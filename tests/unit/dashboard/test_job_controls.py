@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.dashboard.job_controls import field_control, groups, placed_controls
-from wakeful.dashboard.job_targets import target_control
+from wakeful.dashboard.job_controls import field_control, groups, placed_controls, target_control
 from wakeful.document.definition import default_fields
 from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.document.kinds import flag

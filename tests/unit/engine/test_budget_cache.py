@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from wakeful.engine.budget_cache import BudgetCache
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner
+from wakeful.launch.budgets import BudgetCache
 from wakeful.store.port import Store
 
 

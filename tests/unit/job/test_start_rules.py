@@ -23,7 +23,7 @@ from wakeful.job.start_rules import (
 )
 from wakeful.run.factory import follow_up_run
 from wakeful.run.run import Follower, TriggerName
-from wakeful.schedule.hours import within
+from wakeful.schedule.day_rules import within
 
 TRIGGERS = get_args(TriggerName)
 TZ = "Asia/Kathmandu"

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from tests.unit.launch.launches import launch
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.port import SealedSecrets
-from wakeful.launch.secrets import Keyring, RunSecrets, format_secret, new_secret, read_secret
-from wakeful.launch.signing import hex_signature, standard_signature
+from wakeful.launch.secrets import (
+    Keyring,
+    RunSecrets,
+    format_secret,
+    hex_signature,
+    new_secret,
+    read_secret,
+    standard_signature,
+)
 
 TARGET = {"kind": "webhook", "url": "https://example.com"}
 

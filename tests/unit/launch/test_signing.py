@@ -7,8 +7,8 @@ import hmac
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from wakeful.launch.signing import hmac_sha256
-from wakeful.launch.trace_context import launch_ids, launch_traceparent
+from wakeful.launch.port import launch_ids, launch_traceparent
+from wakeful.launch.secrets import hmac_sha256
 
 DIGESTS = st.text("0123456789abcdef", min_size=64, max_size=64)
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from wakeful.logs import redaction
-from wakeful.logs.events import LogEvent
+from wakeful.logs import LogEvent, redaction
 from wakeful.logs.redaction import add_secrets, redact, redact_fields, secrets_of
 from wakeful.settings import Settings
 

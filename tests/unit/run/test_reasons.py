@@ -8,7 +8,7 @@ from typing import get_args
 
 import wakeful
 from wakeful.run.planning import Reason
-from wakeful.run.reasons import REASONS, reason_text
+from wakeful.run.run import REASONS, reason_text
 
 ROOT = Path(wakeful.__file__).parent
 

@@ -7,7 +7,6 @@ import pytest
 from wakeful.document import Defaults, read_definition
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.run.directive_checks import refuse
 from wakeful.run.instances import (
     DIRECTIVE_REFUSED,
     MAX_SCHEDULES,
@@ -22,6 +21,7 @@ from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,
     instances_of,
+    refuse,
     signal_effects,
     signal_run,
 )

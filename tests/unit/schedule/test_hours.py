@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.errors import InvalidArgument
-from wakeful.schedule.hours import parse_hours, within
+from wakeful.schedule.day_rules import parse_hours, within
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia"]
 

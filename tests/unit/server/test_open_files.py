@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from wakeful.server import open_files
+from wakeful.server import acceptor
 from wakeful.settings import Settings
 
 
@@ -27,4 +27,4 @@ def test_open_files_are_reserved_for_the_engine(
     monkeypatch: pytest.MonkeyPatch, files: int, configured: int, allowed: int | None
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))
-    assert open_files.connection_limit(Settings(max_http_connections=configured)) == allowed
+    assert acceptor.connection_limit(Settings(max_http_connections=configured)) == allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 from wakeful.service.admin import diagnosis as rules
 from wakeful.service.admin.diagnosis import Check
 from wakeful.store.stats import DueRequirement

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeful.agents.agent import check_pattern, matches, specificity
 from wakeful.errors import InvalidArgument
-from wakeful.signal.patterns import check_pattern, matches, specificity
 from wakeful.signal.signals import MAX_DATA, Signal
 
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t"}

@@ -19,7 +19,7 @@ from wakeful.api.http import problems
 from wakeful.api.http.dependencies import ServicesDep
 from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.http.responses import JsonResponse, responses
-from wakeful.api.rpc.socket import Connections
+from wakeful.api.rpc.connection import Connections
 from wakeful.errors import Unauthenticated, Unavailable
 from wakeful.service.services import Services
 from wakeful.values.package import VERSION

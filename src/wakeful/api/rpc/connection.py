@@ -1,8 +1,8 @@
-"""One WebSocket connection of a client.
+"""The path `/ws`: its WebSocket protocol, and the connections of clients.
 
-Requests are answered one at a time, in order; further requests wait in the network. Events are read from the
-event stream as fast as the client reads them. So nothing is buffered, and a client that reads nothing for a
-while is disconnected: it can reconnect and resume after the last event that it has seen.
+Requests are answered one at a time, in order; further requests wait in the network. Events are read from
+the event stream as fast as the client reads them. So nothing is buffered, and a client that reads nothing
+for a while is disconnected: it can reconnect and resume after the last event that it has seen.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import asyncio
 import contextlib
 import time
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
+from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from wakeful.api.http.dependencies import RUN_ID
 from wakeful.api.rpc.cron import METHODS
@@ -57,6 +60,10 @@ TOO_MANY_CONNECTIONS: Final = 4429
 
 #: The methods besides `cron.…`.
 _OWN: Final = ("auth", "events.subscribe", "events.unsubscribe")
+#: Seconds for the closing handshake.
+CLOSE_TIMEOUT_S: Final = 5.0
+
+router = APIRouter()
 
 log = get_logger("wakeful.rpc")
 
@@ -354,3 +361,64 @@ def _known(method: str) -> str:
 def _short(reason: str) -> str:
     """Return a reason that fits into a close frame (123 bytes)."""
     return reason.encode()[:120].decode(errors="ignore")
+
+
+class Protocol(WSProtocol):
+    """The protocol of uvicorn, except that a close does not wait for the client.
+
+    Uvicorn sends a close frame only after the client has read all earlier messages. A client that reads
+    nothing, which is why it is disconnected, would never get it.
+    """
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send a message of the app."""
+        closing = message["type"] == "websocket.close"
+        if closing:
+            self.writable.set()
+        await super().send(message)
+        if closing:
+            self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
+
+    def keepalive_timeout(self) -> None:
+        """Close the connection of a client that does not answer pings."""
+        super().keepalive_timeout()
+        self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
+
+
+class Connections:
+    """The RPC connections of this process."""
+
+    def __init__(self) -> None:
+        self._open: set[Connection] = set()
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def serve(self, connection: Connection) -> None:
+        """Serve a client until its connection ends."""
+        self._open.add(connection)
+        self._none_open.clear()
+        try:
+            await connection.serve()
+        finally:
+            self._open.discard(connection)
+            if not self._open:
+                self._none_open.set()
+
+    def shut_down(self) -> None:
+        """Close all connections: the process stops."""
+        for connection in list(self._open):
+            connection.shut_down()
+
+    async def closed(self) -> None:
+        """Wait until no connection is open."""
+        await self._none_open.wait()
+
+
+@router.websocket("/ws")
+async def rpc(socket: WebSocket) -> None:
+    """Serve requests, responses and events as JSON text."""
+    services = cast(Services, socket.app.state.services)
+    await cast(Connections, socket.app.state.connections).serve(Connection(socket, services))

@@ -18,8 +18,8 @@ from wakeful.cli.arguments import (
     now_ms,
     split_pair,
 )
-from wakeful.cli.job_pages import secret
 from wakeful.cli.output import Cell, compact, page, table
+from wakeful.cli.pages import secret
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.times import relative_text
 from wakeful.client.types import AgentShape

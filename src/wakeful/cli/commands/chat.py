@@ -24,11 +24,11 @@ from wakeful.cli.arguments import AgentName, now_ms
 from wakeful.cli.commands.messages import STATES, history_entry, wait_for_turn
 from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.output import escape
-from wakeful.cli.run_pages import progress_line
+from wakeful.cli.pages import progress_line
 from wakeful.cli.session import Session, command
 from wakeful.client.types import EventShape, HistoryShape, RunShape
 from wakeful.errors import NotFound, WakefulError
-from wakeful.run.reasons import reason_text
+from wakeful.run.run import reason_text
 
 _MAIN: Final = "main"
 _QUIT: Final = ("/quit", "/exit")

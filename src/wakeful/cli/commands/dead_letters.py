@@ -14,7 +14,7 @@ from wakeful.cli.arguments import Limit, OfJob, now_ms
 from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.concurrency import full_page
 from wakeful.cli.output import Cell, first_line, table
-from wakeful.cli.run_pages import run_table
+from wakeful.cli.pages import run_table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import relative_text
 from wakeful.client.types import (

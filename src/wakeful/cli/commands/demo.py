@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.run_pages import progress_line, run_table
+from wakeful.cli.pages import progress_line, run_table
 from wakeful.cli.serve_options import wakeful_command
 from wakeful.cli.serving import link_lines
 from wakeful.cli.session import Session, command

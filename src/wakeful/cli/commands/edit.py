@@ -20,8 +20,8 @@ from rich.text import Text
 from wakeful.cli.arguments import CreateAgent, JobName, Unset, now_ms
 from wakeful.cli.document_options import document_options, read_document
 from wakeful.cli.exit_codes import OK
-from wakeful.cli.job_pages import secret, status, ticks
 from wakeful.cli.output import field_lines, full_name, print_error
+from wakeful.cli.pages import secret, status, ticks
 from wakeful.cli.session import Session, command
 from wakeful.client.rest import RestJobs
 from wakeful.client.types import JobShape

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wakeful.cli.importers.options import ImportOptions, import_options
+from wakeful.cli.importers.run import ImportOptions, import_options
 from wakeful.cli.session import Session, command, command_group
 
 

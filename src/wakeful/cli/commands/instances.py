@@ -12,8 +12,8 @@ from rich.text import Text
 
 from wakeful.cli.arguments import AgentName, Cursor, Limit, json_argument, now_ms
 from wakeful.cli.help import DefaultCommandGroup
-from wakeful.cli.job_pages import job_table
 from wakeful.cli.output import Cell, compact, first_line, page, table
+from wakeful.cli.pages import job_table
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.times import moment_text, relative_text
 from wakeful.client.types import InstanceShape

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.exit_codes import NOT_DONE, OK
-from wakeful.cli.job_pages import next_at, secret, status
 from wakeful.cli.output import full_name
+from wakeful.cli.pages import next_at, secret, status
 from wakeful.cli.selection import (
     AllOption,
     Filter,

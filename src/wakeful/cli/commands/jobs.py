@@ -11,9 +11,8 @@ from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.commands.incidents import incident_table
-from wakeful.cli.job_pages import job_page, job_table, ticks
 from wakeful.cli.output import escape, field_lines
-from wakeful.cli.run_pages import run_table
+from wakeful.cli.pages import job_page, job_table, run_table, ticks
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import moment_text
 from wakeful.client.types import RevisionShape, RunShape

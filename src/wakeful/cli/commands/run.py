@@ -14,7 +14,7 @@ from rich.text import Text
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
 from wakeful.cli.output import full_name
-from wakeful.cli.run_pages import progress_line, run_page, run_table
+from wakeful.cli.pages import progress_line, run_page, run_table
 from wakeful.cli.selection import (
     AllOption,
     Filter,

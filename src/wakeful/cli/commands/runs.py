@@ -12,7 +12,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import Cursor, Limit, RunId, job_names, now_ms
 from wakeful.cli.exit_codes import OK
-from wakeful.cli.run_pages import event_line, run_page, run_table
+from wakeful.cli.pages import event_line, run_page, run_table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import local_zone
 from wakeful.client.types import EventShape

@@ -8,8 +8,7 @@ from typing import Final
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
-from wakeful.dashboard.job_controls import groups, placed_controls
-from wakeful.dashboard.job_targets import target_control
+from wakeful.dashboard.job_controls import groups, placed_controls, target_control
 from wakeful.document.definition import default_fields, instant_text, schedule_text
 from wakeful.job.job import JobRecord
 from wakeful.service.auth.masking import masked

@@ -16,7 +16,7 @@ from typing import Final
 
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.job.capabilities import CELERY, celery_requirement, is_celery
+from wakeful.job.start_rules import CELERY, celery_requirement, is_celery
 from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
 from wakeful.launch.celery.client import BROKER_S, ENDED, CeleryClient, CeleryHealth, Sending, Sent
 from wakeful.launch.celery.results import SHORTEST_S, Awaited, TaskState, Tracker, report_of

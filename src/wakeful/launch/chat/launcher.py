@@ -17,7 +17,7 @@ from typing import Final
 
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.address_guard import AddressGuard
-from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.budgets import BudgetGate
 from wakeful.launch.chat.endpoint import (
     ANSWER_LENGTH,
     CHAT_KEY,
@@ -47,8 +47,7 @@ from wakeful.launch.chat.request import (
 )
 from wakeful.launch.chat.response import Answer, EndpointError, Spending, ToolCall, is_unread, read_response
 from wakeful.launch.chat.target import ChatTarget, read_chat_target
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, truncate
-from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_OUTPUT, Launch, launch_ids, truncate
 from wakeful.logs import get_logger
 from wakeful.run.conversations import find_continuity, job_session
 from wakeful.run.outcome import Failed, Outcome, Skipped, Succeeded

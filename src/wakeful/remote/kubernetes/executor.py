@@ -17,6 +17,7 @@ from wakeful.errors import NotFound, Permanent, WakefulError
 from wakeful.logs import get_logger
 from wakeful.model import Run
 from wakeful.model.codec import from_json
+from wakeful.remote.handlers import Result
 from wakeful.remote.kubernetes.api import KubernetesApi, KubernetesError
 from wakeful.remote.kubernetes.states import (
     DEADLINE,
@@ -40,7 +41,6 @@ from wakeful.remote.kubernetes.templates import (
     main_container,
 )
 from wakeful.remote.kubernetes.watcher import JobWatcher
-from wakeful.remote.results import Result
 from wakeful.remote.worker import Worker
 
 T = TypeVar("T")

@@ -26,8 +26,7 @@ from typing import Final
 
 from wakeful.errors import FailedPrecondition, IncompatibleSchema, Unavailable, WakefulError
 from wakeful.logs import get_logger
-from wakeful.server.processes.child import Child, Message, SupervisorLink
-from wakeful.server.processes.restarts import SILENT_S, Restarts
+from wakeful.server.processes.child import SILENT_S, Child, Message, Restarts, SupervisorLink
 from wakeful.server.service_manager import ServiceManager
 from wakeful.values.process_share import SUPERVISOR, ProcessShare, set_share
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.job.capabilities import Requirement, can_take
+from wakeful.job.start_rules import Requirement, can_take
 from wakeful.run.usage import day_of
 from wakeful.service.admin.diagnosis import LATE_MS, check_clock
 from wakeful.service.auth.access import Principal, visible_agent

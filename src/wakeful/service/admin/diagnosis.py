@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from wakeful.job.capabilities import Capabilities, can_take
+from wakeful.job.start_rules import Capabilities, can_take
 from wakeful.store.stats import DueRequirement
 from wakeful.values.duration import spell_duration
 from wakeful.values.plural import plural

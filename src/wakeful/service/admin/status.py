@@ -14,8 +14,8 @@ from wakeful.engine.engine import Engine
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.job.capabilities import capabilities_from_text
 from wakeful.job.policy import DAY_MS
+from wakeful.job.start_rules import capabilities_from_text
 from wakeful.model.codec import JsonObject
 from wakeful.service.auth.access import Principal, may_operate, visible_agent
 from wakeful.service.auth.accounts import Accounts

@@ -15,8 +15,8 @@ from wakeful.document.target import AGENT_KIND
 from wakeful.document.timing import check_zone, read_zone
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Definition, Work, check_slug
+from wakeful.job.start_rules import requirement_of
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
 from wakeful.service.admin.evolution_jobs import EvolutionJobs

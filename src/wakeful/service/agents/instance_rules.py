@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wakeful.agents.declared_schedules import DeclaredSchedules, converge
+from wakeful.agents.schedule_sync import DeclaredSchedules, converge
 from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.run.instances import STOPPED, instance_id
 from wakeful.store.instances import InstanceChange, InstanceRow, InstanceRule

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, Protocol, cast, get_args
 
-from wakeful.agents.declared_schedules import DeclaredSchedules, read_declared
-from wakeful.agents.schedule_sync import log_invalid
+from wakeful.agents.schedule_sync import DeclaredSchedules, log_invalid, read_declared
 from wakeful.agents.state import StateObject, StateType, state_from_text, state_to_text
 from wakeful.engine.calendar_loader import off_loop
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound

@@ -16,10 +16,9 @@ from wakeful.document.fields import WORK
 from wakeful.document.kinds import read_as
 from wakeful.document.target import AGENT_KIND
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Definition, Work, inherit
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.job.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetOwner, requirement_of
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job

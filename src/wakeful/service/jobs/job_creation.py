@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from wakeful.document import read_definition
 from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar
 from wakeful.errors import AlreadyExists, InvalidArgument, Unavailable
-from wakeful.job.capabilities import NOTHING, Requirement
 from wakeful.job.job import Definition, JobRecord, check_slug
+from wakeful.job.start_rules import NOTHING, Requirement
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved

@@ -13,10 +13,9 @@ from typing import Final, Literal, NamedTuple
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
-from wakeful.job.capabilities import Requirement, requirement_of
 from wakeful.job.job import AGENT_INACTIVE, JobRecord
 from wakeful.job.self_scheduling import APPROVAL
-from wakeful.job.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetOwner, Requirement, requirement_of
 from wakeful.run.usage import day_of
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import Principal

@@ -13,8 +13,8 @@ from wakeful.engine.calendar_loader import compute_ticks, excludes_something, ha
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import job as job_rules
-from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Definition, JobRecord, StaleJob, inherit
+from wakeful.job.start_rules import requirement_of
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.run.job_transitions import edited
 from wakeful.run.run import NewRun

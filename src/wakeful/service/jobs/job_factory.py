@@ -11,8 +11,8 @@ from wakeful.document import read_definition
 from wakeful.document.target import read_target
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
-from wakeful.job.capabilities import NOTHING, Requirement, requirement_of
 from wakeful.job.job import Definition, JobRecord, Work, anchor_of, check_slug, inherit
+from wakeful.job.start_rules import NOTHING, Requirement, requirement_of
 from wakeful.launch.secrets import Keyring, format_secret, new_secret
 from wakeful.run.planning import begin
 from wakeful.schedule.schedules import At

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
-from wakeful.document.structures import LONGEST_LABEL
+from wakeful.document.kinds import LONGEST_LABEL
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.store.port import Store

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from wakeful.deliver.channels import setting_name
 from wakeful.forecast.peaks import MANY, Week, peak_warning
-from wakeful.job.capabilities import Requirement
 from wakeful.job.job import NO_WORK, Definition, JobRecord, check_chain
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.job.self_scheduling import APPROVAL
+from wakeful.job.start_rules import Requirement
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.accounts import AgentRow

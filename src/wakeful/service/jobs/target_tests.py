@@ -17,8 +17,8 @@ from yarl import URL
 from wakeful.document import payload_to_text, read_definition, write_definition
 from wakeful.document.target import TARGET_FIELDS
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
-from wakeful.job.capabilities import requirement_of
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, inherit
+from wakeful.job.start_rules import requirement_of
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.port import Launch, SealedSecrets
 from wakeful.launch.queue.launcher import QueueLauncher

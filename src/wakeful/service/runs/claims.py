@@ -15,8 +15,8 @@ from collections.abc import Sequence, Set
 from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
+from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.engine.launcher_registry import LauncherRegistry, build_launch
-from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import (
     DatabaseFault,
     InvalidArgument,
@@ -27,11 +27,10 @@ from wakeful.errors import (
 )
 from wakeful.job.policy import DEFAULT_POLICY
 from wakeful.job.start_rules import BudgetOwner, may_start
-from wakeful.launch.budget_gate import BudgetGate
+from wakeful.launch.budgets import BudgetGate
 from wakeful.launch.function import error_text
-from wakeful.launch.port import Launch, truncate
+from wakeful.launch.port import Launch, launch_ids, truncate
 from wakeful.launch.precheck import RecordCheck, check_run, recorder
-from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
 from wakeful.model.codec import JsonObject

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text, work_from_text
-from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
+from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy

@@ -13,8 +13,8 @@ from typing import Final
 
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.job.capabilities import Capabilities, Requirement, can_take
 from wakeful.job.policy import DEFAULT_POLICY
+from wakeful.job.start_rules import Capabilities, Requirement, can_take
 from wakeful.service.recent_values import RecentValues
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter

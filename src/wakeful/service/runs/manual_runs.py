@@ -7,9 +7,9 @@ from typing import Final, Literal, cast, get_args
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job.capabilities import NOTHING, requirement_of
 from wakeful.job.job import JobRecord, Work
 from wakeful.job.policy import DEFAULT_POLICY, Overlap, OverlapAction, overlap_action
+from wakeful.job.start_rules import NOTHING, requirement_of
 from wakeful.launch.precheck import DUE
 from wakeful.run.factory import (
     claim_timeout_ms,

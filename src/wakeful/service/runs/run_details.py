@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from wakeful.document import payload_to_text, work_from_text
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job.job import JobRecord, Work
-from wakeful.launch.trace_context import launch_ids
+from wakeful.launch.port import launch_ids
 from wakeful.run.incidents import failure_cause
 from wakeful.run.prechecks import with_context
 from wakeful.service.auth.access import Principal

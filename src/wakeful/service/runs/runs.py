@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.document import payload_to_text
-from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
+from wakeful.engine.completer import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job.job import check_slug
 from wakeful.job.start_rules import BudgetOwner

@@ -12,8 +12,8 @@ from wakeful.document.guards import MANUAL
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
-from wakeful.job.capabilities import Requirement
 from wakeful.job.policy import DEFAULT_POLICY, Policy
+from wakeful.job.start_rules import Requirement
 from wakeful.run.verification import MAX_TRIES
 from wakeful.service.row_codec import instant
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas

@@ -8,7 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.lane_shares import (

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from asyncpg import SerializationError
 
 from wakeful.run.consequences import JOB_DELETED, Withdrawal, needs
-from wakeful.run.directive_checks import refuse
 from wakeful.run.instances import STOPPED, AgentClass
 from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import (
@@ -28,6 +27,7 @@ from wakeful.run.signal_rules import (
     instances_of,
     new_of_agents,
     recipients,
+    refuse,
     signal_effects,
     signal_keys,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from wakeful.forecast.peaks import TimingCount
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 from wakeful.store.postgres import statements
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.stats import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Row, Session
 from wakeful.store.stats import (

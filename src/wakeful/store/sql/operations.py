@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from wakeful.forecast.peaks import TimingCount
-from wakeful.job.capabilities import Capabilities
-from wakeful.job.start_rules import BudgetOwner
+from wakeful.job.start_rules import BudgetOwner, Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.instances import InstanceLimits
 from wakeful.run.outcome import Finished

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.forecast.peaks import TimingCount
-from wakeful.job.capabilities import (
+from wakeful.job.start_rules import (
     Capabilities,
     capabilities_from_text,
 )

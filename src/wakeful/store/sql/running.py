@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.errors import Unstorable
-from wakeful.job.capabilities import NO_CAPABILITIES, Capabilities, capabilities_to_text
+from wakeful.job.start_rules import NO_CAPABILITIES, Capabilities, capabilities_to_text
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.lane_shares import NOT_SHARED, LaneUse

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from wakeful.job.capabilities import Capabilities
+from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.audit import AuditEntry

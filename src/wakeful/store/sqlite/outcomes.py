@@ -22,8 +22,8 @@ from wakeful.run.consequences import (
     needs,
     resets_failures,
 )
-from wakeful.run.directive_checks import refuse
 from wakeful.run.outcome import Finished, storable
+from wakeful.run.signal_rules import refuse
 from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.new_runs import check_written

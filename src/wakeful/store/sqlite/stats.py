@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from wakeful.forecast.peaks import TimingCount
-from wakeful.job.capabilities import Requirement
+from wakeful.job.start_rules import Requirement
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS

@@ -15,7 +15,7 @@ from tests.support.api_client import served
 from tests.support.rpc_client import Caller, calling
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Wakeful
-from wakeful.api.rpc.socket import Protocol
+from wakeful.api.rpc.connection import Protocol
 
 ReceivedEvent = dict[str, Any]
 
@@ -154,7 +154,7 @@ async def test_authenticating_with_another_key_ends_the_subscription(new_app: Ne
 async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 1.0)
     # The client reads its close frame only after the other client has read everything.
-    monkeypatch.setattr("wakeful.api.rpc.socket.CLOSE_TIMEOUT_S", 600.0)
+    monkeypatch.setattr("wakeful.api.rpc.connection.CLOSE_TIMEOUT_S", 600.0)
     app = new(new_app)
     async with (
         app,
@@ -193,7 +193,7 @@ async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, mon
 @on_one_store
 async def test_a_client_that_reads_nothing_is_disconnected(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 0.1)
-    monkeypatch.setattr("wakeful.api.rpc.socket.CLOSE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("wakeful.api.rpc.connection.CLOSE_TIMEOUT_S", 0.1)
     lost = asyncio.Event()
     really = Protocol.connection_lost
 

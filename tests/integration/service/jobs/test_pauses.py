@@ -11,10 +11,10 @@ from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.rpc_client import Refused, calling
 from tests.support.waiting import epoch_ms, eventually
 from wakeful import FailedPrecondition
-from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.in_flight import Lease
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.planner import PlanningBatch
+from wakeful.launch.budgets import BudgetCache
 from wakeful.run.planning import Limits
 from wakeful.store.internal_jobs import ANALYSIS_JOB
 

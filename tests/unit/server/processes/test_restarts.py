@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.server.processes.restarts import LONGEST_DELAY_S, MAX_FAILED_STARTS, STABLE_S, Restarts
+from wakeful.server.processes.child import LONGEST_DELAY_S, MAX_FAILED_STARTS, STABLE_S, Restarts
 
 
 def test_starts_that_never_become_ready_are_given_up():

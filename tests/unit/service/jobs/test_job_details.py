@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from wakeful.document import Defaults, read_definition
-from wakeful.job.capabilities import Requirement
 from wakeful.job.job import JobRecord
+from wakeful.job.start_rules import Requirement
 from wakeful.service.jobs.job_details import JobFacts, blockers
 
 FACTS = JobFacts(0)

@@ -33,7 +33,7 @@ from wakeful.document.agents import HEARTBEAT_FIELDS, MAX_ADDRESSES, OTHER_NAMES
 from wakeful.document.agents import SELF_SCHEDULING_FIELDS as BOUNDS
 from wakeful.document.fields import WORK
 from wakeful.document.guards import ALERT_FIELDS
-from wakeful.document.structures import MAX_DESCRIPTION
+from wakeful.document.kinds import MAX_DESCRIPTION
 from wakeful.model import operations
 from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.agents.agents import LANE_WEIGHTS

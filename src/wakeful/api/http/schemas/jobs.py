@@ -38,8 +38,7 @@ from wakeful.api.http.schemas.parts import (
 from wakeful.api.http.schemas.resources import schema_of_class
 from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
 from wakeful.document.guards import LONGEST_NAME, MANUAL, MAX_NAMES
-from wakeful.document.kinds import milliseconds
-from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
+from wakeful.document.kinds import LONGEST_LABEL, MAX_LABELS, milliseconds
 from wakeful.schedule.calendars import MAX_ENTRIES
 from wakeful.schedule.schedules import LONGEST_TEXT, SHORTEST_INTERVAL_MS
 from wakeful.service.jobs.job_query import CHOICES, MAX_LABEL_FILTERS
