@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.changelog import claim_topic
+from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.leases import start
@@ -44,20 +45,30 @@ CLAIMABLE_OF_AGENTS: Final = f"""
 #: the primary keys of runs and jobs, once for each
 TAKEN_RUNS: Final = f"""
     WITH started AS (SELECT r.*, r.started_at AS was_due_at FROM runs r WHERE r.id = ANY($1::uuid[]))
-    {sql.taken_runs("j.policy", "", "")}"""
+    {sql.taken_runs(signals=False)}"""
+
+
+def _unfinished_run(policy: str) -> str:
+    expressions = {
+        "id": "r.id::text",
+        "job_id": "r.job_id::text",
+        "policy": f"coalesce({policy}, '{{}}')",
+        "response_code": "NULL::integer",
+    }
+    return select_list(fields_before(UnfinishedRun, "instance_id"), "r", expressions)
+
+
 #: the primary keys of runs and jobs, once for each. No index has `beat_at` or
 #: `started_at`: the work of a run that waits has not started. A run that is being verified
 #: is over for its executor
-RENEW: Final = """
+RENEW: Final = f"""
     UPDATE runs r SET beat_at = $1, waiting = h.waiting,
         started_at = CASE WHEN h.waiting IS NULL THEN r.started_at ELSE $1 END
     FROM unnest($2::uuid[], $3::integer[], $7::text[]) h (id, attempt, waiting)
     WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
         r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $4
         AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END
-    RETURNING r.id::text, r.job_id::text, r.attempt,
-        coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{}'), r.started_at, r.worker,
-        r.failed_attempts, NULL::integer, r.is_pull, r.awaiting_callback"""
+    RETURNING {_unfinished_run("(SELECT j.policy FROM jobs j WHERE j.id = r.job_id)")}"""
 _RETURNABLE: Final = """
     r.state = 'running' AND r.is_pull AND NOT r.awaiting_callback AND r.workspace = $2
     AND ($3::text IS NULL OR r.agent = $3) AND r.worker = $1"""
@@ -98,8 +109,7 @@ RESTART_WAIT: Final = """
     FROM restarted a WHERE l.run_id = a.id"""
 #: live_runs_unclaimed: a range of it, in its order; the primary keys of runs and jobs for the rows found
 EXPIRED: Final = f"""
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
-        r.failed_attempts, NULL::integer, r.is_pull, r.awaiting_callback
+    SELECT {_unfinished_run("j.policy")}
     FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.claim_deadline <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.is_pull
         AND NOT ({_BUSY})
@@ -136,7 +146,8 @@ async def claim(
 async def taken_runs(db: Db, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
     """Return runs that are running, with what a launch needs of each."""
     views = {view.id: view for view in await runs_by_ids(db, ids)}
-    return [(TakenRun(*row), views[row[0]]) for row in await db.fetch(TAKEN_RUNS, list(ids))]
+    taken = [TakenRun(*row) for row in await db.fetch(TAKEN_RUNS, list(ids))]
+    return [(run, views[run.id]) for run in taken]
 
 
 async def renew(
@@ -148,7 +159,7 @@ async def renew(
     worker: str | None,
     waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
-    known = sorted(each for each in held if is_id(each[0]))
+    known = sorted((run_id, attempt) for run_id, attempt in held if is_id(run_id))
     if not known:
         return []
     ids, attempts = zip(*known, strict=True)  # lock runs in the order of their ids
@@ -169,7 +180,7 @@ async def release_claims(
 ) -> list[str]:
     whose = worker, workspace, agent
     held: list[str] = []
-    named = sorted(each for each in runs if is_id(each[0]))
+    named = sorted((run_id, attempt) for run_id, attempt in runs if is_id(run_id))
     if named:
         ids, attempts = map(list, zip(*named, strict=True))
         held += [run_id for (run_id,) in await db.fetch(RETURNABLE, *whose, ids, attempts)]

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _SMALLEST_PAGE: Final = 1000
-_prefetched: Final = partial(TakenRun, slot="later")
-_following: Final = partial(TakenRun, slot="previous")
+#: by due time, then by age
+_longest_due: Final = itemgetter("due_at", "id")
 _HELD: Final = "r.worker = $1 AND r.state = 'running' AND r.started_at IS NULL"
 #: the primary keys of runs and attempts; then `ADD_LIVE_RUNS`
 GIVE_BACK: Final = f"""
@@ -86,13 +86,13 @@ async def take(
         partial(_contenders, db, now_ms, capabilities),
         partial(_pick, db, now_ms, lanes, capabilities, prefetch),
         partial(_pick_of_owners, db, now_ms, capabilities),
-        itemgetter(0),
+        itemgetter("id"),
     )
     picked, later = list(chain.from_iterable(rows.values())), list[str]()
     if prefetch:
         picked, later = _divide(rows, free)
-    signals = any(row[3] for row in picked)
-    taken = await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals, later=later)
+    signals = any(row["is_signal"] for row in picked)
+    taken = await start(db, events, now_ms, worker, picked, signals=signals, later=later)
     if not weights:
         return taken
     return [run._replace(weight=weights.get(run.workspace, 1)) for run in taken]
@@ -127,7 +127,7 @@ async def _pick(
         picked = sorted(picked, key=_longest_due)
     rows: dict[str, list[Record]] = {}
     for row in picked:
-        rows.setdefault(row[4], []).append(row)
+        rows.setdefault(row["lane"], []).append(row)
     return rows
 
 
@@ -145,11 +145,13 @@ async def _pick_of_owners(
         for owner, limit in limits.items()
         for name in contenders.requires[owner]
     ]
-    picked = await db.fetch(sql.PICK_OF_OWNERS, now_ms, lane, *map(list, zip(*wanted, strict=True)))
+    columns = map(list, zip(*wanted, strict=True))
+    picked = await db.fetch(sql.PICK_OF_OWNERS, now_ms, lane, *columns)
     rows: dict[Owner, list[Record]] = {}
     for row in sorted(picked, key=_longest_due):
-        runs = rows.setdefault((row[9], row[10]), [])
-        if len(runs) < limits[row[9], row[10]]:
+        owner = row["workspace"], row["agent"]
+        runs = rows.setdefault(owner, [])
+        if len(runs) < limits[owner]:
             runs.append(row)
     return rows
 
@@ -165,8 +167,8 @@ async def take_suspects(
 ) -> list[TakenRun]:
     names, versions = list(capabilities), list(capabilities.values())
     picked = await db.fetch(sql.PICK_SUSPECTS, now_ms, list(lanes), names, versions, limit)
-    signals = any(row[3] for row in picked)
-    return await start(db, events, now_ms, worker, [row[:3] for row in picked], signals=signals)
+    signals = any(row["is_signal"] for row in picked)
+    return await start(db, events, now_ms, worker, picked, signals=signals)
 
 
 def _divide(lanes: Mapping[str, Sequence[Record]], free: Mapping[str, int]) -> tuple[list[Record], list[str]]:
@@ -176,16 +178,12 @@ def _divide(lanes: Mapping[str, Sequence[Record]], free: Mapping[str, int]) -> t
     for lane, rows in lanes.items():
         now, then = divide(rows, free.get(lane, 0), _may_prefetch)
         chosen += [*now, *then]
-        later += [row[0] for row in then]
+        later += [row["id"] for row in then]
     return chosen, later
 
 
-def _longest_due(row: Record) -> tuple[int, str]:
-    return row[5], row[0]
-
-
 def _may_prefetch(row: Record) -> bool:
-    return may_prefetch(row[6], row[7], row[8], row[3])
+    return may_prefetch(row["attempt"], row["policy"], row["reason"], row["is_signal"])
 
 
 async def start(
@@ -193,28 +191,31 @@ async def start(
     events: TransactionEvents,
     now_ms: int,
     worker: str,
-    picked: Sequence[Record | tuple[str, str | None, bool]],
+    picked: Sequence[Record],
     beat_ms: int | None = None,
     claim_id: str | None = None,
     *,
     signals: bool = False,
     later: Sequence[str] = (),
 ) -> list[TakenRun]:
-    """Mark these (run, job, serial) as running under this worker, if they still have their turn.
+    """Mark these runs (`id`, `job_id`, `serial`) as running under this worker, if they still have their turn.
 
     With `beat_ms` each has its own lease, which begins at that time, by the claim of this id. `signals`: some
     are signal runs. Those named in `later` are prefetched.
     """
     if not picked:
         return []
-    turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
+    turns = {row["job_id"] for row in picked if row["serial"] and row["job_id"] is not None}
     locked = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
     statement = sql.START_SIGNALS if signals else sql.START
-    ids = [run_id for run_id, _, _ in picked]
+    ids = [row["id"] for row in picked]
     rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later, claim_id)
-    events.started([row[0] for row in rows])
+    taken = [TakenRun(*row) for row in rows]
+    events.started([run.id for run in taken])
+    if not later:
+        return taken
     prefetched = frozenset(later)
-    return [(_prefetched if row[0] in prefetched else TakenRun)(*row) for row in rows]
+    return [run._replace(slot="later") if run.id in prefetched else run for run in taken]
 
 
 async def finish_and_take(
@@ -237,14 +238,16 @@ async def finish_and_take(
         rows = await db.fetch(
             START_NEXT, list(lanes), list(lanes.values()), names, versions, started_ms, worker
         )
-        taken = [_following(*row) for row in rows]
+        taken = [TakenRun(*row)._replace(slot="previous") for row in rows]
         events.started([run.id for run in taken])
         idle.difference_update(str(run.instance_id) for run in taken)
     await expose(db, events, now_ms, idle)
     if take_next.free or take_next.prefetch:
-        _, capabilities, free, prefetch, usage = take_next
         at_ms = max(now_ms, clock.now_ms())
-        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch, usage)
+        capabilities, usage = take_next.capabilities, take_next.usage
+        taken += await take(
+            db, events, at_ms, worker, take_next.free, capabilities, take_next.prefetch, usage
+        )
     return written, taken
 
 
@@ -268,7 +271,7 @@ async def required_schema(db: Db) -> int:
 
 
 async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
-    return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
+    return {run_id for (run_id,) in await db.fetch(sql.NOT_HELD, worker, list(holding))}
 
 
 async def limit_heartbeats(db: Db, events: TransactionEvents, now_ms: int) -> None:
@@ -289,7 +292,7 @@ async def rescue(
 ) -> list[str]:
     # Instances are locked before their runs. Other locks are not held yet.
     since = dead_before_ms, now_ms, limit, spared_before_ms
-    found = {row[0] for row in await db.fetch(sql.LOST_INSTANCES, *since)}
+    found = {instance_id for (instance_id,) in await db.fetch(sql.LOST_INSTANCES, *since)}
     if found:
         await lock(db, found)
     rows = await db.fetch(sql.LOST, *since, list(found))
@@ -297,7 +300,7 @@ async def rescue(
     workers = list({run.worker for run in lost if run.worker is not None and not run.is_pull})
     # Not the number of these runs: another rescuer may have locked some of them.
     counts = await db.fetch(sql.HELD_COUNTS, workers) if workers else []
-    held: dict[str | None, int] = {row[0]: row[1] for row in counts}
+    held: dict[str | None, int] = dict(map(tuple, counts))
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
         outcome = judge(run._replace(companions=max(0, held.get(run.worker, 0) - 1)))

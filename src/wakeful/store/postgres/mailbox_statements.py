@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.mailbox_rules import USUAL_MAILBOX
-from wakeful.store.postgres.statements import NEW_RUN_COLUMNS, OF_SIGNALS, taken_runs
+from wakeful.store.postgres.statements import NEW_RUN_COLUMNS, taken_runs
 from wakeful.store.sql.instances import CLASS_COLUMNS
 
 #: the jobs' primary key, and job_incidents_cause once for each. Jobs are locked before instances: these are
@@ -209,7 +209,7 @@ START_NEXT: Final = f"""
     marked AS (
         UPDATE live_runs l SET state = 'running', worker = $6, due_at = NULL, requires_version = n.version
         FROM next n WHERE l.run_id = n.run_id)
-    {taken_runs(*OF_SIGNALS)}"""
+    {taken_runs(signals=True)}"""
 
 # --- signals --------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
+from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -168,7 +169,8 @@ PICK: Final = f"SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane
 #: the same, and the jobs' primary key, once for each
 PICK_MORE: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, f.lane, p.due_at, p.attempt,
-        coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}'), p.reason {_PICK}"""
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}') AS policy, p.reason
+    {_PICK}"""
 _OWNER: Final = "coalesce(l.workspace, ''), coalesce(l.agent, '')"
 
 
@@ -209,8 +211,9 @@ DUE_OWNERS: Final = f"""
 #: live_runs_of_owner: a range of it for each owner, in its order; the primary keys of runs and jobs for what
 #: is found
 PICK_OF_OWNERS: Final = f"""
-    SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, $2::text, p.due_at, p.attempt,
-        coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}'), p.reason, c.workspace, c.agent
+    SELECT p.id::text, p.job_id::text, p.serial, p.is_signal, p.due_at, p.attempt,
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = p.job_id), '{{}}') AS policy, p.reason,
+        c.workspace, c.agent
     FROM unnest($3::text[], $4::integer[], $5::text[], $6::text[], $7::integer[])
         c (name, version, workspace, agent, most)
     CROSS JOIN LATERAL (
@@ -224,7 +227,7 @@ PICK_OF_OWNERS: Final = f"""
         ORDER BY l.due_at, l.run_id LIMIT c.most FOR UPDATE OF r SKIP LOCKED) p"""
 #: live_runs_suspect, in its order; the runs' primary key for what is found
 PICK_SUSPECTS: Final = f"""
-    SELECT r.id::text, l.job_id::text, l.serial, l.instance_id IS NOT NULL
+    SELECT r.id::text, l.job_id::text, l.serial, l.instance_id IS NOT NULL AS is_signal
     FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE l.losses > 0 AND l.due_at <= $1 AND l.lane = ANY($2::text[]) AND NOT l.is_pull
         AND ($5::integer = 1 OR l.losses = 1)
@@ -239,18 +242,49 @@ LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
 
 
-def taken_runs(policy: str, more: str, joined: str) -> str:
-    """Return the end of a statement that has `started` runs: their columns as `TakenRun`."""
+_OF_RUN: Final = {
+    "id": "s.id::text",
+    "job_id": "s.job_id::text",
+    "policy": "coalesce(j.policy, '{}')",
+    "work": "coalesce(j.work, '{}')",
+    "payload": "coalesce(s.payload, j.payload)",
+    "secret": "j.secret",
+    "old_secret": "j.old_secret",
+    "old_secret_until_ms": "j.old_secret_until_at",
+    "timing": "j.timing",
+    "anchor_ms": "j.anchor_at",
+    "precheck_state": "j.precheck_state",
+    "precheck_revision": "coalesce(j.precheck_revision, 0)",
+}
+_OF_SIGNAL: Final = {
+    **_OF_RUN,
+    "policy": "coalesce(j.policy, i.policy, '{}')",
+    "instance_id": "s.instance_id::text",
+    "data": "i.data",
+    "state_version": "coalesce(i.version, 0)",
+    "revision": "coalesce(i.revision, 0)",
+    "memory": "i.memory",
+}
+_INSTANCE: Final = """
+    LEFT JOIN LATERAL (
+        SELECT i.*, c.policy FROM instances i
+        LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent
+        WHERE i.id = s.instance_id) i ON s.instance_id IS NOT NULL"""
+
+
+def taken_runs(*, signals: bool) -> str:
+    """Return the end of a statement that has `started` runs: their columns as `TakenRun`.
+
+    Without `signals`, none is a signal run.
+    """
+    fields = fields_before(TakenRun, "slot" if signals else "instance_id")
     return f"""
-    SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
-        s.attempt, s.lane, s.idempotency_key, coalesce({policy}, '{{}}'), coalesce(j.work, '{{}}'),
-        coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
-        j.old_secret_until_at, s.missed, j.timing, j.anchor_at, s.session, s.context, s.precheck,
-        j.precheck_state, coalesce(j.precheck_revision, 0) {more}
-    FROM started s LEFT JOIN jobs j ON j.id = s.job_id {joined} ORDER BY s.was_due_at, s.id"""
+    SELECT {select_list(fields, "s", _OF_SIGNAL if signals else _OF_RUN)}
+    FROM started s LEFT JOIN jobs j ON j.id = s.job_id {_INSTANCE if signals else ""}
+    ORDER BY s.was_due_at, s.id"""
 
 
-def _start(policy: str, more: str, joined: str) -> str:
+def _start(*, signals: bool) -> str:
     return f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, due_at = NULL, beat_at = $5, claim_id = $7,
@@ -266,25 +300,14 @@ def _start(policy: str, more: str, joined: str) -> str:
     marked AS (
         UPDATE live_runs SET state = 'running', worker = $4, due_at = NULL
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
-    {taken_runs(policy, more, joined)}"""
+    {taken_runs(signals=signals)}"""
 
 
 #: the primary keys of live_runs, runs and jobs, and for a serial run live_runs_of_job once more: whether it
 #: may start is checked again under the lock
-START: Final = _start("j.policy", "", "")
-#: the arguments of `taken_runs` for signal runs
-OF_SIGNALS: Final = (
-    "j.policy, i.policy",
-    """, s.instance_id::text, s.instance, s.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
-        i.memory, s.depth""",
-    """
-    LEFT JOIN LATERAL (
-        SELECT i.*, c.policy FROM instances i
-        LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent
-        WHERE i.id = s.instance_id) i ON s.instance_id IS NOT NULL""",
-)
+START: Final = _start(signals=False)
 #: the same, and for a signal run the primary keys of instances and agent_classes
-START_SIGNALS: Final = _start(*OF_SIGNALS)
+START_SIGNALS: Final = _start(signals=True)
 #: live_runs_due: the first entry after that instant, once for each lane and requirement
 NEXT_DUE: Final = """
     SELECT min(d.due_at)
@@ -534,11 +557,21 @@ CLEAR_LOSSES: Final = """
 HELD_COUNTS: Final = """
     SELECT worker, count(*) FROM live_runs
     WHERE coalesce(state, '') = 'running' AND worker = ANY($1::text[]) AND NOT is_pull GROUP BY worker"""
+_LOST_RUN: Final = select_list(
+    fields_before(UnfinishedRun, "companions"),
+    "r",
+    {
+        "id": "r.id::text",
+        "job_id": "r.job_id::text",
+        "policy": "coalesce(j.policy, c.policy, '{}')",
+        "response_code": "CASE WHEN r.awaiting_callback THEN r.response_code END",
+        "instance_id": "r.instance_id::text",
+        "work": "coalesce(j.work, '{}')",
+    },
+)
 #: live_runs_held, all of it; the runs' primary key for each. Of signal runs those whose instance is locked
 LOST: Final = f"""
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, c.policy, '{{}}'), r.started_at,
-        r.worker, r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id::text, coalesce(j.work, '{{}}'), r.reason, r.losses
+    SELECT {_LOST_RUN}
     {_LOST} LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c
         ON c.workspace = r.workspace AND c.agent = r.agent AND r.instance_id IS NOT NULL

@@ -14,13 +14,15 @@ from typing import Final
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.changelog import claim_topic
+from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.leases import longest_due, read_due_runs
 from wakeful.store.sqlite.outcomes import settle
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
 from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN, OF_DUE_RUN
-from wakeful.store.sqlite.waiting_runs import release_runs
+from wakeful.store.sqlite.waiting_runs import HeldRun, release_runs
 from wakeful.values.clock import Clock
 
 _WAITING: Final = "r.state IN ('pending', 'retrying')"
@@ -41,6 +43,11 @@ CLAIMABLE_OF_AGENT: Final = f"""
 #: the primary key of runs, once for each
 TAKEN_RUNS: Final = f"""
     SELECT {DUE_RUN} FROM json_each(?1) e CROSS JOIN runs r ON r.id = e.value {OF_DUE_RUN}"""
+_UNFINISHED_RUN: Final = select_list(
+    fields_before(UnfinishedRun, "instance_id"),
+    "r",
+    {"policy": "coalesce(j.policy, '{}')", "response_code": "NULL"},
+)
 #: by rowid
 MARK_CLAIMED: Final = """
     UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
@@ -48,9 +55,8 @@ MARK_CLAIMED: Final = """
     WHERE rowid = ?4"""
 #: the primary keys of runs and jobs, once for each. With the rowid last. One that is being verified is over
 #: for its executor
-CLAIMED: Final = """
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
-        r.failed_attempts, NULL, r.is_pull, r.awaiting_callback, r.rowid
+CLAIMED: Final = f"""
+    SELECT {_UNFINISHED_RUN}, r.rowid
     FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
     LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
@@ -102,8 +108,7 @@ BLOCKED: Final = f"""
 RESTART_WAIT: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
 #: runs_unclaimed: a range of it, in its order
 EXPIRED: Final = f"""
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
-        r.failed_attempts, NULL, r.is_pull, r.awaiting_callback
+    SELECT {_UNFINISHED_RUN}
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.claim_deadline <= ?1 AND {_WAITING} AND NOT ({_BUSY})
     ORDER BY r.claim_deadline, r.rowid LIMIT ?2"""
@@ -126,24 +131,29 @@ async def claim(
 ) -> list[tuple[TakenRun, RunView]]:
     parameters = (workspace, now_ms, _lanes(lanes), limit)
     if agents is None:
-        due = db.execute(CLAIMABLE, parameters).fetchall()
+        due = read_due_runs(db.execute(CLAIMABLE, parameters))
     else:
-        due = [row for agent in set(agents) for row in db.execute(CLAIMABLE_OF_AGENT, (*parameters, agent))]
-        due = sorted(due, key=lambda row: row[-2:])[:limit]
+        rows = [row for agent in set(agents) for row in db.execute(CLAIMABLE_OF_AGENT, (*parameters, agent))]
+        due = sorted(read_due_runs(rows), key=longest_due)[:limit]
     if not due:
         return []
-    db.executemany(MARK_CLAIMED, [(worker, now_ms, row[8], row[-1], claim_id) for row in due])
-    ids = [row[0] for row in due]
+    db.executemany(MARK_CLAIMED, [(worker, now_ms, each.run.attempt, each.rowid, claim_id) for each in due])
+    ids = [each.run.id for each in due]
     events.started(ids)
-    views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(ids),))}
-    return [(TakenRun(*row[:-2]), views[row[0]]) for row in due]
+    views = _views(db, ids)
+    return [(each.run, views[each.run.id]) for each in due]
+
+
+def _views(db: sqlite3.Connection, ids: Sequence[str]) -> dict[str, RunView]:
+    views = map(run_view, db.execute(RUNS_BY_IDS, (json.dumps(list(ids)),)))
+    return {view.id: view for view in views}
 
 
 async def taken_runs(db: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
     """Return runs that are running, with what a launch needs of each."""
-    given = (json.dumps(list(ids)),)
-    views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, given)}
-    return [(TakenRun(*row[:-2]), views[row[0]]) for row in db.execute(TAKEN_RUNS, given)]
+    views = _views(db, ids)
+    due = read_due_runs(db.execute(TAKEN_RUNS, (json.dumps(list(ids)),)))
+    return [(each.run, views[each.run.id]) for each in due]
 
 
 async def renew(
@@ -155,10 +165,15 @@ async def renew(
     worker: str | None,
     waiting: Mapping[str, str],
 ) -> list[UnfinishedRun]:
-    claimed = db.execute(CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
-    if claimed:
-        db.execute(RENEW, (now_ms, json.dumps([(row[-1], waiting.get(row[0])) for row in claimed])))
-    return [UnfinishedRun(*row[:-1]) for row in claimed]
+    runs: list[UnfinishedRun] = []
+    renewed: list[tuple[int, str | None]] = []
+    for *columns, rowid in db.execute(CLAIMED, (json.dumps(list(held)), workspace, agent, worker)):
+        run = UnfinishedRun(*columns)
+        runs.append(run)
+        renewed.append((rowid, waiting.get(run.id)))
+    if renewed:
+        db.execute(RENEW, (now_ms, json.dumps(renewed)))
+    return runs
 
 
 async def release_claims(
@@ -172,12 +187,12 @@ async def release_claims(
     agent: str | None,
 ) -> list[str]:
     whose = workspace, agent, worker, now_ms
-    held = set(db.execute(RETURNABLE, (json.dumps(list(runs)), *whose)))
+    held = {HeldRun(*row) for row in db.execute(RETURNABLE, (json.dumps(list(runs)), *whose))}
     if claim_id is not None:
-        held |= set(db.execute(RETURNABLE_OF_CLAIM, (claim_id, *whose)))
+        held |= {HeldRun(*row) for row in db.execute(RETURNABLE_OF_CLAIM, (claim_id, *whose))}
         events.publish(claim_topic(workspace, worker, claim_id))
     release_runs(db, events, now_ms, sorted(held))
-    return [row[0] for row in held]
+    return [run.id for run in held]
 
 
 async def next_claim_ms(
@@ -188,8 +203,8 @@ async def next_claim_ms(
     lanes: Sequence[str] | None,
 ) -> int | None:
     names = None if agents is None else json.dumps(list(agents))
-    row = db.execute(NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), names)).fetchone()
-    return None if row is None else int(row[0])
+    given = workspace, after_ms, _lanes(lanes), names
+    return next((due_ms for (due_ms,) in db.execute(NEXT_CLAIMABLE, given)), None)
 
 
 def _lanes(lanes: Sequence[str] | None) -> str | None:

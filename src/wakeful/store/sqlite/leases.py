@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
-from operator import itemgetter
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from wakeful.job.start_rules import Capabilities
 from wakeful.run.consequences import Consequences
@@ -34,16 +34,9 @@ from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.outcomes import finish, settle
-from wakeful.store.sqlite.waiting_runs import delete_without_runs, release_runs
+from wakeful.store.sqlite.waiting_runs import HeldRun, delete_without_runs, release_runs
 from wakeful.values.clock import Clock
 
-_WORKSPACE: Final = TakenRun._fields.index("workspace")
-_AGENT: Final = TakenRun._fields.index("agent")
-_ATTEMPT: Final = TakenRun._fields.index("attempt")
-_POLICY: Final = TakenRun._fields.index("policy")
-_REASON: Final = TakenRun._fields.index("reason")
-_INSTANCE: Final = TakenRun._fields.index("instance_id")
-_STATE_VERSION: Final = TakenRun._fields.index("state_version")
 #: the primary key
 GIVE_BACK: Final = """
     UPDATE runs SET state = 'retrying', worker = NULL, due_at = fire_at, error = 'released',
@@ -53,6 +46,23 @@ GIVE_BACK: Final = """
 RECORD_START: Final = """
     UPDATE runs SET started_at = ?
     WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running' AND started_at IS NULL"""
+
+
+class DueRun(NamedTuple):
+    """A run that may be taken: the row of a statement that selects `DUE_RUN`."""
+
+    run: TakenRun
+    due_ms: int
+    rowid: int
+
+
+#: by due time, then by age
+longest_due: Final = attrgetter("due_ms", "rowid")
+
+
+def read_due_runs(rows: Iterable[Iterable[Any]]) -> list[DueRun]:
+    """Return the rows of a statement that selects `DUE_RUN`."""
+    return [DueRun(TakenRun(*columns), due_ms, rowid) for *columns, due_ms, rowid in rows]
 
 
 async def take(
@@ -74,10 +84,10 @@ async def take(
         partial(_contenders, db, now_ms, capabilities),
         partial(_longest_due_runs, db, now_ms, lanes, capabilities),
         partial(_runs_of_owners, db, now_ms, capabilities),
-        itemgetter(-1),
+        attrgetter("rowid"),
     )
-    started: list[tuple[Any, ...]] = []
-    later: list[tuple[Any, ...]] = []
+    started: list[DueRun] = []
+    later: list[DueRun] = []
     for lane, rows in found.items():
         now, then = divide(rows, free.get(lane, 0), _may_prefetch)
         started += now
@@ -94,17 +104,17 @@ async def _longest_due_runs(
     counts: Mapping[str, int],
     capabilities: Capabilities,
     lanes: Collection[str],
-) -> dict[str, list[tuple[Any, ...]]]:
+) -> dict[str, list[DueRun]]:
     """Return the runs of each of these lanes that are due longest."""
-    found: dict[str, list[tuple[Any, ...]]] = {lane: [] for lane in lanes}
+    found: dict[str, list[DueRun]] = {lane: [] for lane in lanes}
     given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities))
     for lane, requires, version, first_ms in db.execute(sql.FIRST_DUE, given).fetchall() if lanes else ():
         rows, count, until_ms = found[lane], counts[lane], now_ms
         if len(rows) == count:  # only runs that are due longer than the last of these can replace it
-            until_ms = rows[-1][-2] - 1
+            until_ms = rows[-1].due_ms - 1
         if first_ms <= until_ms:
-            rows += db.execute(sql.TAKE, (lane, requires, version, until_ms, count))
-            rows.sort(key=_longest_due)
+            rows += read_due_runs(db.execute(sql.TAKE, (lane, requires, version, until_ms, count)))
+            rows.sort(key=longest_due)
             del rows[count:]
     return found
 
@@ -131,19 +141,23 @@ def _due_owners(
     db: sqlite3.Connection, now_ms: int, lane: str, requires: str, first: Owner
 ) -> Iterator[DueOwner]:
     """Return the owners of due runs, from the first on, and then those before it."""
-    at, agents, statement, wrapped = first, 0, sql.THIS_OR_NEXT_OWNER, False
+    (last_workspace, last_agent), agents = first, 0
+    statement, wrapped = sql.THIS_OR_NEXT_OWNER, False
     for _ in range(MOST_OWNERS):
-        row = db.execute(statement, (lane, requires, *at)).fetchone()
+        row = db.execute(statement, (lane, requires, last_workspace, last_agent)).fetchone()
         if row is None and not wrapped:
             wrapped, statement = True, sql.THIS_OR_NEXT_OWNER
             row = db.execute(statement, (lane, requires, "", "")).fetchone()
-        if row is None or (wrapped and row[:2] >= first):
+        if row is None:
             return
         workspace, agent, due_ms = row
+        if wrapped and (workspace, agent) >= first:
+            return
         if due_ms <= now_ms:
             yield DueOwner(lane, requires, workspace, agent, due_ms)
-        agents = agents + 1 if workspace == at[0] else 1
-        at = workspace, agent if agents < MOST_AGENTS else "~"  # which comes after all characters of a name
+        agents = agents + 1 if workspace == last_workspace else 1
+        last_workspace = workspace
+        last_agent = agent if agents < MOST_AGENTS else "~"  # which comes after all characters of a name
         statement = sql.NEXT_OWNER
 
 
@@ -154,23 +168,24 @@ async def _runs_of_owners(
     lane: str,
     contenders: Contenders,
     limits: Mapping[Owner, int],
-) -> dict[Owner, list[tuple[Any, ...]]]:
+) -> dict[Owner, list[DueRun]]:
     """Return the runs of each owner that are due longest, up to its limit."""
-    found: dict[Owner, list[tuple[Any, ...]]] = {owner: [] for owner in limits}
+    found: dict[Owner, list[DueRun]] = {owner: [] for owner in limits}
     single = [owner for owner, limit in limits.items() if limit == 1]
     wanted = [(name, capabilities[name], *owner) for owner in single for name in contenders.requires[owner]]
     if wanted:
-        for row in db.execute(sql.TAKE_FIRST_OF_OWNERS, (lane, json.dumps(wanted), now_ms)):
-            first = found[row[_WORKSPACE], row[_AGENT]]
-            first[:] = sorted([*first, row], key=_longest_due)[:1]
+        given = lane, json.dumps(wanted), now_ms
+        for due in read_due_runs(db.execute(sql.TAKE_FIRST_OF_OWNERS, given)):
+            first = found[due.run.workspace, due.run.agent]
+            first[:] = sorted([*first, due], key=longest_due)[:1]
     for owner, limit in limits.items():
         if limit == 1:
             continue
-        rows: list[tuple[Any, ...]] = []
+        rows: list[DueRun] = []
         for requires in contenders.requires[owner]:
-            given = lane, requires, capabilities[requires], *owner, now_ms, limit
-            more = db.execute(sql.TAKE_OF_OWNER, given).fetchall()
-            rows = sorted(rows + more, key=_longest_due)[:limit] if rows else more
+            of_owner = lane, requires, capabilities[requires], *owner, now_ms, limit
+            more = read_due_runs(db.execute(sql.TAKE_OF_OWNER, of_owner))
+            rows = sorted(rows + more, key=longest_due)[:limit] if rows else more
         found[owner] = rows
     return found
 
@@ -185,7 +200,8 @@ async def take_suspects(
     limit: int,
 ) -> list[TakenRun]:
     given = now_ms, json.dumps(list(lanes)), json.dumps(dict(capabilities)), limit
-    return _mark_taken(db, events, now_ms, worker, db.execute(sql.TAKE_SUSPECTS, given).fetchall(), ())
+    due = read_due_runs(db.execute(sql.TAKE_SUSPECTS, given))
+    return _mark_taken(db, events, now_ms, worker, due, ())
 
 
 async def finish_and_take(
@@ -205,16 +221,18 @@ async def finish_and_take(
     if lanes:
         started_ms = max(now_ms, clock.now_ms())
         given = json.dumps(lanes), json.dumps(dict(take_next.capabilities)), started_ms
-        due = db.execute(sql.TAKE_NEXT, given).fetchall()
-        rows = [(worker, started_ms, row[_STATE_VERSION], row[-1]) for row in due]
+        due = read_due_runs(db.execute(sql.TAKE_NEXT, given))
+        rows = [(worker, started_ms, each.run.state_version, each.rowid) for each in due]
         db.executemany(sql.MARK_NEXT_TAKEN, rows)
-        taken = _taken(events, due, "previous")
+        taken = _note_started(events, due, "previous")
         idle.difference_update(str(run.instance_id) for run in taken)
     expose(db, events, now_ms, idle)
     if take_next.free or take_next.prefetch:
-        _, capabilities, free, prefetch, usage = take_next
         at_ms = max(now_ms, clock.now_ms())
-        taken += await take(db, events, at_ms, worker, free, capabilities, prefetch, usage)
+        capabilities, usage = take_next.capabilities, take_next.usage
+        taken += await take(
+            db, events, at_ms, worker, take_next.free, capabilities, take_next.prefetch, usage
+        )
     return written, taken
 
 
@@ -223,27 +241,25 @@ def _mark_taken(
     events: TransactionEvents,
     now_ms: int,
     worker: str,
-    started: Iterable[tuple[Any, ...]],
-    later: Sequence[tuple[Any, ...]],
+    started: Iterable[DueRun],
+    later: Iterable[DueRun],
 ) -> list[TakenRun]:
-    started, later = sorted(started, key=_longest_due), sorted(later, key=_longest_due)
+    started, later = sorted(started, key=longest_due), sorted(later, key=longest_due)
     for rows, started_ms in ((started, now_ms), (later, None)):
-        sql.MARK_TAKEN.execute(db, [(row[_ATTEMPT], row[-1]) for row in rows], worker, started_ms)
-    return _taken(events, started, "free") + _taken(events, later, "later")
+        sql.MARK_TAKEN.execute(db, [(due.run.attempt, due.rowid) for due in rows], worker, started_ms)
+    return _note_started(events, started, "free") + _note_started(events, later, "later")
 
 
-def _may_prefetch(row: tuple[Any, ...]) -> bool:
-    return may_prefetch(row[_ATTEMPT], row[_POLICY], row[_REASON], row[_INSTANCE] is not None)
+def _may_prefetch(due: DueRun) -> bool:
+    run = due.run
+    return may_prefetch(run.attempt, run.policy, run.reason, run.instance_id is not None)
 
 
-def _taken(events: TransactionEvents, rows: Iterable[tuple[Any, ...]], slot: ClaimedSlot) -> list[TakenRun]:
-    taken = [TakenRun._make((*row[:-2], slot, 1)) for row in rows]
+def _note_started(events: TransactionEvents, due: Iterable[DueRun], slot: ClaimedSlot) -> list[TakenRun]:
+    """Record that these runs are running. Return them with the slot that they use."""
+    taken = [each.run if each.run.slot == slot else each.run._replace(slot=slot) for each in due]
     events.started([run.id for run in taken])
     return taken
-
-
-def _longest_due(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return row[-2:]  # by due time, then by age
 
 
 async def next_due_ms(
@@ -315,9 +331,15 @@ async def release(
     keep: Sequence[tuple[str, int]] | None,
 ) -> int:
     kept = set(keep or ())
-    found = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[:2] not in kept]
-    held = [row[:-1] for row in found]
-    release_runs(db, events, now_ms, held, {row[-1] for row in found if row[-1] is not None})
+    held: list[HeldRun] = []
+    instances: set[str] = set()
+    for *columns, instance_id in db.execute(sql.HELD_BY, (worker, now_ms)):
+        run = HeldRun(*columns)
+        if (run.id, run.attempt) not in kept:
+            held.append(run)
+            if instance_id is not None:
+                instances.add(instance_id)
+    release_runs(db, events, now_ms, held, instances)
     if keep is None:
         db.execute(sql.DELETE_WORKER, (worker,))
     return len(held)
@@ -327,10 +349,17 @@ async def prune(
     db: sqlite3.Connection, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
-    db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
-    db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])
-    db.executemany(sql.DELETE_DELIVERY, [(run_id,) for _, run_id, _ in old])
-    jobs = {job_id for _, _, job_id in old if job_id is not None}
+    rowids: list[tuple[int]] = []
+    run_ids: list[tuple[str]] = []
+    jobs: set[str] = set()
+    for rowid, run_id, job_id in old:
+        rowids.append((rowid,))
+        run_ids.append((run_id,))
+        if job_id is not None:
+            jobs.add(job_id)
+    db.executemany(sql.DELETE_RUN, rowids)
+    db.executemany(sql.DELETE_ATTEMPTS, run_ids)
+    db.executemany(sql.DELETE_DELIVERY, run_ids)
     delete_without_runs(db, jobs)
     return len(old), after_id
 

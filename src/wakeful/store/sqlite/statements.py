@@ -14,6 +14,7 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
+from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sqlite.session import Bulk
 
@@ -99,16 +100,29 @@ WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_ea
 
 # --- running --------------------------------------------------------------------------------------------
 
-#: the columns of `TakenRun`, when it was due, and the rowid
-DUE_RUN: Final = f"""
-    r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
-        r.attempt + (r.state = 'retrying' AND r.reason IS NOT '{TAKEN_OVER}'), r.lane,
-        r.idempotency_key,
-        coalesce(j.policy, c.policy, '{{}}'), coalesce(j.work, '{{}}'), coalesce(r.payload, j.payload),
-        r.reason, r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing,
-        j.anchor_at, r.session, r.context, r.precheck, j.precheck_state, coalesce(j.precheck_revision, 0),
-        r.instance_id, r.instance, r.signal, i.data, coalesce(i.version, 0), coalesce(i.revision, 0),
-        i.memory, r.depth, r.due_at, r.rowid"""
+_TAKEN_RUN: Final = select_list(
+    fields_before(TakenRun, "slot"),
+    "r",
+    {
+        "attempt": f"r.attempt + (r.state = 'retrying' AND r.reason IS NOT '{TAKEN_OVER}')",
+        "policy": "coalesce(j.policy, c.policy, '{}')",
+        "work": "coalesce(j.work, '{}')",
+        "payload": "coalesce(r.payload, j.payload)",
+        "secret": "j.secret",
+        "old_secret": "j.old_secret",
+        "old_secret_until_ms": "j.old_secret_until",
+        "timing": "j.timing",
+        "anchor_ms": "j.anchor_at",
+        "precheck_state": "j.precheck_state",
+        "precheck_revision": "coalesce(j.precheck_revision, 0)",
+        "data": "i.data",
+        "state_version": "coalesce(i.version, 0)",
+        "revision": "coalesce(i.revision, 0)",
+        "memory": "i.memory",
+    },
+)
+#: the columns of `TakenRun`, when it was due, and the rowid: as `leases.DueRun`
+DUE_RUN: Final = f"{_TAKEN_RUN}, r.due_at, r.rowid"
 #: the primary keys of jobs, instances and agent_classes, once for each; a run without an instance has neither
 #: of the latter
 OF_DUE_RUN: Final = """
@@ -369,21 +383,28 @@ CANCEL: Final = """
     WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
 STATE: Final = "SELECT state, job_id, instance_id FROM runs WHERE id = ?"
 
-#: runs_running and runs_waiting: what is released of a run, its tick, and whether it was released before
+#: runs_running and runs_waiting: a run, its attempt, worker and tick, and whether it was released before
 AHEAD: Final = """
-    SELECT id, attempt, worker, NULL, scheduled_at, 0 FROM runs INDEXED BY runs_running
+    SELECT id, attempt, worker, scheduled_at, 0 FROM runs INDEXED BY runs_running
     WHERE job_id = ?1 AND state = 'running' AND trigger = 'schedule' AND fire_at > ?2
-    UNION ALL SELECT id, attempt, worker, NULL, scheduled_at, 1 FROM runs INDEXED BY runs_waiting
+    UNION ALL SELECT id, attempt, worker, scheduled_at, 1 FROM runs INDEXED BY runs_waiting
     WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND state = 'retrying' AND trigger = 'schedule'
         AND fire_at > ?2 AND started_at IS NULL"""
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
+_LOST_RUN: Final = select_list(
+    fields_before(UnfinishedRun, "companions"),
+    "r",
+    {
+        "policy": "coalesce(j.policy, c.policy, '{}')",
+        "response_code": "CASE WHEN r.awaiting_callback THEN r.response_code END",
+        "work": "coalesce(j.work, '{}')",
+    },
+)
 #: runs_running, all of it: it holds running runs and nothing else
-LOST: Final = """
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, c.policy, '{}'), r.started_at, r.worker,
-        r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
-        r.awaiting_callback, r.instance_id, coalesce(j.work, '{}'), r.reason, r.losses
+LOST: Final = f"""
+    SELECT {_LOST_RUN}
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     LEFT JOIN agent_classes c ON r.instance_id IS NOT NULL AND c.workspace = r.workspace AND c.agent = r.agent
@@ -411,7 +432,8 @@ HELD_COUNTS: Final = """
     SELECT coalesce(worker, ''), count(*) FROM runs INDEXED BY runs_running
     WHERE state = 'running' AND NOT is_pull GROUP BY 1"""
 DELETE_WORKER: Final = "DELETE FROM workers WHERE name = ?"
-#: runs_running, all of it. An index by worker would cost every run a tenth of its writes
+#: runs_running, all of it: `HeldRun` and its instance. An index by worker would cost every run a tenth of
+#: its writes
 HELD_BY: Final = """
     SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL), instance_id
     FROM runs INDEXED BY runs_running WHERE state = 'running' AND worker = ?1 AND NOT is_pull"""

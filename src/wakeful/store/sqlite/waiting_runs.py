@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from wakeful.run.consequences import Withdrawal
 from wakeful.store.rows import Move
@@ -27,6 +27,16 @@ FOLLOW: Final = """
     WHERE job_id = ?1 AND state = 'running' AND instance_id IS NULL"""
 
 
+class HeldRun(NamedTuple):
+    """A running run that is released, with what its attempt records."""
+
+    id: str
+    attempt: int
+    worker: str | None
+    #: None: it has not started
+    started_ms: int | None
+
+
 def cancel(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
 ) -> None:
@@ -36,7 +46,7 @@ def cancel(
         found = db.execute(sql.STATE, (run_id,)).fetchone()
         if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:
             state, job_id, instance_id = found
-            _announce(events, [(run_id, state)])
+            _announce(events, {run_id: state})
             events.cancelled.append((run_id, job_id, reason))
             if instance_id is not None:
                 instances.add(instance_id)
@@ -47,13 +57,20 @@ def withdraw(
     db: sqlite3.Connection, events: TransactionEvents, withdrawal: Withdrawal, now_ms: int | None
 ) -> None:
     """Cancel the runs of this job that have not started. Without `now_ms`, only those that are pending."""
-    job_id, at_ms, reason, manual = withdrawal
-    runs = db.execute(sql.NOT_STARTED, (job_id, manual, now_ms)).fetchall()
-    if runs:
-        db.executemany(sql.WITHDRAW, [(reason, at_ms, run_id) for run_id, _, _ in runs])
-        _announce(events, [(run_id, state) for run_id, state, _ in runs])
-        events.cancelled += [(run_id, job_id, reason) for run_id, _, _ in runs]
-        expose(db, events, at_ms, {instance for _, _, instance in runs if instance is not None})
+    at_ms, reason = withdrawal.at_ms, withdrawal.reason
+    states: dict[str, str] = {}
+    instances: set[str] = set()
+    for run_id, state, instance_id in db.execute(
+        sql.NOT_STARTED, (withdrawal.job_id, withdrawal.manual, now_ms)
+    ):
+        states[run_id] = state
+        if instance_id is not None:
+            instances.add(instance_id)
+    if states:
+        db.executemany(sql.WITHDRAW, [(reason, at_ms, run_id) for run_id in states])
+        _announce(events, states)
+        events.cancelled += [(run_id, withdrawal.job_id, reason) for run_id in states]
+        expose(db, events, at_ms, instances)
 
 
 def delete_job(db: sqlite3.Connection, events: TransactionEvents, job_id: str, now_ms: int) -> bool:
@@ -71,11 +88,11 @@ def delete_without_runs(db: sqlite3.Connection, job_ids: Iterable[str]) -> None:
     db.executemany(sql.DELETE_REVISIONS_WITHOUT_JOB, rows)
 
 
-def _announce(events: TransactionEvents, cancelled: Sequence[tuple[str, str]]) -> None:
+def _announce(events: TransactionEvents, cancelled: Mapping[str, str]) -> None:
     """Announce runs that were cancelled, each with the state that it had."""
-    events.ended([run_id for run_id, _ in cancelled])
+    events.ended(cancelled)
     events.publish("runs")
-    for run_id, state in cancelled:
+    for run_id, state in cancelled.items():
         if state == "running":
             events.publish(f"stop:{run_id}")
 
@@ -84,17 +101,20 @@ def release_runs(
     db: sqlite3.Connection,
     events: TransactionEvents,
     now_ms: int,
-    held: Sequence[tuple[str, int, str | None, int | None]],
+    held: Sequence[HeldRun],
     instances: Collection[str] = (),
 ) -> None:
     """Retry these running runs: immediately, or at their instant if that is later.
 
-    Each is (id, attempt, worker, start). `instances` are those of signal runs among them.
+    `instances` are those of signal runs among them.
     """
     if held:
-        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None, None) for row in held])
-        db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
-        events.retried([row[0] for row in held])
+        attempts = [
+            (run.id, run.attempt, run.worker, run.started_ms, now_ms, "released", None, None) for run in held
+        ]
+        db.executemany(sql.ADD_ATTEMPT, attempts)
+        db.executemany(sql.RELEASE, [(now_ms, run.id) for run in held])
+        events.retried([run.id for run in held])
         events.publish("runs")
         expose(db, events, now_ms, instances)
 
@@ -121,18 +141,20 @@ def settle_ahead(
     `reason_of` returns the reason to cancel a tick; None releases it, so that it starts with the changed job.
     In both cases `stop:` notifies its worker.
     """
-    ahead = db.execute(sql.AHEAD, (job_id, now_ms)).fetchall()
-    if not ahead:
-        return
-    reasons = {row[0]: reason_of(row[4]) for row in ahead}
-    cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
+    cancelled: list[tuple[str, str]] = []
+    released: list[HeldRun] = []
+    for run_id, attempt, worker, tick_ms, was_released in db.execute(sql.AHEAD, (job_id, now_ms)):
+        reason = reason_of(tick_ms)
+        if reason is not None:
+            cancelled.append((run_id, reason))
+        elif not was_released:
+            released.append(HeldRun(run_id, attempt, worker, None))
     db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
     for run_id, reason in cancelled:
         events.cancelled.append((run_id, job_id, reason))
         events.ended([run_id])
         events.publish("runs")
         events.publish(f"stop:{run_id}")
-    released = [row[:4] for row in ahead if reasons[row[0]] is None and not row[5]]
     release_runs(db, events, now_ms, released)
-    for run_id, attempt, *_ in released:
-        events.publish(f"stop:{run_id}:{attempt}")
+    for run in released:
+        events.publish(f"stop:{run.id}:{run.attempt}")
