@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.store.sql import audit, queries, reports
+from wakeful.store.sql import audit, deliveries, reports
 from wakeful.store.sql.reports import DayRange
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
@@ -65,7 +65,7 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
         ("of a subject", audit.OF_SUBJECT, ["default", 1, 4_000, 51, *like, "a/7"], 60),
         ("matching", audit.MATCHING, ["default", 2_000, 4_000, 51, *like], 2_100),
         ("instant", audit.INSTANT, ["default", 2_000], 2),
-        ("deliveries", queries.RECENT_DELIVERIES, [_job(0), 100, "default", 50], 300),
+        ("deliveries", deliveries.RECENT_DELIVERIES, [_job(0), 100, "default", 50], 300),
         ("holders", reports.holders_statement(kind, of_workspace=True), [50, "default"], 10),
         ("all holders", reports.holders_statement(kind, of_workspace=False), [50], 10),
     ]

@@ -15,7 +15,7 @@ from tests.support.query_plans import visited
 from wakeful.agents.sessions import receive, start_turns
 from wakeful.store.postgres import sessions as postgres_talking
 from wakeful.store.sessions import SessionKey, SessionMessage
-from wakeful.store.sql import history, queries
+from wakeful.store.sql import history
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import sessions as sqlite_talking
 from wakeful.store.sqlite.session import translate
@@ -36,7 +36,6 @@ def statements_of(module: object) -> dict[str, str]:
 #: reads a whole table by design
 WHOLE = "PRUNE_SESSIONS"
 SHARED = {
-    **{name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)},
     **statements_of(history),
 }
 # One session in a hundred is due and has waiting messages; half of those have a live turn. Each session has

@@ -62,9 +62,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wakeful.store.sql import queries
+from wakeful.store.sql import stats
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.budgets import SqlBudgets
+from wakeful.store.sql.deliveries import SqlDeliveries
 from wakeful.store.sql.executors import SqlExecutors
 from wakeful.store.sql.figures import SqlFigures, SqlLive
 from wakeful.store.sql.history import SqlSessions
@@ -87,6 +88,7 @@ class Store(
     SqlJobsAndRuns,
     SqlInstances,
     SqlSessions,
+    SqlDeliveries,
     SqlBudgets,
     SqlIncidents,
     SqlVerifications,
@@ -128,7 +130,7 @@ class Store(
 
     async def schema(self) -> int:
         """Return the newest migration of the database."""
-        return await self._read(queries.schema)
+        return await self._read(stats.schema)
 
     async def ping(self) -> None:
         """Raise Unavailable if the database does not respond, or does not accept writes."""

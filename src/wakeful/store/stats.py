@@ -202,14 +202,6 @@ class LiveFigures(NamedTuple):
     more: tuple[str, ...] = ()
 
 
-class LiveCounts(NamedTuple):
-    """Live runs by state, and whether the limit was reached for running and for waiting ones."""
-
-    states: dict[str, int]
-    more_running: bool
-    more_waiting: bool
-
-
 class AgentOverview(NamedTuple):
     """What an agent has. A count ends at the limit of the call."""
 

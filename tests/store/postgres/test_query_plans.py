@@ -20,16 +20,15 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry, link
 from wakeful.store.postgres import (
     PostgresStore,
-    changelog,
-    deliveries,
     jobs,
     leases,
     runs,
-    stats,
     usage,
 )
+from wakeful.store.postgres import changelog as postgres_changelog
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres import store as postgres_store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
@@ -37,14 +36,17 @@ from wakeful.store.sql import (
     admin,
     base,
     budgets,
+    changelog,
+    deliveries,
     executors,
     figures,
     jobs_and_runs,
     overviews,
     prechecks,
-    queries,
+    stats,
 )
 from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql.driver import Texts
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -60,7 +62,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "deliveries": (deliveries,),
     "live": (figures,),
     "prechecks": (prechecks,),
-    "queries": (queries, changelog, stats, runs, jobs_and_runs),
+    "queries": (changelog, postgres_changelog, postgres_store, stats, runs, jobs_and_runs),
 }
 JOBS = 10_000
 RUNS = 100_000
@@ -73,7 +75,6 @@ MOST_VISITED = 10 * BATCH + 2 * LIVE
 WHOLE = {
     "admin.ALL_KEYS": ("keys",),
     "admin.WITH_INTERNAL_JOBS": ("agents", "jobs", "workspaces"),
-    "queries.PRUNE_SESSIONS": ("sessions",),
 }
 #: statements that read all live runs
 ALL_LIVE_RUNS = (
@@ -81,7 +82,7 @@ ALL_LIVE_RUNS = (
     "queries.DUE_BY_LANE",
     "queries.DUE_BY_AGENT",
     "queries.DUE_REQUIREMENTS",
-    "queries.LIVE_COUNTS",
+    "live.LIVE_COUNTS",
 )
 #: small tables
 SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks", "reservations", "verifications")
@@ -384,8 +385,6 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "COUNT_LIVE": ["ws-5", "agent-5"],
         "NEXT_TICK": ["ws-5", None],
         "NEXT_TICK_OF_FEW": ["ws-5", None],
-        "LIVE_COUNTS": ["ws-5", None, LIVE],
-        "LIVE_NEXT_TICK": ["nowhere", None, LIVE],
         "RECENT_RUNS": ["ws-5", leases.FIRST_ID, BATCH, None],
         "DUE_BY_LANE": [NOW],
         "DUE_BY_AGENT": [NOW, 20],
@@ -396,9 +395,6 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "CONNECTION_USE": ["wakeful host:1"],
         "DEAD_LETTERS": ["ws-0", BATCH],
         "ALL_DEAD_LETTERS": [BATCH],
-        "DELIVERIES": [leases.FIRST_ID, BATCH, "ws-1"],
-        "ALL_DELIVERIES": [leases.FIRST_ID, BATCH],
-        "RECENT_DELIVERIES": [leases.FIRST_ID, BATCH, "ws-1", 50],
         "SCHEMA": [],
         "COUNT_INCIDENTS": ["ws-5", "agent-5"],
         "COUNT_ALL_INCIDENTS": [],
@@ -406,12 +402,10 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "CAPABILITIES": [NOW],
         "DUE_REQUIREMENTS": [NOW],
         "LIVE": [jobs.partition(",")[0]],
-        "NEXT_TURN": [NOW],
-        "NEXT_DELIVERY": [NOW],
-        "PRUNE_TURNS": [leases.FIRST_ID],
-        "PRUNE_SESSIONS": [NOW],
-        "TIMINGS": ["ws-5"],
-        "TIMINGS_OF_AGENT": ["ws-5", "agent-5"],
+        "TIMINGS": ["ws-5", "", "", BATCH],
+        "TIMINGS_OF_AGENT": ["ws-5", "agent-5", "", BATCH],
+        "TIMINGS_PAGE": ["ws-5", "", "", BATCH],
+        "TIMINGS_PAGE_OF_AGENT": ["ws-5", "agent-5", "", BATCH],
     }
     statements = _statements()
     for name, values in given.items():
@@ -466,8 +460,15 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
         "ADD_EMITTED": [new, NOW],
         "TIME_OUT": [NOW],
-        "TAKE": [NOW, "w1", NOW + 60_000, BATCH, []],
-        "FINISH": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
+        "DUE": [NOW, BATCH, []],
+        "TAKE": [new, "w1", NOW + 60_000, NOW],
+        "TAKEN": [new],
+        "HELD": ["w1", new, [1] * BATCH],
+        "FINISH": [new[0], "delivered", None, None, NOW],
+        "NEXT_DELIVERY": [NOW],
+        "DELIVERIES": [leases.FIRST_ID, BATCH, "ws-1"],
+        "ALL_DELIVERIES": [leases.FIRST_ID, BATCH],
+        "RECENT_DELIVERIES": [leases.FIRST_ID, BATCH, "ws-1", 50],
     }
     for name, values in given.items():
         yield f"deliveries.{name}", getattr(deliveries, name), values
@@ -482,6 +483,8 @@ async def _live_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "OPEN_INCIDENTS": ["ws-0", None, BATCH],
         "WORKERS": [NOW],
         "LIVE_WORKERS": [NOW],
+        "LIVE_COUNTS": ["ws-5", None, LIVE],
+        "LIVE_NEXT_TICK": ["nowhere", None, LIVE],
     }
     statements = _statements()
     for name, values in given.items():
@@ -514,6 +517,7 @@ def _statements() -> dict[str, str]:
     for group, modules in GROUPS.items():
         for module in modules:
             found |= {f"{group}.{name}": text for name, text in vars(module).items()}
+    found = {name: text.postgresql if isinstance(text, Texts) else text for name, text in found.items()}
     return {
         name: text
         for name, text in found.items()

@@ -20,25 +20,26 @@ from wakeful.store.sql import (
     admin,
     base,
     budgets,
+    changelog,
+    deliveries,
     executors,
     figures,
     jobs_and_runs,
     overviews,
     prechecks,
-    queries,
+    stats,
 )
 from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql.driver import Texts
 from wakeful.store.sqlite import (
     SqliteStore,
-    changelog,
-    deliveries,
     jobs,
     leases,
     runs,
     statements,
-    stats,
     usage,
 )
+from wakeful.store.sqlite import changelog as sqlite_changelog
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
 from wakeful.store.sqlite.session import Bulk, translate
 from wakeful.values.ids import new_id
@@ -139,23 +140,20 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, admin, base),
-    *(budgets, executors, jobs_and_runs, figures, prechecks, queries),
+    *(budgets, changelog, deliveries, executors, jobs_and_runs, figures, prechecks, stats),
 )
-OWN = (
-    *(changelog, deliveries),
-    *(jobs, leases, runs, statements, stats, usage),
-)
+OWN = (sqlite_changelog, jobs, leases, runs, statements, usage)
 
 
 def _all_statements() -> dict[str, str]:
     named = {
-        f"{module.__name__}.{name}": translate(text) if module in SHARED else text
+        f"{module.__name__}.{name}": translate(text) if module in SHARED else str(text)
         for module in (*SHARED, *OWN)
         for name, text in vars(module).items()
         if not name.startswith("_")
         and name not in WHOLE
-        and isinstance(text, str)
-        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+        and isinstance(text, str | Texts)
+        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", translate(text))
         and (module in SHARED or "$1" not in text)  # imported statements are in SHARED
     }
     named |= {name: bulk.text(2) for name, bulk in vars(statements).items() if isinstance(bulk, Bulk)}

@@ -39,8 +39,9 @@ from wakeful.store import sql, sqlite
 from wakeful.store.migrations import load
 from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.rows import JobFilter
+from wakeful.store.sql.driver import Texts
 from wakeful.store.sqlite import SqliteStore
-from wakeful.store.sqlite.session import Bulk
+from wakeful.store.sqlite.session import Bulk, translate
 
 
 @pytest.fixture
@@ -326,8 +327,8 @@ def _statements() -> Iterator[tuple[str, str]]:
             for name, value in vars(import_module(found.name)).items():
                 own = value.get("sqlite") if isinstance(value, dict) else value
                 text = own.text(1) if isinstance(own, Bulk) else own
-                if isinstance(text, str) and not name.startswith("__"):
-                    yield f"{found.name}.{name}", text
+                if isinstance(text, str | Texts) and not name.startswith("__"):
+                    yield f"{found.name}.{name}", translate(text)
     for step in load("sqlite"):
         yield step.name, step.sql
 

@@ -34,18 +34,6 @@ NUMBER: Final = """
         UPDATE changes c SET seq = $1::bigint + f.place FROM found f WHERE c.id = f.id RETURNING c.seq),
     head AS (SELECT max(seq) AS last, count(*) AS rows FROM numbered)
     UPDATE changes_head SET last = head.last FROM head WHERE head.rows > 0 RETURNING head.rows"""
-LAST_CHANGE: Final = "SELECT last FROM changes_head"
-#: the primary key, from its beginning up to the first that is neither old nor of a future that a wrong clock
-#: showed; rows whose runs are not counted yet stay (`store/sql/run_counts.py`)
-PRUNE_CHANGES: Final = """
-    WITH page AS MATERIALIZED (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2),
-    kept AS MATERIALIZED (SELECT min(id) AS id FROM page WHERE at >= $1 AND at <= $3),
-    deleted AS (
-        DELETE FROM changes WHERE id = ANY(ARRAY(
-            SELECT page.id FROM page CROSS JOIN kept
-            WHERE page.id < coalesce(kept.id, page.id + 1) AND seq < (SELECT last FROM changes_head)
-                AND seq <= coalesce((SELECT position FROM run_counts_position), seq))) RETURNING id)
-    SELECT count(*) FROM deleted"""
 #: the primary key, once for each
 LOCK_HEADS: Final = """
     SELECT workspace, seq, hash FROM audit_heads WHERE workspace = ANY($1::text[])
@@ -72,14 +60,6 @@ async def number(db: Db, events: TransactionEvents) -> int:
     """Number up to `BATCH` rows, while no other reader does. Returns how many."""
     last = await db.fetchval(LOCK_HEAD)
     return int(await db.fetchval(NUMBER, last, BATCH) or 0)
-
-
-async def last_change(db: Db) -> int:
-    return int(await db.fetchval(LAST_CHANGE))
-
-
-async def prune_changes(db: Db, before_ms: int, limit: int, future_ms: int) -> int:
-    return int(await db.fetchval(PRUNE_CHANGES, before_ms, limit, future_ms))
 
 
 async def append(db: Db, clock: Clock, entries: Sequence[AuditEntry]) -> None:

@@ -25,7 +25,6 @@ from wakeful.run.consequences import (
 from wakeful.run.outcome import Finished, storable
 from wakeful.store.job_changes import MissedReason, ended_jobs, overdue_runs
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.deliveries import add_deliveries, add_emitted
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
@@ -34,6 +33,7 @@ from wakeful.store.postgres.usage import add_usage, owners_of
 from wakeful.store.postgres.waiting_runs import delete_jobs, withdraw
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
+from wakeful.store.sql.deliveries import add_deliveries, add_emitted
 from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 
@@ -111,7 +111,7 @@ async def finish(
         await _record_due(db, events, now_ms, ends)
     await _apply(db, events, clock, now_ms, worker, effects)
     if emitted:
-        await add_emitted(db, events, now_ms, emitted)
+        await add_emitted(PostgresSession(db), events, now_ms, emitted)
     if mailboxes is not None and idle is not None:
         idle.update(mailboxes.instances)
     elif mailboxes is not None:
@@ -221,7 +221,7 @@ async def _apply(
     if effects.runs:
         await insert_runs(db, events, now_ms, effects.runs)
     if effects.deliveries:
-        await add_deliveries(db, events, now_ms, effects.deliveries)
+        await add_deliveries(PostgresSession(db), events, now_ms, effects.deliveries)
 
 
 async def _record_due(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import asyncpg
 from asyncpg import LockNotAvailableError, UniqueViolationError
 
-from wakeful.store.sql.driver import Duplicate, LockTimeout, Row
+from wakeful.store.sql.driver import Duplicate, LockTimeout, Row, Statement
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -30,27 +30,27 @@ class PostgresSession:
     def __init__(self, db: Db) -> None:
         self._db = db
 
-    async def rows(self, statement: str, *args: object) -> Sequence[Row]:
+    async def rows(self, statement: Statement, *args: object) -> Sequence[Row]:
         """Return all rows."""
-        return await self._db.fetch(statement, *args)
+        return await self._db.fetch(_text(statement), *args)
 
-    async def row(self, statement: str, *args: object) -> Row | None:
+    async def row(self, statement: Statement, *args: object) -> Row | None:
         """Return the first row."""
-        return await self._db.fetchrow(statement, *args)
+        return await self._db.fetchrow(_text(statement), *args)
 
-    async def execute(self, statement: str, *args: object) -> int:
+    async def execute(self, statement: Statement, *args: object) -> int:
         """Return the number of rows that were written."""
         try:
-            status = await self._db.execute(statement, *args)
+            status = await self._db.execute(_text(statement), *args)
         except UniqueViolationError as error:
             raise Duplicate(str(error)) from error
         except LockNotAvailableError as error:
             raise LockTimeout(f"cannot use the database: {error}") from error
         return int(status.rpartition(" ")[2])  # 'INSERT 0 1', 'UPDATE 2'
 
-    async def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+    async def execute_many(self, statement: Statement, rows: Iterable[Sequence[object]]) -> None:
         """Execute the statement once for each row of arguments."""
-        await self._db.executemany(statement, rows)
+        await self._db.executemany(_text(statement), rows)
 
     async def lock_table(self, table: str) -> None:
         """Keep other transactions from writing to the table until the end of this one."""
@@ -59,6 +59,10 @@ class PostgresSession:
     async def lock_name(self, name: str) -> None:
         """Wait until no other transaction holds the lock of this name; hold it until the end of this one."""
         await self._db.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", name)
+
+
+def _text(statement: Statement) -> str:
+    return statement if isinstance(statement, str) else statement.postgresql
 
 
 @asynccontextmanager

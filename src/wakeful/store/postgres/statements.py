@@ -20,6 +20,7 @@ from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sql import running
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -121,13 +122,7 @@ SET_DETAILS: Final = """
 
 # --- running --------------------------------------------------------------------------------------------
 
-#: live_runs_of_job. Whether a serial run may start: no run of its job is running, none in the same state is
-#: older, and a pending one waits for those that retry
-HAS_THE_TURN: Final = """
-    NOT EXISTS (SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND (
-        o.state = 'running'
-        OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
-        OR o.state = 'retrying' AND l.state = 'pending'))"""
+HAS_THE_TURN: Final = running.HAS_THE_TURN.postgresql
 _DUE: Final = """
     l.lane = f.lane AND NOT l.is_pull AND l.requires = c.name AND l.due_at <= $1
         AND l.requires_version <= c.version AND l.losses = 0"""

@@ -7,13 +7,12 @@ reaches the others (`listener`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakeful.errors import Unavailable
 from wakeful.store.port import Store
 from wakeful.store.postgres import (
     changelog,
-    deliveries,
     executors,
     insert_runs,
     instances,
@@ -23,11 +22,11 @@ from wakeful.store.postgres import (
     planning,
     runs,
     sessions,
-    stats,
     usage,
 )
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.listener import Listener
+from wakeful.store.sql.driver import Row, Session
 from wakeful.store.sql.operations import Operations
 from wakeful.store.stats import ConnectionUse
 from wakeful.values.clock import Clock, SteeredClock
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 _OPERATIONS: Operations[Db] = Operations(
     changelog=changelog,
-    deliveries=deliveries,
     executors=executors,
     insert_runs=insert_runs,
     instances=instances,
@@ -48,9 +46,23 @@ _OPERATIONS: Operations[Db] = Operations(
     planning=planning,
     runs=runs,
     sessions=sessions,
-    stats=stats,
     usage=usage,
 )
+
+
+#: the primary key of workspaces, at most one row of it: whether our tables can be read
+READ_ONLY: Final = """
+    SELECT current_setting('transaction_read_only') = 'on',
+        (SELECT name FROM workspaces ORDER BY name LIMIT 1)"""
+#: the connections of the server, which is the view pg_stat_activity without the names of databases and roles
+CONNECTION_USE: Final = """
+    SELECT current_setting('max_connections')::integer
+            - current_setting('superuser_reserved_connections')::integer
+            - coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::integer,
+        count(*)::integer
+    FROM pg_stat_get_activity(NULL)
+    WHERE datid IS NOT NULL
+        AND NOT coalesce(application_name = $1 OR starts_with(application_name, $1 || ' '), false)"""
 
 
 class PostgresStore(Store):
@@ -87,7 +99,8 @@ class PostgresStore(Store):
         """Raise Unavailable if the database does not respond or is read-only, or sessions are shared."""
         if self._listener.problem is not None:
             raise Unavailable(self._listener.problem)
-        if await self._pool.read(stats.is_read_only):
+        row = await self._read(_first, READ_ONLY)
+        if row[0]:
             await self._pool.expire()
             raise Unavailable(f"the database {self._pool.address.shown} is read-only")
 
@@ -96,9 +109,17 @@ class PostgresStore(Store):
         address = self._pool.address
         name = address.application_name or current_share().server_connections
         # One more is open for notifications.
-        return await self._pool.read(stats.connection_use, name, address.pool_size + 1)
+        row = await self._read(_first, CONNECTION_USE, name)
+        return ConnectionUse(row[0], row[1], address.pool_size + 1)
 
     async def _number_changes(self) -> None:
         while await self._pool.read(changelog.any_unnumbered):
             if await self._pool.write(changelog.number) < changelog.BATCH:
                 return
+
+
+async def _first(session: Session, statement: str, *args: object) -> Row:
+    """Return the only row of a statement."""
+    row = await session.row(statement, *args)
+    assert row is not None
+    return row

@@ -164,6 +164,16 @@ class SqlBase:
 
         return run
 
+    def _with_events(
+        self, operation: Callable[Concatenate[Session, TransactionEvents, P], Pending[T]]
+    ) -> Callable[Concatenate[Any, TransactionEvents, P], Pending[T]]:
+        """Return a shared operation that publishes events as one for a write transaction."""
+
+        def run(db: Any, events: TransactionEvents, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+            return operation(self._driver.session(db), events, *args, **kwargs)
+
+        return run
+
     async def _write(
         self,
         operation: Callable[Concatenate[Any, TransactionEvents, P], Pending[T]],

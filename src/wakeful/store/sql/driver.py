@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from wakeful.errors import Unavailable
@@ -91,27 +91,42 @@ class Row(Protocol):
         ...
 
 
+class Texts(NamedTuple):
+    """A statement that has a text for each database, because their tables or indexes differ.
+
+    Both have the same parameters, and are in PostgreSQL's dialect as far as SQLite knows it.
+    """
+
+    sqlite: str
+    postgresql: str
+
+
+#: One text for both databases, or one for each.
+Statement: TypeAlias = str | Texts
+
+
 class Session(Protocol):
     """A transaction for statements that both databases run.
 
     Statements are in PostgreSQL's dialect. SQLite runs them with its own parameter marks, without casts and
-    row locks, and with a list as a JSON array (`= ANY($1::type[])`). Nothing newer than SQLite 3.33. A hint
-    for SQLite, which has no statistics, is a comment: `FROM runs /*+ INDEXED BY runs_dead */ WHERE dead`.
+    row locks, and with a list as a JSON array: `= ANY($1::type[])`, or lists of the same length as a table,
+    `unnest($1::type[], $2::type[]) t (a, b)`. Nothing newer than SQLite 3.33. A hint for SQLite, which has no
+    statistics, is a comment: `FROM runs /*+ INDEXED BY runs_dead */ WHERE dead`, `/*+ CROSS */ JOIN`.
     """
 
-    async def rows(self, statement: str, *args: object) -> Sequence[Row]:
+    async def rows(self, statement: Statement, *args: object) -> Sequence[Row]:
         """Return all rows."""
         ...
 
-    async def row(self, statement: str, *args: object) -> Row | None:
+    async def row(self, statement: Statement, *args: object) -> Row | None:
         """Return the first row."""
         ...
 
-    async def execute(self, statement: str, *args: object) -> int:
+    async def execute(self, statement: Statement, *args: object) -> int:
         """Return the number of rows that were written. Raise Duplicate for a unique key that exists."""
         ...
 
-    async def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+    async def execute_many(self, statement: Statement, rows: Iterable[Sequence[object]]) -> None:
         """Execute the statement once for each row of arguments."""
         ...
 

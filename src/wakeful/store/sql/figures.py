@@ -7,11 +7,11 @@ need a hint, there is a statement for each; all are in PostgreSQL's dialect.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from wakeful.job.start_rules import Requirement
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, Session, Texts
 from wakeful.store.stats import (
     LIVE_LIMIT,
     NEWEST_LIMIT,
@@ -243,6 +243,40 @@ class SqlFigures(SqlBase):
         return await self._read(upcoming_runs, kind, workspace, agent, until_ms, scanned, limit)
 
 
+#: runs_running and runs_waiting, or live_runs_held and live_runs, at most so many entries of each; the runs'
+#: primary key, once for each
+LIVE_COUNTS: Final = Texts(
+    sqlite="""
+    SELECT state, count(*), count(*) FILTER (WHERE workspace = $1 AND ($2 IS NULL OR agent = $2))
+    FROM runs NOT INDEXED WHERE rowid IN (
+        SELECT * FROM (SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' LIMIT $3)
+        UNION ALL SELECT * FROM (
+            SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying') LIMIT $3))
+    GROUP BY state""",
+    postgresql="""
+    SELECT l.state, count(*), count(*) FILTER (WHERE r.workspace = $1 AND ($2::text IS NULL OR r.agent = $2))
+    FROM (
+        (SELECT run_id, state FROM live_runs WHERE coalesce(state, '') = 'running' LIMIT $3)
+        UNION ALL
+        (SELECT run_id, state FROM live_runs WHERE state IN ('pending', 'retrying') LIMIT $3)) l
+    CROSS JOIN LATERAL (SELECT workspace, agent FROM runs WHERE id = l.run_id OFFSET 0) r
+    GROUP BY 1""",
+)
+#: jobs_wake or cursors_wake, in its order, at most so many entries; the jobs' primary key, once for each
+LIVE_NEXT_TICK: Final = Texts(
+    sqlite="""
+    SELECT next_at FROM (
+        SELECT next_at, workspace, agent FROM jobs INDEXED BY jobs_wake WHERE wake_at > 0
+        ORDER BY wake_at LIMIT $3)
+    WHERE next_at IS NOT NULL AND workspace = $1 AND ($2 IS NULL OR agent = $2) LIMIT 1""",
+    postgresql="""
+    SELECT c.next_at FROM (
+        SELECT job_id, next_at, wake_at FROM cursors WHERE wake_at IS NOT NULL
+        ORDER BY wake_at LIMIT $3) c
+    CROSS JOIN LATERAL (SELECT workspace, agent FROM jobs WHERE id = c.job_id OFFSET 0) j
+    WHERE c.next_at IS NOT NULL AND j.workspace = $1 AND ($2::text IS NULL OR j.agent = $2)
+    ORDER BY c.wake_at LIMIT 1""",
+)
 #: the primary key, once for each
 RUN_CHANGES: Final = """
     SELECT id::text, workspace, agent, job_id::text, state FROM runs WHERE id = ANY($1::uuid[])"""
@@ -281,31 +315,33 @@ class SqlLive(SqlBase):
         `workers` counts those with a heartbeat since `alive_since_ms`.
         """
 
-        async def read(db: Any) -> LiveFigures:
-            live = await self._operations.stats.live_counts(db, workspace, agent, LIVE_LIMIT)
-            next_tick = await self._operations.stats.next_tick(db, workspace, agent, LIVE_LIMIT)
-            session = self._driver.session(db)
+        async def read(session: Session) -> LiveFigures:
+            live = await session.rows(LIVE_COUNTS, workspace, agent, LIVE_LIMIT)
+            states: dict[str, int] = {row[0]: row[2] for row in live}
+            more_running = sum(row[1] for row in live if row[0] == "running") >= LIVE_LIMIT
+            more_waiting = sum(row[1] for row in live if row[0] != "running") >= LIVE_LIMIT
+            tick = await session.row(LIVE_NEXT_TICK, workspace, agent, LIVE_LIMIT)
             dead = await session.row(DEAD_LETTERS, workspace, agent, NEWEST_LIMIT) or (0, 0)
             incidents = await session.row(OPEN_INCIDENTS, workspace, agent, NEWEST_LIMIT) or (0, 0, 0)
             workers = await session.row(WORKERS, alive_since_ms) or (0,)
             limits = {
-                "running": live.more_running,
-                "pending": live.more_waiting,
-                "retrying": live.more_waiting,
+                "running": more_running,
+                "pending": more_waiting,
+                "retrying": more_waiting,
                 "dead_letters": dead[0] >= NEWEST_LIMIT,
                 "open_incidents": incidents[0] >= NEWEST_LIMIT,
                 "acknowledged_incidents": incidents[0] >= NEWEST_LIMIT,
             }
             return LiveFigures(
-                running=live.states.get("running", 0),
-                pending=live.states.get("pending", 0),
-                retrying=live.states.get("retrying", 0),
+                running=states.get("running", 0),
+                pending=states.get("pending", 0),
+                retrying=states.get("retrying", 0),
                 dead_letters=dead[1],
                 open_incidents=incidents[1] - incidents[2],
                 acknowledged_incidents=incidents[2],
                 workers=workers[0],
-                next_tick_ms=next_tick,
+                next_tick_ms=None if tick is None else tick[0],
                 more=tuple(name for name, reached in limits.items() if reached),
             )
 
-        return await self._driver.read(read)
+        return await self._read(read)

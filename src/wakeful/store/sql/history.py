@@ -1,4 +1,4 @@
-"""Sessions with their history, and deliveries. See `store/sessions.py` and `store/deliveries.py`.
+"""Sessions with their history. See `store/sessions.py`.
 
 The row of a session is the lock of its history and has its last number. A transaction locks the rows of
 sessions before those of runs. So PostgreSQL locks them (`lock`) before it writes the outcomes, and only then
@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
 from wakeful.store.audit import AuditEntry, always
-from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
 from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.sql import queries
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Session
+from wakeful.values.ids import first_id
 from wakeful.values.stored_text import cleaned
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
@@ -67,6 +66,18 @@ PRUNE_HISTORY: Final = """
     DELETE FROM session_history WHERE (workspace, agent, session, sequence) IN (
         SELECT workspace, agent, session, sequence FROM session_history
         WHERE at < $1 ORDER BY at LIMIT $2)"""
+
+#: sessions_due: its first entry, and its first after that instant
+NEXT_TURN: Final = """
+    SELECT EXISTS (SELECT 1 FROM sessions WHERE due_at <= $1),
+        (SELECT min(due_at) FROM sessions WHERE due_at > $1)"""
+#: the primary key: its beginning
+PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < $1 AND NOT live"
+#: the table, all of it; for each, turns_live
+PRUNE_SESSIONS: Final = """
+    DELETE FROM sessions WHERE updated_at < $1 AND due_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM turns t WHERE t.live AND t.workspace = sessions.workspace
+        AND t.agent = sessions.agent AND t.session = sessions.name)"""
 
 
 async def lock(session: Session, entries: Iterable[HistoryAppend], now_ms: int) -> list[SessionKey]:
@@ -133,6 +144,18 @@ async def prune(session: Session, before_ms: int, limit: int) -> int:
     return await session.execute(PRUNE_HISTORY, before_ms, limit)
 
 
+async def next_turn(session: Session, now_ms: int) -> tuple[bool, int | None]:
+    """Return whether any session is due, and when the next one will be."""
+    row = await session.row(NEXT_TURN, now_ms)
+    return (False, None) if row is None else (bool(row[0]), row[1])
+
+
+async def prune_sessions(session: Session, before_ms: int) -> None:
+    """Delete turns that ended and began before then, and sessions without messages since."""
+    await session.execute(PRUNE_TURNS, first_id(before_ms))
+    await session.execute(PRUNE_SESSIONS, before_ms)
+
+
 class _Locked(NamedTuple):
     """A session after `_lock`."""
 
@@ -156,7 +179,7 @@ def _key_of(entry: HistoryAppend) -> SessionKey:
 
 
 class SqlSessions(SqlBase):
-    """Sessions with their history, and deliveries."""
+    """Sessions with their history."""
 
     async def update_session(
         self,
@@ -183,7 +206,7 @@ class SqlSessions(SqlBase):
 
     async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
         """Return whether any session is due, full or not, and when the next one will be."""
-        return await self._read(queries.next_turn, now_ms)
+        return await self._read(next_turn, now_ms)
 
     async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
         """Return the sessions of an agent, by name, after `after`."""
@@ -220,34 +243,7 @@ class SqlSessions(SqlBase):
         async def prune_all(session: Session) -> int:
             pruned = await prune(session, before_ms, limit)
             if pruned < limit:  # nothing of them is left: a session that is added again starts with number 1
-                await queries.prune_sessions(session, before_ms)
+                await prune_sessions(session, before_ms)
             return pruned
 
         return await self._driver.write(self._shared(prune_all))
-
-    async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
-    ) -> tuple[list[Delivery], int]:
-        """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
-
-        None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did
-        not report in time become *unknown*. Returns those that were taken, and how many timed out.
-        """
-        take = self._operations.deliveries.take_deliveries
-        return await self._driver.write(take, now_ms, worker, until_ms, limit, without)
-
-    async def finish_deliveries(
-        self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
-    ) -> set[str]:
-        """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
-        # The error may quote a channel.
-        storable = [
-            each if each.error is None else each._replace(error=cleaned(each.error)) for each in results
-        ]
-        return await self._driver.write(
-            self._operations.deliveries.finish_deliveries, now_ms, worker, storable
-        )
-
-    async def next_delivery_ms(self, after_ms: int) -> int | None:
-        """Return when the next delivery is due or times out after that instant; None: there is none."""
-        return await self._read(queries.next_delivery_ms, after_ms)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from wakeful.forecast.peaks import TimingCount
 from wakeful.job.start_rules import BudgetOwner, Capabilities
 from wakeful.run.consequences import Consequences
 from wakeful.run.instances import InstanceLimits
@@ -21,7 +20,6 @@ from wakeful.run.usage import ReservationRequest, Reserved
 from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.instances import (
     InstanceFilter,
     InstanceRow,
@@ -45,12 +43,8 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import (
-    Backlog,
     DeadLetterFilter,
     DeadLetterRow,
-    DueRequirement,
-    LiveCounts,
-    WorkspaceStats,
 )
 from wakeful.values.clock import Clock
 
@@ -413,25 +407,6 @@ class Sessions(Protocol[C]):
     async def session(self, db: C, key: SessionKey) -> SessionView | None: ...
 
 
-class Deliveries(Protocol[C]):
-    """Deliveries of output."""
-
-    async def take_deliveries(
-        self,
-        db: C,
-        events: TransactionEvents,
-        now_ms: int,
-        worker: str,
-        until_ms: int,
-        limit: int,
-        without: Sequence[str],
-    ) -> tuple[list[Delivery], int]: ...
-
-    async def finish_deliveries(
-        self, db: C, events: TransactionEvents, now_ms: int, worker: str, results: Sequence[DeliveryResult]
-    ) -> set[str]: ...
-
-
 class Usage(Protocol[C]):
     """Use and budgets."""
 
@@ -444,34 +419,8 @@ class Usage(Protocol[C]):
     ) -> Reserved: ...
 
 
-class Stats(Protocol[C]):
-    """Counts, also those that open dashboards show."""
-
-    async def workspace_stats(self, db: C, workspace: str, agent: str | None) -> WorkspaceStats: ...
-
-    async def backlog(self, db: C, now_ms: int, alive_since_ms: int, agents: int) -> Backlog: ...
-
-    async def due_requirements(self, db: C, now_ms: int) -> list[DueRequirement]: ...
-
-    async def expired_leases(self, db: C, workspace: str | None, before_ms: int) -> int: ...
-
-    async def timings_page(
-        self, db: C, workspace: str, agent: str | None, after: tuple[str, str]
-    ) -> tuple[list[TimingCount], tuple[str, str] | None]: ...
-
-    async def database_size(self, db: C) -> int: ...
-
-    async def live_counts(self, db: C, workspace: str, agent: str | None, limit: int) -> LiveCounts: ...
-
-    async def next_tick(self, db: C, workspace: str, agent: str | None, limit: int) -> int | None: ...
-
-
 class Changelog(Protocol[C]):
-    """The ends of the changelog, and of the chains of the audit."""
-
-    async def last_change(self, db: C) -> int: ...
-
-    async def prune_changes(self, db: C, before_ms: int, limit: int, future_ms: int) -> int: ...
+    """The chains of the audit."""
 
     async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
 
@@ -481,7 +430,6 @@ class Operations(Generic[D]):
     """The operations of one database: a module for each."""
 
     changelog: Changelog[D]
-    deliveries: Deliveries[D]
     executors: Executors[D]
     insert_runs: InsertRuns[D]
     instances: Instances[D]
@@ -491,5 +439,4 @@ class Operations(Generic[D]):
     planning: Planning[D]
     runs: Runs[D]
     sessions: Sessions[D]
-    stats: Stats[D]
     usage: Usage[D]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from wakeful.store.deliveries import DeliveryView
-from wakeful.store.sql import queries
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
 from wakeful.store.stats import HolderRow, WorkerRow
@@ -239,12 +237,3 @@ class SqlReports(SqlBase):
     async def holders(self, workspace: str | None, limit: int) -> list[HolderRow]:
         """Return who holds running runs of a workspace, or of all (None), most runs first."""
         return await self._read(holders, self._driver.kind, workspace, limit)
-
-    async def recent_deliveries(
-        self, workspace: str, since_ms: int, considered: int, limit: int
-    ) -> list[DeliveryView]:
-        """Return the newest deliveries of runs of a workspace that were created since then, newest first.
-
-        Only the newest `considered` ones of all workspaces are read.
-        """
-        return await self._read(queries.recent_deliveries, workspace, since_ms, considered, limit)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from wakeful.store.changelog import FINISHED
 from wakeful.store.sql.driver import Row, Session
-from wakeful.store.sql.queries import SqlStats
+from wakeful.store.sql.stats import SqlStats
 from wakeful.values.ids import is_id
 
 HOUR_MS: Final = 3_600_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from wakeful.errors import Unstorable
 from wakeful.job.start_rules import NO_CAPABILITIES, Capabilities, capabilities_to_text
@@ -14,8 +15,27 @@ from wakeful.store.plans import NO_SLOTS, DueJob, JobPlan, Planned, TakeNext
 from wakeful.store.rows import BeatResult, TakenRun, UnfinishedRun
 from wakeful.store.sql import prechecks
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import urgent
+from wakeful.store.sql.driver import Texts, urgent
 from wakeful.store.sql.new_runs import TicksTaken, note_decided
+
+#: runs_running and runs_waiting, a look each; or live_runs_of_job. Whether a serial run (`r`, in PostgreSQL
+#: the live run `l`) may start: no run of its job is running, none in the same state is older, and a pending
+#: one waits for those that retry
+HAS_THE_TURN: Final = Texts(
+    sqlite="""
+        NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
+            WHERE o.job_id = r.job_id AND o.state = 'running')
+        AND NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = r.state
+            AND (o.scheduled_at, o.id) < (r.scheduled_at, r.id))
+        AND (r.state = 'retrying' OR NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'))""",
+    postgresql="""
+    NOT EXISTS (SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND (
+        o.state = 'running'
+        OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
+        OR o.state = 'retrying' AND l.state = 'pending'))""",
+)
 
 
 class SqlRunning(SqlBase):

@@ -26,10 +26,10 @@ from wakeful.run.outcome import Finished, storable
 from wakeful.run.signal_rules import refuse
 from wakeful.store.job_changes import ended_jobs, overdue_runs
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
+from wakeful.store.sql.deliveries import add_deliveries, add_emitted
 from wakeful.store.sql.new_runs import check_written
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
-from wakeful.store.sqlite.deliveries import add_deliveries, add_emitted
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.jobs import job_row
 from wakeful.store.sqlite.mailbox import expose
@@ -155,7 +155,7 @@ async def _follow_up(
     if need.history:
         await history.append(SqliteSession(db), need.history, now_ms)
     if emitted:
-        add_emitted(db, events, now_ms, emitted)
+        await add_emitted(SqliteSession(db), events, now_ms, emitted)
     instances = {each.instance_id for each in finished if each.instance_id is not None}
     if idle is None:
         expose(db, events, now_ms, instances)
@@ -266,4 +266,4 @@ async def _apply(
     if effects.runs:
         write_runs(db, events, now_ms, effects.runs)
     if effects.deliveries:
-        add_deliveries(db, events, now_ms, effects.deliveries)
+        await add_deliveries(SqliteSession(db), events, now_ms, effects.deliveries)

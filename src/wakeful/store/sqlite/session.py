@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from itertools import chain, count
 from typing import Any, Final
 
-from wakeful.store.sql.driver import Duplicate, Row
+from wakeful.store.sql.driver import Duplicate, Row, Statement
 
 #: How many rows a statement has. Each size is prepared once for each connection.
 _SIZES: Final = (128, 32, 8, 1)
@@ -63,24 +63,24 @@ class SqliteSession:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    async def rows(self, statement: str, *args: object) -> Sequence[Row]:
+    async def rows(self, statement: Statement, *args: object) -> Sequence[Row]:
         """Return all rows."""
         rows: Sequence[Row] = self._execute(statement, args).fetchall()
         return rows
 
-    async def row(self, statement: str, *args: object) -> Row | None:
+    async def row(self, statement: Statement, *args: object) -> Row | None:
         """Return the first row."""
         row: Row | None = self._execute(statement, args).fetchone()
         return row
 
-    async def execute(self, statement: str, *args: object) -> int:
+    async def execute(self, statement: Statement, *args: object) -> int:
         """Return the number of rows that were written."""
         try:
             return self._execute(statement, args).rowcount
         except sqlite3.IntegrityError as error:
             raise Duplicate(str(error)) from error
 
-    async def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+    async def execute_many(self, statement: Statement, rows: Iterable[Sequence[object]]) -> None:
         """Execute the statement once for each row of arguments."""
         self._db.executemany(translate(statement), rows)
 
@@ -90,23 +90,37 @@ class SqliteSession:
     async def lock_name(self, name: str) -> None:
         """Do nothing: SQLite has one writer at a time."""
 
-    def _execute(self, statement: str, args: Sequence[object]) -> sqlite3.Cursor:
+    def _execute(self, statement: Statement, args: Sequence[object]) -> sqlite3.Cursor:
         values = [json.dumps(each) if isinstance(each, list) else each for each in args]
         return self._db.execute(translate(statement), values)
 
 
 @cache
-def translate(statement: str) -> str:
+def translate(statement: Statement) -> str:
     """Return a statement of PostgreSQL as one of SQLite.
 
     >>> translate("SELECT id::text FROM runs WHERE id = ANY($1::uuid[]) AND at > $2 FOR UPDATE SKIP LOCKED")
     'SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?1)) AND at > ?2'
     >>> translate("SELECT id FROM runs /*+ INDEXED BY runs_dead */ WHERE dead")
     'SELECT id FROM runs INDEXED BY runs_dead WHERE dead'
+    >>> translate("SELECT a, b FROM unnest($1::text[], $2::integer[]) t (a, b)")
+    "SELECT a, b FROM (SELECT value AS a, json_extract(?2, '$[' || key || ']') AS b FROM json_each(?1)) t"
     """
-    statement = re.sub(r"/\*\+ (INDEXED BY \w+) \*/", r"\1", statement)
-    statement = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", statement)
-    statement = re.sub(
-        r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE|SHARE)( OF \w+)?( SKIP LOCKED)?", "", statement
+    text = statement if isinstance(statement, str) else statement.sqlite
+    text = re.sub(r"/\*\+ ([A-Z]+( BY \w+)?) \*/", r"\1", text)
+    text = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", text)
+    text = re.sub(r"unnest\(([^()]+)\) (\w+) \(([^()]+)\)", _table, text)
+    text = re.sub(r"\bstring_agg\(", "group_concat(", text)
+    text = re.sub(r"\bleast\(", "min(", text)
+    text = re.sub(r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE|SHARE)( OF \w+)?( SKIP LOCKED)?", "", text)
+    return re.sub(r"\$(?=\d)", "?", re.sub(r"::\w+", "", text))
+
+
+def _table(unnest: re.Match[str]) -> str:
+    """Return the table of lists of the same length, each a parameter."""
+    numbers, name, columns = re.findall(r"\$(\d+)", unnest[1]), unnest[2], unnest[3].split(", ")
+    first, *others = zip(numbers, columns, strict=True)
+    listed = "".join(
+        f", json_extract(?{number}, '$[' || key || ']') AS {column}" for number, column in others
     )
-    return re.sub(r"::\w+", "", statement).replace("$", "?")
+    return f"(SELECT value AS {first[1]}{listed} FROM json_each(?{first[0]})) {name}"

@@ -16,6 +16,7 @@ from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sql import running
 from wakeful.store.sqlite.session import Bulk
 
 
@@ -128,16 +129,7 @@ DUE_RUN: Final = f"{_TAKEN_RUN}, r.due_at, r.rowid"
 OF_DUE_RUN: Final = """
     LEFT JOIN jobs j ON j.id = r.job_id LEFT JOIN instances i ON i.id = r.instance_id
     LEFT JOIN agent_classes c ON c.workspace = i.workspace AND c.agent = i.agent"""
-#: runs_running and runs_waiting, a look each. Whether a serial run is the one of its job that may start: none
-#: is running, none like it is older, and none that started before is waiting to be tried again
-HAS_THE_TURN: Final = """
-        NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
-            WHERE o.job_id = r.job_id AND o.state = 'running')
-        AND NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
-            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = r.state
-            AND (o.scheduled_at, o.id) < (r.scheduled_at, r.id))
-        AND (r.state = 'retrying' OR NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
-            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'))"""
+HAS_THE_TURN: Final = running.HAS_THE_TURN.sqlite
 #: runs_due: the first entry of each lane and requirement: which of them have due runs, longest due first
 FIRST_DUE: Final = """
     SELECT l.value, c.key, c.value, (SELECT min(due_at) FROM runs INDEXED BY runs_due

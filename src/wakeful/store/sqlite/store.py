@@ -14,7 +14,6 @@ from wakeful.store.port import Store
 from wakeful.store.sql.operations import Operations
 from wakeful.store.sqlite import (
     changelog,
-    deliveries,
     executors,
     insert_runs,
     instances,
@@ -24,7 +23,6 @@ from wakeful.store.sqlite import (
     planning,
     runs,
     sessions,
-    stats,
     usage,
 )
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
@@ -32,7 +30,6 @@ from wakeful.values.clock import Clock, SystemClock
 
 _OPERATIONS: Operations[sqlite3.Connection] = Operations(
     changelog=changelog,
-    deliveries=deliveries,
     executors=executors,
     insert_runs=insert_runs,
     instances=instances,
@@ -42,7 +39,6 @@ _OPERATIONS: Operations[sqlite3.Connection] = Operations(
     planning=planning,
     runs=runs,
     sessions=sessions,
-    stats=stats,
     usage=usage,
 )
 
