@@ -23,11 +23,6 @@ from wakeful.values.ids import new_id
 JOB_DISABLED: Final = "job_disabled"
 JOB_DELETED: Final = "job_deleted"
 
-# The fields of `Finished` that ask for something beyond the run itself, and their values if they ask for
-# nothing. Comparing one slice is several times faster than testing each field.
-_REQUESTS: Final = slice(Finished._fields.index("usage"), Finished._fields.index("history") + 1)
-_NO_REQUESTS: Final = tuple(Finished._field_defaults[name] for name in Finished._fields[_REQUESTS])
-
 
 class Candidate(NamedTuple):
     """An enabled job that may fire after a run: by `after`, or as the heartbeat of the run's agent."""
@@ -288,7 +283,7 @@ class _Prechecks:
 
 def _special(outcomes: Iterable[Finished]) -> list[Finished]:
     """Return the outcomes from which something follows by themselves: all but plain successes."""
-    return [each for each in outcomes if each[3] != "succeeded" or each[_REQUESTS] != _NO_REQUESTS]
+    return [each for each in outcomes if not each.is_plain]
 
 
 def _goes_on(outcome: Finished, job_id: str, facts: Facts, current: bool) -> bool:

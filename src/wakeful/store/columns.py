@@ -6,9 +6,11 @@ values are in the order of its fields: `TakenRun(*row)` is right by construction
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
+
+T = TypeVar("T")
 
 #: Columns that have another name than `column_name` derives. A duration is no instant.
 _COLUMN_NAMES: Final = MappingProxyType(
@@ -55,6 +57,28 @@ def select_list(fields: Iterable[str], table: str, expressions: Mapping[str, str
     if rest:
         raise ValueError(f"there are no fields {sorted(rest)}")
     return ", ".join(columns)
+
+
+def reader(row: type[T]) -> Callable[[Iterable[Any]], T]:
+    """Return a function that makes a row of values from SQLite, which stores booleans as numbers.
+
+    >>> class Flag(NamedTuple):
+    ...     name: str
+    ...     is_set: bool = False
+    >>> reader(Flag)(("x", 1)), reader(Flag)(("x",))
+    (Flag(name='x', is_set=True), Flag(name='x', is_set=False))
+    """
+    types = get_type_hints(row)
+    booleans = [number for number, name in enumerate(types) if types[name] is bool]
+
+    def read(values: Iterable[Any]) -> T:
+        columns = list(values)
+        for number in booleans:
+            if number < len(columns):
+                columns[number] = bool(columns[number])
+        return row(*columns)
+
+    return read
 
 
 def fields_before(row: type[NamedTuple], end: str) -> tuple[str, ...]:

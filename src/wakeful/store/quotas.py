@@ -76,7 +76,7 @@ class Stored(NamedTuple):
 
 def owners(jobs: Iterable[JobRow]) -> list[QuotaOwner]:
     """Return the agents of these jobs, in lock order."""
-    return sorted({(job[1], job[2]) for job in jobs})
+    return sorted({(job.workspace, job.agent) for job in jobs})
 
 
 def charges(jobs: Iterable[JobRow]) -> dict[QuotaOwner, int]:

@@ -69,6 +69,11 @@ class JobRow(NamedTuple):
     decided_ticks: str | None = None
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Its workspace, agent and name: no other job has these."""
+        return self.workspace, self.agent, self.name
+
+    @property
     def log_fields(self) -> dict[str, object]:
         """The fields of log events about this job."""
         return {"job_id": self.id, "job": self.name, "agent": self.agent, "workspace": self.workspace}

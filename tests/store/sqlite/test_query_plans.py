@@ -10,6 +10,7 @@ import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.store.lane_shares import LaneUse
@@ -190,7 +191,10 @@ def _all_statements() -> dict[str, str]:
 def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
     """Return the steps of the plan that scan a table, or an index of it that is not small."""
     numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
-    given = [None] * (max(numbered) if numbered else statement.count("?"))
+    named = re.findall(r":([a-z_]+)\b", statement)
+    given: Any = [None] * (max(numbered) if numbered else statement.count("?"))
+    if named and not given:
+        given = dict.fromkeys(named)
     steps = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {statement}", given)]
     return [
         step

@@ -159,7 +159,11 @@ async def _count_live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwn
     """Count the jobs of each owner, up to one more than its limit."""
     live: dict[QuotaOwner, int] = {}
     for statement, whole in ((LIVE_OF_WORKSPACES, True), (LIVE_OF_AGENTS, False)):
-        limited = {owner: limit for owner, limit in limits.items() if (owner[1] == "") is whole}
+        limited = {
+            (workspace, agent): limit
+            for (workspace, agent), limit in limits.items()
+            if (agent == "") is whole
+        }
         if limited:
             rows = await db.fetch(statement, *_columns(limited))
             live.update({(workspace, agent): count for workspace, agent, count in rows})
@@ -248,7 +252,7 @@ async def write_changes(
     check_written(runs, await insert_runs(db, events, now_ms, runs))
     disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
     await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)
-    events.changed(row[:4] for row in new)
+    events.changed((row.id, *row.key) for row in new)
     events.publish("jobs")
     return new
 
@@ -268,13 +272,13 @@ async def create_jobs(
     except UniqueViolationError as error:
         seen = set()
         for new in jobs:
-            if new[1:4] in seen or await job(db, *new[1:4]) is not None:
+            if new.key in seen or await job(db, *new.key) is not None:
                 raise _taken(new) from error
-            seen.add(new[1:4])
+            seen.add(new.key)
         raise
     if allowance is not None:
         await charge(db, now_ms, jobs, allowance)
-    events.changed(new[:4] for new in jobs)
+    events.changed((new.id, *new.key) for new in jobs)
     events.publish("jobs")
 
 
@@ -301,8 +305,10 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
         if not found:
             return []
         few = found < FEW
-    if only.after_tick is not None and not is_id(only.after_tick[1]):
-        return []
+    if only.after_tick is not None:
+        _tick_ms, job_id = only.after_tick
+        if not is_id(job_id):
+            return []
     query, args = lists.list_jobs(only, few)
     return [JobRow(*row) for row in await db.fetch(query, *args)]
 

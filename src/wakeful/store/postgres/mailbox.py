@@ -50,17 +50,17 @@ async def lock_limits(
 
 async def lock_of_runs(db: Db, run_ids: Sequence[str]) -> list[str]:
     """Lock the instances of these runs. Returns them."""
-    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_OF_RUNS, run_ids)]
+    return [key for (key,) in await db.fetch(sql.LOCK_INSTANCES_OF_RUNS, run_ids)]
 
 
 async def lock_of_jobs(db: Db, job_ids: Sequence[str]) -> list[str]:
     """Lock the instances of the runs of these jobs that are not over. Returns them."""
-    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_OF_JOBS, job_ids)]
+    return [key for (key,) in await db.fetch(sql.LOCK_INSTANCES_OF_JOBS, job_ids)]
 
 
 async def lock_held_by(db: Db, worker: str) -> list[str]:
     """Lock the instances whose run this worker holds. Returns them."""
-    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_HELD_BY, worker)]
+    return [key for (key,) in await db.fetch(sql.LOCK_INSTANCES_HELD_BY, worker)]
 
 
 async def lock_for_move(
@@ -71,7 +71,7 @@ async def lock_for_move(
     Recipients of pending runs that do not exist are added.
     """
     joining = [job_id for job_id, each in moves.items() if each.recipient is not None]
-    pending = {row[0] for row in await db.fetch(sql.WITH_PENDING, joining)} if joining else set()
+    pending = {job_id for (job_id,) in await db.fetch(sql.WITH_PENDING, joining)} if joining else set()
     to = {
         each.recipient.instance_id: each.recipient
         for job_id, each in moves.items()
@@ -79,10 +79,11 @@ async def lock_for_move(
     }
     if to:
         ids = sorted(to)
-        columns = [[to[key][number] for key in ids] for number in (1, 2, 3)]
-        if await db.fetch(sql.ADD_MISSING, ids, *columns, now_ms):
+        workspaces, agents = [to[key].workspace for key in ids], [to[key].agent for key in ids]
+        names = [to[key].instance for key in ids]
+        if await db.fetch(sql.ADD_MISSING, ids, workspaces, agents, names, now_ms):
             events.publish(INSTANCES_TOPIC)
-    return [row[0] for row in await db.fetch(sql.LOCK_INSTANCES_FOR_MOVE, list(moves), list(to))]
+    return [key for (key,) in await db.fetch(sql.LOCK_INSTANCES_FOR_MOVE, list(moves), list(to))]
 
 
 async def move_to_mailboxes(
@@ -96,27 +97,32 @@ async def move_to_mailboxes(
     if leaving:
         await db.execute(sql.LEAVE, *map(list, zip(*leaving, strict=True)), now_ms)
     to = {
-        job_id: (each.recipient, each.requires)
+        job_id: each.recipient
         for job_id, each in moves.items()
         if each.recipient is not None and each.recipient.instance_id in instances
     }
     if not to:
         return
-    keys = [each.instance_id for each, _ in to.values()]
-    await db.execute(sql.SET_SIGNAL, list(to), keys, [each.signal for each, _ in to.values()])
-    count: Counter[str] = Counter()
-    rows = []
-    for run_id, job_id in await db.fetch(sql.OUTSIDE, list(to), keys):
-        each, requires = to[job_id]
-        count[each.instance_id] += 1
-        number = count[each.instance_id]
-        rows.append((run_id, each.instance_id, each.instance, each.signal, requires, number))
-    if rows:
-        reserved = await db.fetch(sql.RESERVE, list(count), list(count.values()))
-        before = {key: last - count[key] for key, last in reserved}
-        *columns, added = map(list, zip(*rows, strict=True))
-        sequences = [before[key] + number for key, number in zip(columns[1], added, strict=True)]
-        await db.execute(sql.JOIN, *columns, sequences)
+    keys = [each.instance_id for each in to.values()]
+    await db.execute(sql.SET_SIGNAL, list(to), keys, [each.signal for each in to.values()])
+    outside = await db.fetch(sql.OUTSIDE, list(to), keys)
+    if outside:
+        joining = [to[job_id] for _run_id, job_id in outside]
+        left = Counter(each.instance_id for each in joining)
+        reserved = dict(map(tuple, await db.fetch(sql.RESERVE, list(left), list(left.values()))))
+        sequences: list[int] = []
+        for each in joining:
+            left[each.instance_id] -= 1
+            sequences.append(reserved[each.instance_id] - left[each.instance_id])
+        await db.execute(
+            sql.JOIN,
+            [run_id for run_id, _job_id in outside],
+            [each.instance_id for each in joining],
+            [each.instance for each in joining],
+            [each.signal for each in joining],
+            [moves[job_id].requires for _run_id, job_id in outside],
+            sequences,
+        )
 
 
 async def lock_and_number(db: Db, now_ms: int, runs: Iterable[NewRun]) -> dict[str, Numbered]:
@@ -164,25 +170,24 @@ async def admit_signals(
     """Add these pending runs to the mailboxes of instances that are locked. See `add_signals`."""
     if any(each.is_new for each in locked.values()):
         events.publish(INSTANCES_TOPIC)
-    mailboxes = {}
+    mailboxes: dict[str, Mailbox] = {}
+    occupants: dict[str, str | None] = {}
     for key, version, waiting, most, held, state, fire_ms in await db.fetch(
         sql.MAILBOXES, list({str(run.instance_id) for run in runs}), limit
     ):
         exposed_ms = fire_ms if state == "pending" else None
         busy = held is not None and exposed_ms is None
-        status, sequence, _ = locked[key]
-        mailboxes[key] = Mailbox(status, version, sequence, waiting, most, busy, exposed_ms), held
-    known = {key: mailbox for key, (mailbox, _) in mailboxes.items()}
-    admission = admit(runs, known, now_ms, strict=strict)
+        numbered = locked[key]
+        mailboxes[key] = Mailbox(numbered.status, version, numbered.sequence, waiting, most, busy, exposed_ms)
+        occupants[key] = held
+    admission = admit(runs, mailboxes, now_ms, strict=strict)
     if admission.hidden:
-        started = await _started(db, [mailboxes[key][1] for key in admission.hidden])
+        started = await _started(db, [occupants[key] for key in admission.hidden])
         if started:  # by `take`, meanwhile: no new run comes before them
-            known |= {
-                key: mailbox._replace(busy=True)
-                for key, (mailbox, held) in mailboxes.items()
-                if held in started
+            mailboxes |= {
+                key: mailboxes[key]._replace(busy=True) for key, held in occupants.items() if held in started
             }
-            admission = admit(runs, known, now_ms, strict=strict)
+            admission = admit(runs, mailboxes, now_ms, strict=strict)
     written = await write_signals(db, events, now_ms, admission.runs)
     if len(written) < len(runs):  # the one that was not inserted may be the next
         await expose(db, events, now_ms, mailboxes)
@@ -246,7 +251,7 @@ async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Coll
 
 async def _started(db: Db, run_ids: Sequence[str | None]) -> set[str]:
     """Hide these runs. Returns those that were started before they could be hidden."""
-    hidden = {row[0] for row in await db.fetch(sql.HIDE, run_ids)}
+    hidden = {run_id for (run_id,) in await db.fetch(sql.HIDE, run_ids)}
     return {run_id for run_id in run_ids if run_id is not None and run_id not in hidden}
 
 

@@ -7,8 +7,8 @@ caller passes (`wakeful.run.consequences`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wakeful.run.consequences import (
     Candidate,
@@ -40,10 +40,7 @@ from wakeful.values.clock import Clock
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-_INSTANCE_ID = Finished._fields.index("instance_id")
-_STORED = Finished._fields.index("usage") + 1
-_TEXTS = slice(Finished._fields.index("output"), Finished._fields.index("usage") + 1)
-_NO_TEXTS = Finished("", None, 0, "", 0, 0)[_TEXTS]
+_stored: Final = attrgetter(*sql.OUTCOME_FIELDS)
 
 
 class _Written(NamedTuple):
@@ -77,7 +74,7 @@ async def finish(
     # Sessions are locked first, as by a message that stops a turn.
     added = await history.lock(PostgresSession(db), entries, now_ms) if entries else ()
     # Cursors, jobs and instances are locked before runs, as planners do.
-    if any(each[_INSTANCE_ID] is not None for each in finished):
+    if any(each.instance_id is not None for each in finished):
         finished, mailboxes = await open_mailboxes(db, now_ms, finished)
         need, has_next = needs(finished), mailboxes.has_next
     else:
@@ -129,21 +126,30 @@ async def _lock_cursors(db: Db, job_ids: Collection[str]) -> set[str]:
 
 async def _write(db: Db, worker: str | None, finished: Sequence[Finished], need: Needs) -> _Written | None:
     """Write these outcomes to their runs. Return None if the worker holds none of them."""
-    in_order = sorted(finished, key=itemgetter(0))  # every transaction locks runs in this order
+    in_order = sorted(finished, key=attrgetter("run_id"))  # every transaction locks runs in this order
     succeeded = all(each.state == "succeeded" for each in need.special)
-    if succeeded and all(each[_TEXTS] == _NO_TEXTS for each in finished):
-        run_ids, _, attempts, _, started_ms, finished_ms, *_ = zip(*in_order, strict=True)
-        response_codes = [each.response_code for each in in_order]
-        columns = map(sql.numbers, (attempts, started_ms, finished_ms, response_codes))
-        row = await db.fetchrow(sql.SUCCEED, worker, ",".join(run_ids), *columns)
+    if succeeded and not any(map(_has_text, finished)):
+        row = await db.fetchrow(
+            sql.SUCCEED,
+            worker,
+            ",".join([each.run_id for each in in_order]),
+            sql.numbers([each.attempt for each in in_order]),
+            sql.numbers([each.started_ms for each in in_order]),
+            sql.numbers([each.finished_ms for each in in_order]),
+            sql.numbers([each.response_code for each in in_order]),
+        )
     else:
         row = await db.fetchrow(sql.FINISH, worker, list(map(_stored, in_order)))
-    return None if row is None or row[0] is None else _Written(set(row[0].split(",")), *row[1:])
+    if row is None or row["run_ids"] is None:
+        return None
+    run_ids = set(row["run_ids"].split(","))
+    return _Written(run_ids, row["any_failing"], row["any_follower"], row["any_waiting"])
 
 
-def _stored(outcome: Finished) -> tuple[object, ...]:
-    """Return the columns to write."""
-    return (*outcome[:_STORED], outcome.failed_attempts, outcome.response_code)
+def _has_text(outcome: Finished) -> bool:
+    return not (
+        outcome.output is None and outcome.error is None and outcome.reason is None and outcome.usage is None
+    )
 
 
 def _jobs_of(finished: Sequence[Finished]) -> str:
@@ -171,7 +177,7 @@ async def _facts(
     heartbeats = await db.fetch(sql.HEARTBEATS, list(need.waking_runs)) if need.waking_runs else ()
     owners, spent = await owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
-        {job_id: failures for job_id, failures, _ in jobs if job_id in counted},
+        {row["id"]: row["failures"] for row in jobs if row["id"] in counted},
         has_next,
         {run_id: (created_ms, updated_ms) for run_id, created_ms, updated_ms in edits},
         [Candidate(*row) for row in followers],
@@ -179,7 +185,7 @@ async def _facts(
         owners,
         await incidents.jobs(session, failed) if failed else {},
         await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
-        {job_id: revision for job_id, _, revision in jobs},
+        {row["id"]: row["precheck_revision"] for row in jobs},
         spent,
     )
 

@@ -25,6 +25,8 @@ from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
 if TYPE_CHECKING:
+    from asyncpg import Record
+
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the primary key, once for each
@@ -36,7 +38,7 @@ LIVE: Final = """
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
         OR (r.serial OR r.instance_id IS NOT NULL) AND r.trigger IN ('schedule', 'user', 'agent'))"""
 _LETTER: Final = f"""
-    SELECT {sql.RUN_COLUMNS}, 'not_requested', NULL, {sql.MORE_RUN_COLUMNS},
+    SELECT {sql.run_view("'not_requested'", "NULL")},
         coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')
     FROM runs r LEFT JOIN jobs j ON j.id = r.job_id"""
 #: the primary keys of runs and jobs, once for each
@@ -160,8 +162,13 @@ async def attempts(db: Db, run_id: str) -> list[AttemptView]:
 async def lock_dead_letters(db: Db, workspace: str, which: Sequence[str] | int) -> list[DeadLetter]:
     if isinstance(which, int):
         rows = await db.fetch(OLDEST_LETTERS, workspace, which)
-        return [DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)]
+        return [_dead_letter(row) for row in rows]
     ids = list(filter(is_id, dict.fromkeys(which)))
     rows = await db.fetch(LETTERS, workspace, ids)
-    found = {row[0]: DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)}
+    found = {letter.run.id: letter for letter in map(_dead_letter, rows)}
     return [found[run_id] for run_id in ids if run_id in found]
+
+
+def _dead_letter(row: Record) -> DeadLetter:
+    *columns, policy, work = row
+    return DeadLetter(RunView(*columns), policy, work)

@@ -73,7 +73,7 @@ async def schedule_ids(db: Db, instance_ids: Sequence[str]) -> set[str]:
     """Return the ids of the jobs of all schedules of these instances."""
     if not instance_ids:
         return set()
-    return {row[0] for row in await db.fetch(SCHEDULE_IDS, list(instance_ids))}
+    return {job_id for (job_id,) in await db.fetch(SCHEDULE_IDS, list(instance_ids))}
 
 
 async def hold_agents(db: Db, owners: Sequence[QuotaOwner]) -> frozenset[QuotaOwner]:
@@ -83,14 +83,15 @@ async def hold_agents(db: Db, owners: Sequence[QuotaOwner]) -> frozenset[QuotaOw
     """
     if not owners:
         return frozenset()
-    rows = await db.fetch(HOLD_EXISTING, [owner[0] for owner in owners], [owner[1] for owner in owners])
+    workspaces, agents = map(list, zip(*owners, strict=True))
+    rows = await db.fetch(HOLD_EXISTING, workspaces, agents)
     return frozenset((row["workspace"], row["name"]) for row in rows if not row["active"])
 
 
 async def lock_schedules(db: Db, job_ids: Sequence[str]) -> dict[str, JobRow]:
     """Lock these jobs, whose cursors are locked, and return those that exist."""
     rows = await db.fetch(sql.LOCK_JOBS, list(job_ids)) if job_ids else ()
-    return {row[0]: JobRow(*row) for row in rows}
+    return {job.id: job for job in (JobRow(*row) for row in rows)}
 
 
 async def check_unchanged(db: Db, instance_ids: Sequence[str], found: set[str]) -> None:
@@ -193,7 +194,7 @@ async def _add_recipients(db: Db, now_ms: int, handled: Sequence[Handled]) -> se
         return set()
     ids = sorted(names)
     columns = map(list, zip(*(names[key] for key in ids), strict=True))
-    return {row[0] for row in await db.fetch(mail.ADD_MISSING, ids, *columns, now_ms)}
+    return {key for (key,) in await db.fetch(mail.ADD_MISSING, ids, *columns, now_ms)}
 
 
 async def _room(db: Db, added: Collection[str], handled: Sequence[Handled]) -> dict[QuotaOwner, int]:
@@ -223,7 +224,8 @@ async def _facts(
         waiting = dict(map(tuple, await db.fetch(mail.WAITING, list(to))))
         agents = sorted({(each.workspace, send.agent) for each in sending for send in each.sends})
         columns = map(list, zip(*agents, strict=True))
-        classes = {(row[0], row[1]): class_of(row) for row in await db.fetch(mail.CLASSES, *columns)}
+        found = [class_of(row) for row in await db.fetch(mail.CLASSES, *columns)]
+        classes = {(each.workspace, each.agent): each for each in found}
         known = await known_signals(db, now_ms, [key for each in sending for key in signal_keys(each)])
     keys = {job_id: key for job_id, job in jobs.items() if (key := schedule_key(job)) is not None}
     dynamic = Counter(key.instance_id for key in keys.values() if key.origin == "dynamic")
@@ -247,9 +249,11 @@ async def write_directives(
     now_ms = max(now_ms, clock.now_ms())  # a delay counts from the commit, not from the wait for locks
     effects = signal_effects(written, opened.facts, now_ms)
     if effects.instances:
-        *columns, notes = map(list, zip(*effects.instances, strict=True))
-        notes = [None if note is None else cleaned(note) for note in notes]
-        await db.execute(mail.UPDATE_INSTANCES, *columns, notes, now_ms)
+        updates = [
+            each if each.note is None else each._replace(note=cleaned(each.note))
+            for each in effects.instances
+        ]
+        await db.execute(mail.UPDATE_INSTANCES, *map(list, zip(*updates, strict=True)), now_ms)
     if effects.stopped:
         pending = await db.fetch(mail.PENDING_OF, list(effects.stopped))
         await cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in pending])

@@ -18,7 +18,7 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
-from wakeful.store.rows import TakenRun, UnfinishedRun
+from wakeful.store.rows import AttemptView, JobRow, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import running
 
@@ -345,6 +345,11 @@ EDITS: Final = """
 HOLDER: Final = """
     SELECT worker, is_pull, instance_id::text FROM runs
     WHERE id = $1 AND attempt = $2 AND state = 'running' AND NOT (awaiting_callback AND due_at IS NULL)"""
+#: the fields of `Finished` in the type `attempt_outcome`, in its order
+OUTCOME_FIELDS: Final = (
+    *("run_id", "job_id", "attempt", "state", "started_ms", "finished_ms", "due_ms", "output", "error"),
+    *("reason", "usage", "failed_attempts", "response_code"),
+)
 # The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
 # is retried waits for an executor as long as the first time. Its job may have got another target meanwhile
 # (`pull_statements.FOLLOW`).
@@ -368,11 +373,11 @@ _FINISH: Final = """
     gone AS (
         DELETE FROM live_runs
         WHERE run_id = ANY(ARRAY(SELECT id FROM done WHERE state NOT IN ('retrying', 'running'))))
-    SELECT string_agg(id::text, ','),
+    SELECT string_agg(id::text, ',') AS run_ids,
         EXISTS (SELECT FROM jobs WHERE failures > 0)
-            OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL),
-        EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
-        EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL)
+            OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL) AS any_failing,
+        EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL) AS any_follower,
+        EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL) AS any_waiting
     FROM done"""
 #: the runs' primary key, once for each, and that of live_runs. Also returns whether there is more to do:
 #: jobs_failing, job_incidents_open, jobs_after and live_runs_due are mostly empty
@@ -506,7 +511,7 @@ WITHDRAW: Final = f"""
 
 #: live_runs_of_job, once for each job; the runs' primary key for what is found
 AHEAD: Final = """
-    SELECT r.id::text, r.job_id::text, r.scheduled_at, r.attempt, r.state = 'retrying'
+    SELECT r.id::text, r.job_id::text, r.scheduled_at, r.attempt, r.state = 'retrying' AS was_released
     FROM unnest($1::uuid[]) c (job_id)
     CROSS JOIN LATERAL (
         SELECT l.run_id, l.state FROM live_runs l
@@ -620,13 +625,19 @@ DELETE_JOBS_WITHOUT_RUNS: Final = """
 
 # --- jobs -----------------------------------------------------------------------------------------------
 
-_JOB_COLUMNS: Final = """
-    SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.after_job,
-        j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
-        j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
-        j.created_at, j.updated_at, j.created_by, j.pause_note, j.pause_until, j.instance_id::text,
-        j.schedule_origin, j.schedule_id, j.decided_ticks"""
-_JOB: Final = f"{_JOB_COLUMNS} FROM cursors c JOIN jobs j ON j.id = c.job_id"
+_JOB_ROW: Final = select_list(
+    JobRow._fields,
+    "j",
+    {
+        "id": "j.id::text",
+        "old_secret_until_ms": "j.old_secret_until_at",
+        "next_ms": "c.next_at",
+        "wake_ms": "c.wake_at",
+        "run_count": "c.run_count",
+        "instance_id": "j.instance_id::text",
+    },
+)
+_JOB: Final = f"SELECT {_JOB_ROW} FROM cursors c JOIN jobs j ON j.id = c.job_id"
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
@@ -672,33 +683,37 @@ def jobs_where(condition: str) -> str:
 
 def jobs_of(ids: str) -> str:
     """Return the statement that reads the jobs with the ids of this relation `k`. The primary keys."""
-    return f"{_JOB_COLUMNS} FROM {ids} JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"
+    return f"SELECT {_JOB_ROW} FROM {ids} JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"
 
 
 # --- runs -----------------------------------------------------------------------------------------------
 
-RUN_COLUMNS: Final = """
-        r.id::text, r.job_id::text, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
-        r.triggered_by, r.state, r.reason, r.covers, r.until_at, r.attempt, r.worker, r.lane, r.due_at,
-        r.started_at, r.finished_at, r.idempotency_key, r.replay_of::text, r.payload, r.output, r.error,
-        r.usage, r.dead, r.created_at, r.awaiting_callback, r.is_pull, r.claim_deadline,
-        r.serial"""
 #: the primary key of deliveries, once for each
-_DELIVERY: Final = """
-        coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
-            FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
-        (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
-MORE_RUN_COLUMNS: Final = """
-        r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version, r.instance, r.signal,
-        r.emitted, r.session, r.depth, r.context, r.precheck, r.evidence, r.waiting"""
-_RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY}, {MORE_RUN_COLUMNS} FROM runs r"
+_DELIVERY: Final = """coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
+            FROM deliveries d WHERE d.run_id = r.id), 'not_requested')"""
+_DELIVERY_ERROR: Final = "(SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"
+
+
+def run_view(delivery: str, delivery_error: str) -> str:
+    """Return the columns of a run `r` as `RunView`, with these of its delivery."""
+    expressions = {
+        "id": "r.id::text",
+        "job_id": "r.job_id::text",
+        "replay_of": "r.replay_of::text",
+        "delivery": delivery,
+        "delivery_error": delivery_error,
+    }
+    return select_list(RunView._fields, "r", expressions)
+
+
+_RUN: Final = f"SELECT {run_view(_DELIVERY, _DELIVERY_ERROR)} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 #: the attempts' primary key, in its order
-ATTEMPTS: Final = """
-    SELECT attempt, worker, started_at, finished_at, error, response_code, output FROM attempts
+ATTEMPTS: Final = f"""
+    SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts
     WHERE run_id = $1 ORDER BY attempt"""
 
 

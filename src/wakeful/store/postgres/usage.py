@@ -99,10 +99,13 @@ CAP_REACHED: Final = f"""
 async def owners_of(db: Db, run_ids: Sequence[str]) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
     """Return the job of each of these runs, or its agent, and what of runs under a budget is counted."""
     rows = await db.fetch(OWNERS, list(run_ids))
-    return (
-        {row[0]: BudgetOwner(*row[1:4]) for row in rows},
-        {row[0]: Spent(*row[4:]) for row in rows if row[4] is not None},
-    )
+    owners: dict[str, BudgetOwner] = {}
+    counted: dict[str, Spent] = {}
+    for run_id, workspace, agent, job, tokens, cost in rows:
+        owners[run_id] = BudgetOwner(workspace, agent, job)
+        if tokens is not None:
+            counted[run_id] = Spent(tokens, cost)
+    return owners, counted
 
 
 async def reserve(db: Db, events: TransactionEvents, now_ms: int, request: ReservationRequest) -> Reserved:

@@ -63,7 +63,8 @@ async def cancel(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[
     instances = set(await lock_of_runs(db, list(reasons)))
     cancelled = await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms)
     _announce(events, cancelled)
-    moved = {row[-1] for row in cancelled if row[-1] is not None} - instances
+    found = {row["instance_id"] for row in cancelled if row["instance_id"] is not None}
+    moved = found - instances
     if moved:  # to another mailbox, with their job, before they were locked
         await lock(db, moved)
     await expose(db, events, now_ms, instances | moved)
@@ -74,7 +75,9 @@ async def withdraw(
 ) -> None:
     """Cancel the runs of these jobs that have not started. Without `now_ms`, only those that are pending."""
     if withdrawals:
-        job_ids, at_ms, reasons, manual = map(list, zip(*withdrawals, strict=True))
+        job_ids = [each.job_id for each in withdrawals]
+        at_ms = [each.at_ms for each in withdrawals]
+        reasons, manual = [each.reason for each in withdrawals], [each.manual for each in withdrawals]
         instances = await lock_of_jobs(db, job_ids)
         _announce(events, await db.fetch(sql.WITHDRAW, job_ids, at_ms, reasons, manual, now_ms))
         await expose(db, events, max(at_ms), instances)
@@ -90,12 +93,12 @@ async def delete_jobs(db: Db, events: TransactionEvents, jobs: Mapping[str, int]
 def _announce(events: TransactionEvents, cancelled: Sequence[Record]) -> None:
     """Announce runs that were cancelled, each with the state that it had, its job and the reason."""
     if cancelled:
-        events.ended([run_id for run_id, *_ in cancelled])
+        events.ended([row["id"] for row in cancelled])
         events.publish("runs")
-    for run_id, state, job_id, reason, _ in cancelled:
-        events.cancelled.append((run_id, job_id, reason))
-        if state == "running":
-            events.publish(f"stop:{run_id}")
+    for row in cancelled:
+        events.cancelled.append((row["id"], row["job_id"], row["reason"]))
+        if row["was"] == "running":
+            events.publish(f"stop:{row['id']}")
 
 
 async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
@@ -133,22 +136,22 @@ async def settle_ahead(
     `jobs` has a function for each job that returns the reason to cancel a tick; None releases it, so that it
     starts with the changed job. In both cases `stop:` notifies its worker.
     """
-    ahead = await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else []
-    if not ahead:
-        return
-    reasons = {run_id: jobs[job_id](tick) for run_id, job_id, tick, *_ in ahead}
-    cancelled = {run_id: reason for run_id, reason in reasons.items() if reason is not None}
+    cancelled: dict[str, str] = {}
+    released: dict[str, int] = {}
+    for row in await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else ():
+        run_id, job_id = row["id"], row["job_id"]
+        reason = jobs[job_id](row["scheduled_at"])
+        if reason is not None:
+            cancelled[run_id] = reason
+            events.cancelled.append((run_id, job_id, reason))
+        elif not row["was_released"]:
+            released[run_id] = row["attempt"]
     if cancelled:
         await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)
-        events.ended(list(cancelled))
+        events.ended(cancelled)
         events.publish("runs")
-        jobs_of = {run_id: job_id for run_id, job_id, *_ in ahead}
-        for run_id, reason in cancelled.items():
-            events.cancelled.append((run_id, jobs_of[run_id], reason))
+        for run_id in cancelled:
             events.publish(f"stop:{run_id}")
-    released = {
-        run_id: attempt for run_id, _, _, attempt, before in ahead if reasons[run_id] is None and not before
-    }
     await release_runs(db, events, now_ms, list(released))
     for run_id, attempt in released.items():
         events.publish(f"stop:{run_id}:{attempt}")

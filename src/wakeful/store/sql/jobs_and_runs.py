@@ -75,7 +75,7 @@ class SqlJobsAndRuns(SqlBase):
         async def create(db: Any, events: TransactionEvents) -> None:
             session = self._driver.session(db)
             await chains.lock(session, [(job.workspace, job.agent) for job in chained])
-            await history.delete_of_new_jobs(session, [job[1:4] for job in jobs])
+            await history.delete_of_new_jobs(session, [job.key for job in jobs])
             await self._operations.jobs.create_jobs(db, events, now_ms, jobs, allowance, agents)
             await chains.check(session, chained)
 
@@ -152,7 +152,7 @@ class SqlJobsAndRuns(SqlBase):
                 await self._operations.usage.check_budgets(db, events, self.clock.now_ms(), owners)
             if row is not None and before is not None and chains.affects_chain(before, row):
                 if row.name != before.name:
-                    await history.delete_of_new_jobs(session, [row[1:4]])
+                    await history.delete_of_new_jobs(session, [row.key])
                 if row.name != before.name and follow is not None:
                     await self._rename_upstream(db, events, before, row, follow)
                 await chains.check(session, [row])

@@ -12,6 +12,7 @@ from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
 from wakeful.run.usage import day_of
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
+from wakeful.store.columns import reader
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
 from wakeful.store.quotas import (
@@ -73,7 +74,7 @@ LIVE_OF_WORKSPACE: Final = f"""
 #: the primary key, once for each
 JOBS_BY_IDS: Final = f"""
     SELECT {sql.JOB_COLUMNS} FROM jobs WHERE id IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"""
-_ENABLED: Final = JobRow._fields.index("enabled")
+job_row: Final = reader(JobRow)
 
 
 def add_agents(
@@ -131,13 +132,13 @@ async def create_jobs(
         begin_again(db)
         seen = set()
         for new in jobs:
-            if new[1:4] in seen or _job(db, *new[1:4]) is not None:
+            if new.key in seen or _job(db, *new.key) is not None:
                 raise _taken(new) from error
-            seen.add(new[1:4])
+            seen.add(new.key)
         raise
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
-    events.changed(new[:4] for new in jobs)
+    events.changed((new.id, *new.key) for new in jobs)
     events.publish("jobs")
 
 
@@ -243,7 +244,7 @@ async def write_change(
         check_written(changed.runs, write_runs(db, events, now_ms, changed.runs))
     if old.enabled and not new.enabled:
         await close_of_jobs(SqliteSession(db), events, [new.id], now_ms, JOB_DISABLED)
-    events.changed([new[:4]])
+    events.changed([(new.id, *new.key)])
     events.publish("jobs")
     return new
 
@@ -277,11 +278,6 @@ def _taken(row: JobRow) -> AlreadyExists:
     )
 
 
-def job_row(row: Sequence[object]) -> JobRow:
-    """Return a job from its columns."""
-    return JobRow._make((*row[:_ENABLED], bool(row[_ENABLED]), *row[_ENABLED + 1 :]))
-
-
 async def put_agent(
     db: sqlite3.Connection,
     events: TransactionEvents,
@@ -291,7 +287,7 @@ async def put_agent(
     change: Callable[[AgentRow | None], AgentRow | None],
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
-    _, row, written = await accounts.put_agent(SqliteSession(db), workspace, name, change)
+    _before, row, written = await accounts.put_agent(SqliteSession(db), workspace, name, change)
     if follow is not None and row is not None:
         for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():
             job = job_row(each)

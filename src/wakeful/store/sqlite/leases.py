@@ -29,7 +29,7 @@ from wakeful.store.lane_shares import (
 )
 from wakeful.store.mailbox_rules import slots_of_instances
 from wakeful.store.plans import NO_SLOTS, TakeNext
-from wakeful.store.rows import ClaimedSlot, TakenRun, UnfinishedRun
+from wakeful.store.rows import AttemptView, ClaimedSlot, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose
@@ -373,9 +373,11 @@ async def give_back(
 ) -> int:
     released = [each for each in runs if db.execute(GIVE_BACK, (*each, worker, now_ms)).rowcount]
     if released:
-        rows = [(*each, worker, None, now_ms, "released", None, None) for each in released]
-        db.executemany(sql.ADD_ATTEMPT, rows)
-        events.retried([run_id for run_id, _ in released])
+        attempts = [
+            (run_id, *AttemptView(attempt, worker, None, now_ms, "released")) for run_id, attempt in released
+        ]
+        db.executemany(sql.ADD_ATTEMPT, attempts)
+        events.retried([run_id for run_id, _attempt in released])
         events.publish("runs")
     return len(released)
 

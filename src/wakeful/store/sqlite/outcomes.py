@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Final
 
 from wakeful.run.consequences import (
     Candidate,
@@ -25,6 +27,7 @@ from wakeful.run.consequences import (
 from wakeful.run.outcome import Finished, storable
 from wakeful.run.signal_rules import refuse
 from wakeful.store.job_changes import ended_jobs, overdue_runs
+from wakeful.store.rows import AttemptView
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
 from wakeful.store.sql.deliveries import add_deliveries, add_emitted
 from wakeful.store.sql.new_runs import check_written
@@ -38,6 +41,12 @@ from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_
 from wakeful.store.sqlite.usage import add_usage, owners_of
 from wakeful.store.sqlite.waiting_runs import delete_job, withdraw
 from wakeful.values.clock import Clock
+
+_OUTCOME_FIELDS: Final = (
+    *("run_id", "attempt", "state", "started_ms", "finished_ms", "due_ms", "output", "error", "reason"),
+    *("usage", "failed_attempts", "response_code"),
+)
+_outcome_values: Final = attrgetter(*_OUTCOME_FIELDS)
 
 
 async def finish(
@@ -93,26 +102,24 @@ def _held(db: sqlite3.Connection, worker: str | None, finished: Sequence[Finishe
 
 def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finished]) -> int:
     """Write the outcomes whose fence holds. Return how many."""
-    plain, with_output, with_response, other = [], [], [], []
-    for outcome in finished:
-        run_id, _, attempt, state, started, ended, due, output, error, reason, usage, *_ = outcome
-        code = outcome.response_code
-        if state == "succeeded" and error is None and reason is None and usage is None:
-            if code is not None:
-                with_response.append((run_id, attempt, started, ended, output, code))
-            elif output is None:
-                plain.append((run_id, attempt, started, ended))
+    plain: list[tuple[object, ...]] = []
+    with_output: list[tuple[object, ...]] = []
+    with_response: list[tuple[object, ...]] = []
+    other: list[dict[str, object]] = []
+    for each in finished:
+        if each.state == "succeeded" and each.error is None and each.reason is None and each.usage is None:
+            row = each.run_id, each.attempt, each.started_ms, each.finished_ms
+            if each.response_code is not None:
+                with_response.append((*row, each.output, each.response_code))
+            elif each.output is None:
+                plain.append(row)
             else:
-                with_output.append((run_id, attempt, started, ended, output))
+                with_output.append((*row, each.output))
             continue
-        over = state not in ("retrying", "running")
-        name = worker if over else None
-        other.append(
-            (state == "retrying", due if state == "retrying" else None, state, started,
-             ended if over else None, None if over else due, name, output, error, reason, usage,
-             1 if state == "failed" else 0, outcome.failed_attempts, code, 1 if state == "running" else 0,
-             run_id, attempt, worker)
-        )  # fmt: skip
+        retrying = each.state == "retrying"
+        over = not retrying and each.state != "running"
+        columns = dict(zip(_OUTCOME_FIELDS, _outcome_values(each), strict=True))
+        other.append({**columns, "worker": worker, "retrying": retrying, "over": over})
     written = 0
     for statement, rows in (
         (sql.SUCCEED, plain),
@@ -124,6 +131,18 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         written += db.executemany(sql.FINISH, other).rowcount
         db.executemany(sql.CLEAR_LOSSES, [(each.run_id,) for each in finished if each.suspect is False])
     return written
+
+
+def _attempt(outcome: Finished, worker: str | None) -> AttemptView:
+    return AttemptView(
+        attempt=outcome.attempt,
+        worker=worker,
+        started_ms=outcome.started_ms,
+        finished_ms=outcome.finished_ms,
+        error=outcome.error,
+        response_code=outcome.response_code,
+        output=outcome.output,
+    )
 
 
 async def _follow_up(
@@ -183,9 +202,12 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
         failures.update(db.execute(sql.FAILURES, (json.dumps(list(need.failed_jobs)),)))
     session = SqliteSession(db)
     troubled = {*failures, *need.ending_jobs} if any_failing or need.failed_jobs else ()
-    edits: list[tuple[str, int, int, str]] = []
+    has_next: set[str] = set()
+    edits: dict[str, tuple[int, int]] = {}
     if need.ending_runs:
-        edits = db.execute(sql.EDITS, (json.dumps(need.ending_runs),)).fetchall()
+        for run_id, created_ms, updated_ms, job_id in db.execute(sql.EDITS, (json.dumps(need.ending_runs),)):
+            has_next.add(job_id)
+            edits[run_id] = created_ms, updated_ms
     followers: list[Candidate] = []
     if jobs and db.execute(sql.ANY_FOLLOWER).fetchone() is not None:
         followed = json.dumps(fires_followers(finished))
@@ -199,8 +221,8 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     owners, spent = owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         failures,
-        {job_id for _, _, _, job_id in edits},
-        {run_id: (created_ms, updated_ms) for run_id, created_ms, updated_ms, _ in edits},
+        has_next,
+        edits,
         followers,
         heartbeats,
         owners,
@@ -230,20 +252,7 @@ async def _apply(
 ) -> None:
     """Write the effects."""
     if effects.attempts:
-        attempts = [
-            (
-                each.run_id,
-                each.attempt,
-                worker,
-                each.started_ms,
-                each.finished_ms,
-                each.error,
-                each.response_code,
-                each.output,
-            )
-            for each in effects.attempts
-        ]
-        db.executemany(sql.ADD_ATTEMPT, attempts)
+        db.executemany(sql.ADD_ATTEMPT, [(each.run_id, *_attempt(each, worker)) for each in effects.attempts])
         events.publish("runs")
     if effects.failures:
         db.executemany(sql.SET_FAILURES, [(count, job_id) for job_id, count in effects.failures.items()])

@@ -11,6 +11,7 @@ from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
+from wakeful.store.columns import reader, select_list
 from wakeful.store.plans import LiveRuns, ManualRunRule
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
@@ -36,9 +37,7 @@ LIVE: Final = """
         AND (state = 'retrying'
             OR (serial OR instance_id IS NOT NULL) AND trigger IN ('schedule', 'user', 'agent'))"""
 _LETTER: Final = f"""
-    SELECT {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS.split(", "))},
-        'not_requested', NULL, r.missed, r.failed_attempts, r.response_code, r.requires, r.requires_version,
-        r.instance, r.signal, r.emitted, r.session, r.depth, r.context, r.precheck, r.evidence,
+    SELECT {select_list(RunView._fields, "r", {"delivery": "'not_requested'", "delivery_error": "NULL"})},
         coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')"""
 #: the primary keys of runs and jobs, once for each
 LETTERS: Final = f"""{_LETTER}
@@ -48,7 +47,7 @@ LETTERS: Final = f"""{_LETTER}
 OLDEST_LETTERS: Final = f"""{_LETTER}
     FROM runs r INDEXED BY runs_dead LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.workspace = ?1 AND r.dead ORDER BY r.id LIMIT ?2"""
-_DEAD: Final = RunView._fields.index("dead")
+run_view: Final = reader(RunView)
 
 
 async def add_runs(
@@ -60,9 +59,8 @@ async def add_runs(
 ) -> list[RunView]:
     await hold_jobs(SqliteSession(db), runs, version)
     ids = json.dumps([run.id for run in runs])
-    taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
-    if taken is not None:
-        raise AlreadyExists(f"there is a run '{taken[0]}' already")
+    for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,)):
+        raise AlreadyExists(f"there is a run '{run_id}' already")
     written = write_runs(db, events, now_ms, runs, strict=True)
     if len(written) < len(runs):
         raise AlreadyExists("a tick among these runs has its run already")
@@ -148,14 +146,6 @@ async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
     return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
 
 
-def run_view(row: Sequence[object]) -> RunView:
-    """Return a run from its columns."""
-    dead, created_ms, awaiting_callback, is_pull, deadline_ms, serial, *rest = row[_DEAD:]
-    flags = bool(dead), created_ms, bool(awaiting_callback), bool(is_pull), deadline_ms, bool(serial)
-    columns = (*row[:_DEAD], *flags, *rest)
-    return RunView(*columns)  # type: ignore[arg-type]
-
-
 async def lock_dead_letters(
     db: sqlite3.Connection, workspace: str, which: Sequence[str] | int
 ) -> list[DeadLetter]:
@@ -163,4 +153,4 @@ async def lock_dead_letters(
         rows = db.execute(OLDEST_LETTERS, (workspace, which))
     else:
         rows = db.execute(LETTERS, (workspace, json.dumps(list(dict.fromkeys(which)))))
-    return [DeadLetter(run_view(row[:-2]), *row[-2:]) for row in rows]
+    return [DeadLetter(run_view(columns), policy, work) for *columns, policy, work in rows]

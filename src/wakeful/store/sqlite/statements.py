@@ -14,7 +14,7 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
-from wakeful.store.rows import TakenRun, UnfinishedRun
+from wakeful.store.rows import AttemptView, JobRow, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import running
 from wakeful.store.sqlite.session import Bulk
@@ -244,7 +244,6 @@ NOT_HELD: Final = """
 # --- outcomes -------------------------------------------------------------------------------------------
 
 # The fence: run, attempt and worker. The primary key finds the run. The shapes are as for new runs.
-_FENCE: Final = "WHERE id = ? AND attempt = ? AND worker IS ? AND state = 'running'"
 #: the primary key. A run that is being verified was reported already
 HOLDER: Final = """
     SELECT worker, is_pull, instance_id FROM runs
@@ -273,20 +272,23 @@ SUCCEED_WITH_RESPONSE: Final = Bulk(
 )
 # A pull run that is retried waits for an executor as long as the first time. Its job may have got another
 # target meanwhile (`pull_statements.FOLLOW`).
-FINISH: Final = f"""
-    UPDATE runs SET is_pull = iif(?, claim_timeout_ms IS NOT NULL, is_pull),
-        claim_deadline = coalesce(claim_timeout_ms + ?, claim_deadline), state = ?,
-        started_at = ?, finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?,
-        usage = ?, dead = ?, failed_attempts = ?, response_code = ?, awaiting_callback = ?
-    {_FENCE}"""
+FINISH: Final = """
+    UPDATE runs SET is_pull = iif(:retrying, claim_timeout_ms IS NOT NULL, is_pull),
+        claim_deadline = coalesce(claim_timeout_ms + iif(:retrying, :due_ms, NULL), claim_deadline),
+        state = :state, started_at = :started_ms, finished_at = iif(:over, :finished_ms, NULL),
+        due_at = iif(:over, NULL, :due_ms), worker = iif(:over, :worker, NULL), output = :output,
+        error = :error, reason = :reason, usage = :usage, dead = :state = 'failed',
+        failed_attempts = :failed_attempts, response_code = :response_code,
+        awaiting_callback = :state = 'running'
+    WHERE id = :run_id AND attempt = :attempt AND worker IS :worker AND state = 'running'"""
 #: the primary key, once for each
 WHICH_ARE_HELD: Final = """
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
     WHERE r.state = 'running' AND r.worker IS ?2"""
 #: the attempts' primary key
 ADD_ATTEMPT: Final = f"""
-    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code, output)
-    VALUES ({marks(8)})"""
+    INSERT INTO attempts (run_id, {column_list(AttemptView._fields)})
+    VALUES ({marks(len(AttemptView._fields) + 1)})"""
 #: jobs_failing and job_incidents_open; mostly they are empty, and then no success need look at its job
 ANY_FAILING: Final = """
     SELECT 1 WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '')
@@ -455,12 +457,8 @@ DELETE_REVISIONS_WITHOUT_JOB: Final = """
 
 # --- jobs -----------------------------------------------------------------------------------------------
 
-JOB_COLUMNS: Final = (
-    "id, workspace, agent, name, timing, policy, work, payload, after_job, after_on, description, labels, "
-    "secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at, next_at, wake_at, run_count, "
-    "failures, version, created_at, updated_at, created_by, pause_note, pause_until, instance_id, "
-    "schedule_origin, schedule_id, decided_ticks"
-)
+#: `JobRow`
+JOB_COLUMNS: Final = column_list(JobRow._fields)
 _FIXED: Final = ("id", "workspace", "created_at")
 _JOB_VALUES: Final = {column: f"v.column{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}
 #: The kinds of schedule and target of a job, as the triggers of migration 14 set them.
@@ -503,23 +501,21 @@ MARK_DELETED: Final = """
 
 # --- runs -----------------------------------------------------------------------------------------------
 
-RUN_COLUMNS: Final = (
-    "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
-    "covers, until_at, attempt, worker, lane, due_at, started_at, finished_at, idempotency_key, replay_of, "
-    "payload, output, error, usage, dead, created_at, awaiting_callback, is_pull, claim_deadline, serial"
+#: `RunView`: the primary key of deliveries, once for each
+RUN_VIEW: Final = select_list(
+    RunView._fields,
+    "runs",
+    {
+        "delivery": """coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending')
+            FROM deliveries d WHERE d.run_id = runs.id), 'not_requested')""",
+        "delivery_error": "(SELECT d.error FROM deliveries d WHERE d.run_id = runs.id)",
+    },
 )
-#: the same and how its delivery stands, as `RunView`: the primary key of deliveries, once for each
-RUN_VIEW: Final = f"""{RUN_COLUMNS},
-    coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
-        'not_requested'),
-    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code,
-    requires, requires_version, instance, signal, emitted, session, depth, context, precheck, evidence,
-    waiting"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order
-ATTEMPTS: Final = """
-    SELECT attempt, worker, started_at, finished_at, error, response_code, output FROM attempts
+ATTEMPTS: Final = f"""
+    SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts
     WHERE run_id = ? ORDER BY attempt"""
 #: runs_running and runs_waiting, all of them
 LIVE_ROWS: Final = """

@@ -82,10 +82,13 @@ def owners_of(
 ) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
     """Return the job of each of these runs, or its agent, and what of runs under a budget is counted."""
     rows = db.execute(OWNERS, (json.dumps(run_ids),)).fetchall()
-    return (
-        {row[0]: BudgetOwner(*row[1:4]) for row in rows},
-        {row[0]: Spent(*row[4:]) for row in rows if row[4] is not None},
-    )
+    owners: dict[str, BudgetOwner] = {}
+    counted: dict[str, Spent] = {}
+    for run_id, workspace, agent, job, tokens, cost in rows:
+        owners[run_id] = BudgetOwner(workspace, agent, job)
+        if tokens is not None:
+            counted[run_id] = Spent(tokens, cost)
+    return owners, counted
 
 
 async def reserve(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.run.consequences import Withdrawal
-from wakeful.store.rows import Move
+from wakeful.store.rows import AttemptView, Move
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import expose, move_to_mailbox
@@ -110,7 +110,8 @@ def release_runs(
     """
     if held:
         attempts = [
-            (run.id, run.attempt, run.worker, run.started_ms, now_ms, "released", None, None) for run in held
+            (run.id, *AttemptView(run.attempt, run.worker, run.started_ms, now_ms, "released"))
+            for run in held
         ]
         db.executemany(sql.ADD_ATTEMPT, attempts)
         db.executemany(sql.RELEASE, [(now_ms, run.id) for run in held])
