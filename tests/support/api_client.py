@@ -82,9 +82,12 @@ class ApiClient:
 
 
 @asynccontextmanager
-async def served(app: Wakeful, settings: Settings | None = None) -> AsyncIterator[ApiClient]:
+async def served(
+    app: Wakeful, settings: Settings | None = None, *, direct: bool = True
+) -> AsyncIterator[ApiClient]:
     """Start the app and a server on its own port; yields an admin's client."""
-    http = Listening(create_app(app.services, ready=readiness(app)), settings or Settings(port=0))
+    http_app = create_app(app.services, ready=readiness(app), direct=direct)
+    http = Listening(http_app, settings or Settings(port=0))
     async with http, aiohttp.ClientSession() as session:
         key = await app.services.auth.keys.first_key()
         yield ApiClient(http.url, session, key, app)

@@ -28,6 +28,7 @@ from wakeful.api.http import (
     sign_in,
     suggestions,
 )
+from wakeful.api.http.direct import DirectRoutes
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.http.schemas import SCHEMAS
@@ -56,8 +57,11 @@ _PAGES: Final = "/workspaces/"
 _NONE: Final[tuple[Match, Scope]] = Match.NONE, {}
 
 
-def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
-    """Return the app over these services. `ready` returns why the process is not ready, or None."""
+def create_app(services: Services, *, ready: Ready | None = None, direct: bool = True) -> FastAPI:
+    """Return the app over these services. `ready` returns why the process is not ready, or None.
+
+    Without `direct`, the framework handles each request.
+    """
     app = FastAPI(
         title="Wakeful",
         version=VERSION,
@@ -106,6 +110,8 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.router.routes.extend(others)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
+    if direct:
+        app.add_middleware(DirectRoutes, routes=app.router.routes, handlers=app.exception_handlers)
     app.add_middleware(RequestMiddleware)
     _add_schemas(app)
     return app

@@ -84,6 +84,11 @@ def database(tmp_path: Path) -> str:
 @pytest.fixture
 async def known(ask: ApiClient) -> dict[str, str]:
     """Create one resource of each kind; return their ids by path parameter."""
+    return await create_known(ask)
+
+
+async def create_known(ask: ApiClient) -> dict[str, str]:
+    """Create one resource of each kind; return their ids by path parameter."""
     webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
     await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM, "target": webhook})
     pulled = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
