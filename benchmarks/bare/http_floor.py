@@ -33,7 +33,8 @@ async def open_database(url: str) -> Read:
         )
 
         async def read() -> list[object]:
-            return [*await pool.fetchrow(_ROW.format("$1"), "read")]
+            (row,) = await pool.fetch(_ROW.format("$1"), "read")
+            return [*row]
 
         return read
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), check_same_thread=False)
