@@ -68,7 +68,6 @@ from wakeful.store.sql.budgets import SqlBudgets
 from wakeful.store.sql.deliveries import SqlDeliveries
 from wakeful.store.sql.executors import SqlExecutors
 from wakeful.store.sql.figures import SqlFigures, SqlLive
-from wakeful.store.sql.history import SqlSessions
 from wakeful.store.sql.hooks import SqlHooks
 from wakeful.store.sql.incidents import SqlIncidents
 from wakeful.store.sql.instances import SqlInstances
@@ -77,6 +76,7 @@ from wakeful.store.sql.overviews import SqlOverviews
 from wakeful.store.sql.reports import SqlReports
 from wakeful.store.sql.run_counts import SqlRunCounts
 from wakeful.store.sql.running import SqlRunning
+from wakeful.store.sql.sessions import SqlSessions
 from wakeful.store.sql.suggestions import SqlSuggestions
 from wakeful.store.sql.verifications import SqlVerifications
 from wakeful.store.sql.web_sessions import SqlWebSessions

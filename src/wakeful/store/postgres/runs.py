@@ -98,6 +98,12 @@ async def cancel_run(
     return await run(db, run_id)
 
 
+async def cancel_runs(
+    db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
+) -> None:
+    await cancel(db, events, now_ms, runs)
+
+
 async def complete_run(
     db: Db,
     events: TransactionEvents,

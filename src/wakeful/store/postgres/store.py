@@ -21,7 +21,6 @@ from wakeful.store.postgres import (
     outcomes,
     planning,
     runs,
-    sessions,
     usage,
 )
 from wakeful.store.postgres.connection import Pool
@@ -45,7 +44,6 @@ _OPERATIONS: Operations[Db] = Operations(
     outcomes=outcomes,
     planning=planning,
     runs=runs,
-    sessions=sessions,
     usage=usage,
 )
 

@@ -1,4 +1,4 @@
-"""Sessions with their history. See `store/sessions.py`.
+"""The history of sessions. See `store/sessions.py`.
 
 The row of a session is the lock of its history and has its last number. A transaction locks the rows of
 sessions before those of runs. So PostgreSQL locks them (`lock`) before it writes the outcomes, and only then
@@ -11,14 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.job.self_scheduling import ChargeRule
 from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
-from wakeful.store.audit import AuditEntry, always
-from wakeful.store.idempotency import Keyed
-from wakeful.store.sessions import HistoryEntry, SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.sql.base import Recorded, SqlBase
+from wakeful.store.sessions import HistoryEntry, SessionKey
 from wakeful.store.sql.driver import Session
-from wakeful.values.ids import first_id
 from wakeful.values.stored_text import cleaned
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
@@ -66,18 +61,6 @@ PRUNE_HISTORY: Final = """
     DELETE FROM session_history WHERE (workspace, agent, session, sequence) IN (
         SELECT workspace, agent, session, sequence FROM session_history
         WHERE at < $1 ORDER BY at LIMIT $2)"""
-
-#: sessions_due: its first entry, and its first after that instant
-NEXT_TURN: Final = """
-    SELECT EXISTS (SELECT 1 FROM sessions WHERE due_at <= $1),
-        (SELECT min(due_at) FROM sessions WHERE due_at > $1)"""
-#: the primary key: its beginning
-PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < $1 AND NOT live"
-#: the table, all of it; for each, turns_live
-PRUNE_SESSIONS: Final = """
-    DELETE FROM sessions WHERE updated_at < $1 AND due_at IS NULL AND NOT EXISTS (
-        SELECT 1 FROM turns t WHERE t.live AND t.workspace = sessions.workspace
-        AND t.agent = sessions.agent AND t.session = sessions.name)"""
 
 
 async def lock(session: Session, entries: Iterable[HistoryAppend], now_ms: int) -> list[SessionKey]:
@@ -144,18 +127,6 @@ async def prune(session: Session, before_ms: int, limit: int) -> int:
     return await session.execute(PRUNE_HISTORY, before_ms, limit)
 
 
-async def next_turn(session: Session, now_ms: int) -> tuple[bool, int | None]:
-    """Return whether any session is due, and when the next one will be."""
-    row = await session.row(NEXT_TURN, now_ms)
-    return (False, None) if row is None else (bool(row[0]), row[1])
-
-
-async def prune_sessions(session: Session, before_ms: int) -> None:
-    """Delete turns that ended and began before then, and sessions without messages since."""
-    await session.execute(PRUNE_TURNS, first_id(before_ms))
-    await session.execute(PRUNE_SESSIONS, before_ms)
-
-
 class _Locked(NamedTuple):
     """A session after `_lock`."""
 
@@ -176,74 +147,3 @@ async def _lock(session: Session, key: SessionKey, now_ms: int) -> _Locked:
 
 def _key_of(entry: HistoryAppend) -> SessionKey:
     return SessionKey(*entry[:3])
-
-
-class SqlSessions(SqlBase):
-    """Sessions with their history."""
-
-    async def update_session(
-        self,
-        key: SessionKey,
-        now_ms: int,
-        judge: SessionRule,
-        entries: Sequence[AuditEntry] = (),
-        keyed: Keyed[SessionUpdate] | None = None,
-        charge: ChargeRule | None = None,
-    ) -> SessionUpdate:
-        """Lock a session, which is added if there is none, and write the update that `judge` returns.
-
-        Topic: `sessions`, if anything waits in it. `charge` is as in `create_jobs`.
-        """
-        recorded = Recorded(entries, always, keyed, charge)
-        return await self._record(recorded, self._operations.sessions.update_session, key, now_ms, judge)
-
-    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
-        """Update up to `limit` sessions that are due and may have another turn, longest due first.
-
-        Sessions that another transaction holds are skipped. Returns how many were updated.
-        """
-        return await self._driver.write(self._operations.sessions.take_turns, now_ms, limit, judge)
-
-    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
-        """Return whether any session is due, full or not, and when the next one will be."""
-        return await self._read(next_turn, now_ms)
-
-    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-        """Return the sessions of an agent, by name, after `after`."""
-        return await self._driver.read(self._operations.sessions.sessions, workspace, agent, after, limit)
-
-    async def session(self, key: SessionKey) -> SessionView | None:
-        """Return a session."""
-        return await self._driver.read(self._operations.sessions.session, key)
-
-    async def history(
-        self, key: SessionKey, before: int | None = None, limit: int = 50
-    ) -> list[HistoryEntry]:
-        """Return the entries of a session with a number below `before`, newest first."""
-        return await self._read(history, key, before, limit)
-
-    async def delete_session(
-        self, key: SessionKey, now_ms: int, judge: SessionRule, entries: Sequence[AuditEntry] = ()
-    ) -> SessionUpdate | None:
-        """Lock a session, write the update that `judge` returns, and delete it with its history.
-
-        The update drops all messages and stops all live turns. Returns None if there is no such session.
-        """
-        delete = self._operations.sessions.delete_session
-        recorded: Recorded[SessionUpdate | None] = Recorded(entries)
-        return await self._record(recorded, delete, key, now_ms, judge)
-
-    async def prune_sessions(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` entries of histories from before then. Returns how many.
-
-        If there are no others, delete ended turns that began before then, and sessions without a message or
-        an answer since.
-        """
-
-        async def prune_all(session: Session) -> int:
-            pruned = await prune(session, before_ms, limit)
-            if pruned < limit:  # nothing of them is left: a session that is added again starts with number 1
-                await prune_sessions(session, before_ms)
-            return pruned
-
-        return await self._driver.write(self._shared(prune_all))

@@ -41,7 +41,6 @@ from wakeful.store.rows import (
     TakenRun,
     UnfinishedRun,
 )
-from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import (
     DeadLetterFilter,
     DeadLetterRow,
@@ -317,6 +316,10 @@ class Runs(Protocol[C]):
         self, db: C, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
     ) -> RunView | None: ...
 
+    async def cancel_runs(
+        self, db: C, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
+    ) -> None: ...
+
     async def complete_run(
         self,
         db: C,
@@ -385,28 +388,6 @@ class Instances(Protocol[C]):
     async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 
 
-class Sessions(Protocol[C]):
-    """Sessions and their turns."""
-
-    async def update_session(
-        self, db: C, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
-    ) -> SessionUpdate: ...
-
-    async def take_turns(
-        self, db: C, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
-    ) -> int: ...
-
-    async def delete_session(
-        self, db: C, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
-    ) -> SessionUpdate | None: ...
-
-    async def sessions(
-        self, db: C, workspace: str, agent: str, after: str | None, limit: int
-    ) -> list[SessionView]: ...
-
-    async def session(self, db: C, key: SessionKey) -> SessionView | None: ...
-
-
 class Usage(Protocol[C]):
     """Use and budgets."""
 
@@ -438,5 +419,4 @@ class Operations(Generic[D]):
     outcomes: Outcomes[D]
     planning: Planning[D]
     runs: Runs[D]
-    sessions: Sessions[D]
     usage: Usage[D]

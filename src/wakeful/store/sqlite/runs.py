@@ -100,6 +100,12 @@ async def cancel_run(
     return _run(db, run_id)
 
 
+async def cancel_runs(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
+) -> None:
+    cancel(db, events, now_ms, runs)
+
+
 async def complete_run(
     db: sqlite3.Connection,
     events: TransactionEvents,

@@ -22,7 +22,6 @@ from wakeful.store.sqlite import (
     outcomes,
     planning,
     runs,
-    sessions,
     usage,
 )
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
@@ -38,7 +37,6 @@ _OPERATIONS: Operations[sqlite3.Connection] = Operations(
     outcomes=outcomes,
     planning=planning,
     runs=runs,
-    sessions=sessions,
     usage=usage,
 )
 
