@@ -9,27 +9,23 @@ compares the files with the output, so that a stale file fails the build.
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 import inspect
 import json
 import re
 import textwrap
 import types
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
+from keyword import iskeyword
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, Literal, cast, get_args, get_origin
 
-from wakeful import model
-from wakeful.cli.commands import MODULES, load
-from wakeful.cli.document_options import option_help
-from wakeful.cli.help import panel, summary
 from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
 from wakeful.job.policy import Section
-from wakeful.model import operations
-from wakeful.model.codec import FieldPlan, field_plans, items_of, resolve
-from wakeful.model.job import Tick
+from wakeful.model.codec import field_plans, items_of, model_classes, resolve, resource_name
 from wakeful.values.duration import LONGEST, format_duration, spell_duration
 
 ROOT: Final = Path(__file__).parent.parent
@@ -44,49 +40,9 @@ _MODEL_TYPES: Final = {
     "overlapPolicy": "OverlapPolicy",
     "catchupPolicy": "CatchupPolicy",
     "schedule": "NormalSchedule",
+    "exclude": "Excluded",
     "startAt": "EpochMs",
     "endAt": "EpochMs",
-}
-#: What only workflow jobs and schedules of instances have.
-_OF_SOME_JOBS: Final = ("workflow_id", "version", "user_id", "schedule_origin", "schedule_id")
-#: The classes of the public model whose JSON has a name in client/types.py.
-_SHAPES: Final[dict[type, str]] = {
-    Tick: "TickShape",
-    model.Attempt: "AttemptShape",
-    model.Run: "RunShape",
-    model.ReleaseResult: "ReleasedShape",
-    model.HeartbeatResult: "HeartbeatsShape",
-    model.Job: "JobShape",
-    model.JobRef: "JobRefShape",
-    model.JobFailure: "JobFailureShape",
-    model.BulkResult: "BulkShape",
-    model.FieldChange: "FieldChangeShape",
-    model.Revision: "RevisionShape",
-    model.Hook: "HookShape",
-    model.AgentInfo: "AgentShape",
-    model.MessageReceipt: "ReceiptShape",
-    model.HistoryEntry: "HistoryShape",
-    model.SessionInfo: "SessionShape",
-    model.InstanceInfo: "InstanceShape",
-    model.Incident: "IncidentShape",
-    model.Suggestion: "SuggestionShape",
-    model.Event: "EventShape",
-    model.ApiKey: "KeyShape",
-    model.AuditEntry: "AuditShape",
-    operations.LaneUse: "LaneShape",
-    operations.Worker: "WorkerShape",
-    operations.Executor: "ExecutorShape",
-    operations.Workers: "WorkersShape",
-    operations.Channel: "ChannelShape",
-    operations.Delivery: "DeliveryShape",
-    operations.Channels: "ChannelsShape",
-    operations.ChannelTest: "ChannelTestShape",
-    operations.Setting: "SettingShape",
-    operations.SentRequest: "SentRequestShape",
-    operations.ReceivedResponse: "ReceivedResponseShape",
-    operations.TargetTest: "TargetTestShape",
-    operations.DeadLetterGroup: "DeadLetterGroupShape",
-    operations.DeadLetterGroups: "DeadLetterGroupsShape",
 }
 _PART: Final = re.compile(
     r"(?P<first>^(?P<indent> *)(?:#|<!--) generated: (?P<name>[\w-]+)[^\n]*\n)(?P<body>.*?)"
@@ -131,6 +87,8 @@ def reference(section: Section) -> Iterable[str]:
 
 def cli_options() -> Iterable[str]:
     """Return the table of options that are job fields in docs/reference/cli.md."""
+    from wakeful.cli.document_options import option_help  # the commands need the shapes
+
     yield "| option | |"
     yield "|---|---|"
     for field in DECLARED:
@@ -140,6 +98,9 @@ def cli_options() -> Iterable[str]:
 
 def commands() -> Iterable[str]:
     """Return the entries of cli/commands/index.py."""
+    from wakeful.cli.commands import MODULES, load  # the commands need the shapes
+    from wakeful.cli.help import panel, summary
+
     for module in MODULES:
         for name, command in load(module).items():
             texts = (name, module, panel(command), summary(command))
@@ -148,30 +109,46 @@ def commands() -> Iterable[str]:
 
 def shapes() -> Iterable[str]:
     """Return the classes of client/types.py that follow from the public model."""
-    for kind, name in _SHAPES.items():
-        yield from ("", "", f"class {name}(TypedDict):")
+    for kind in model_classes():
         summary, *_ = (inspect.getdoc(kind) or "").splitlines()
-        yield f'    """{summary}"""'
-        yield ""
-        for each in field_plans(kind):
-            # An object that only some calls return is left out by the others, and never null.
-            nullable = each.nullable and not (each.extra and each.type in _SHAPES)
-            type_ = _json_type(each.form.json or each.type)
-            type_ += " | None" if nullable or each.form.nullable else ""
-            yield f"    {each.key}: {f'NotRequired[{type_}]' if _is_optional(kind, each) else type_}"
-            if each.form.also_ms:
-                yield f"    {each.key}Ms: int{' | None' if each.nullable else ''}"
+        keys = dict(_keys(kind))
+        if any(map(iskeyword, keys)):
+            yield from (
+                "",
+                "",
+                f"#: {summary}",
+                f"{_shape(kind)} = TypedDict(",
+                f'    "{_shape(kind)}",',
+                "    {",
+            )
+            yield from (f'        "{key}": {type_},' for key, type_ in keys.items())
+            yield from ("    },", ")")
+        else:
+            yield from ("", "", f"class {_shape(kind)}(TypedDict):", f'    """{summary}"""', "")
+            yield from (f"    {key}: {type_}" for key, type_ in keys.items())
     yield from ("", "")
 
 
-def _is_optional(kind: type, field: FieldPlan) -> bool:
-    return field.extra or (kind is model.Job and field.name in _OF_SOME_JOBS)
+def _shape(kind: type) -> str:
+    return f"{resource_name(kind) or kind.__name__}Shape"
+
+
+def _keys(kind: type) -> Iterable[tuple[str, str]]:
+    """Return the keys of the JSON of a class, and their types."""
+    for each in field_plans(kind):
+        # An object that only some calls return is left out by the others, and never null.
+        nullable = each.nullable and not (each.extra and dataclasses.is_dataclass(each.type))
+        type_ = _json_type(each.form.json or each.type)
+        type_ += " | None" if nullable or each.form.nullable else ""
+        yield each.key, f"NotRequired[{type_}]" if each.extra or each.form.optional else type_
+        if each.form.also_ms:
+            yield f"{each.key}Ms", f"int{' | None' if each.nullable else ''}"
 
 
 def _json_type(type_: Any) -> str:
     """Return the type of a value in JSON, as source code."""
-    if type_ in _SHAPES:
-        return _SHAPES[type_]
+    if dataclasses.is_dataclass(type_) and type_ in model_classes():
+        return _shape(cast(type, type_))
     if (item := items_of(type_)) is not None:
         inner, _, nullable = resolve(item)
         return f"list[{_json_type(inner)}{' | None' if nullable else ''}]"
@@ -179,7 +156,7 @@ def _json_type(type_: Any) -> str:
         return str(type_.__name__)
     if type_ is timedelta:
         return "int"
-    if type_ in (str, datetime) or get_origin(type_) is Literal:
+    if type_ in (str, date, datetime) or get_origin(type_) is Literal:
         return "str"
     if isinstance(type_, type) and issubclass(type_, Enum):
         return "str"

@@ -15,13 +15,12 @@ from wakeful.model.codec import from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.model.job_warnings import log_warnings
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.job_check_serializers import serialize_preview
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import JobQuery, read_label_filter
 from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
-from wakeful.service.operation_serializers import serialize_target_test
-from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook, serialize_week
+from wakeful.service.report_serializers import serialize_preview, serialize_target_test, serialize_week
+from wakeful.service.serializers import REVISIONS, serialize_bulk_result, serialize_hook
 from wakeful.service.services import Services
 from wakeful.values.json_value import Json, camel
 

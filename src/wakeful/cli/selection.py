@@ -19,7 +19,7 @@ from wakeful.cli.exit_codes import OK, exit_code, find_exit_code
 from wakeful.cli.output import full_name, print_error
 from wakeful.cli.session import Session
 from wakeful.cli.unknown_names import UnknownName
-from wakeful.client.types import BulkRunsShape, BulkShape, JobFailureShape, JobIdShape, JobShape
+from wakeful.client.types import BulkResultShape, BulkRunsShape, JobFailureShape, JobIdShape, JobShape
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -117,7 +117,7 @@ async def find_jobs(
     verb: str,
     only: Filter | None,
     names: Sequence[str],
-    request: Callable[..., Awaitable[BulkShape | BulkRunsShape]],
+    request: Callable[..., Awaitable[BulkResultShape | BulkRunsShape]],
     *,
     yes: bool,
 ) -> tuple[Sequence[JobIdShape], bool]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Quota,
         Suggestion,
         WorkflowVersion,
+        Workspace,
     )
     from wakeful.model.agent import AgentInfo, HistoryEntry, InstanceInfo, MessageReceipt, SessionInfo
     from wakeful.model.enums import (
@@ -67,6 +68,7 @@ __all__ = [
     "SuggestionStatus",
     "Trigger",
     "WorkflowVersion",
+    "Workspace",
 ]
 
 if not TYPE_CHECKING:
@@ -81,6 +83,7 @@ if not TYPE_CHECKING:
                 "Quota",
                 "Suggestion",
                 "WorkflowVersion",
+                "Workspace",
             ],
             "wakeful.model.agent": [
                 "AgentInfo",

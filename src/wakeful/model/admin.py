@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug
+from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug, SpentToday, resource
 from wakeful.model.enums import IncidentState, SuggestionStatus
 from wakeful.model.run import Run
 from wakeful.values.json_value import Json
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
     """Failures of one job with one cause."""
@@ -50,6 +51,7 @@ class Incident:
     closed_reason: str | None
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
     """Better settings for a job, with the figures that speak for them."""
@@ -108,6 +110,27 @@ class Event:
     suggestion: Suggestion | None = None
 
 
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """A tenant: its agents, jobs, runs and keys are separate from those of others."""
+
+    name: Slug
+    #: the IANA zone of jobs that name none
+    tz: str | None
+    description: str
+    #: the most that its runs may use in a day
+    budget: Mapping[str, Json] | None
+    alerts: Mapping[str, Json] | None
+    #: its share of a full lane, compared with other workspaces; 1 unless set
+    lane_weight: Annotated[float, Form("lane_weight")]
+    created_at: datetime
+    updated_at: datetime
+    #: what its runs used today; not in lists
+    spent: SpentToday | None = field(default=None, compare=False)
+
+
+@resource("Key")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """An API key."""
@@ -129,6 +152,7 @@ class ApiKey:
     key: str | None = field(default=None, repr=False, compare=False)
 
 
+@resource("Entry")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """An entry of the audit log."""
@@ -140,7 +164,7 @@ class AuditEntry:
     actor: str
     action: str
     subject: str
-    details: Json
+    details: Mapping[str, Json]
     #: the address of the caller
     address: str | None
     #: the hash of the previous entry
@@ -148,6 +172,23 @@ class AuditEntry:
     hash: str
 
 
+@resource("Verified")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditVerification:
+    """Whether the entries of the audit log are complete and unchanged."""
+
+    ok: bool
+    #: the number of the last entry that was checked
+    count: int
+    #: what is wrong
+    flaw: str | None
+    #: whether all entries were checked
+    complete: bool
+    #: of the last entry that was checked; only of a part
+    hash: Annotated[str | None, Form(optional=True)] = None
+
+
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """A limit of a workspace or an agent, and how much of it is used."""
@@ -160,6 +201,7 @@ class Quota:
     used: int
 
 
+@resource("Workflow")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowVersion:
     """A version of a workflow. It never changes."""

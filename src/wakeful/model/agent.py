@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, Slug
+from wakeful.model.codec import AgentName, Form, Id, NewSecret, Slug, SpentToday, Warnings, resource
 from wakeful.model.enums import InstanceStatus
 from wakeful.model.job import Job
 from wakeful.values.json_value import Json
 
 
+@resource("Agent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentInfo:
     """An agent: the defaults of its jobs and its state."""
@@ -31,12 +32,12 @@ class AgentInfo:
     description: str
     #: the most that its runs may use in a day
     budget: Mapping[str, Json] | None
-    alerts: Json
+    alerts: Mapping[str, Json] | None
     #: how its session queues work
     queue: Mapping[str, Json] | None
     heartbeat: Mapping[str, Json] | None
     #: where its own key may deliver
-    deliver_to: tuple[Json, ...]
+    deliver_to: tuple[Annotated[Json, Form("address")], ...]
     #: `required`: the jobs that it makes wait until a person enables them
     approval: str | None
     #: the bounds of the jobs that it makes in runs that no person started
@@ -48,13 +49,14 @@ class AgentInfo:
     created_at: datetime
     updated_at: datetime
     #: what its runs used today, such as tokens and cost; not in lists
-    spent: Mapping[str, Json] | None = field(default=None, compare=False)
+    spent: SpentToday | None = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `put` and `rotate_secret`
-    secret: str | None = field(default=None, repr=False, compare=False)
+    secret: NewSecret | None = field(default=None, repr=False, compare=False)
     #: why its jobs may not do what is expected; only in `put`
-    warnings: tuple[str, ...] = field(default=(), compare=False)
+    warnings: Warnings = field(default=(), compare=False)
 
 
+@resource("Receipt")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageReceipt:
     """The result of sending a message to an agent."""
@@ -76,6 +78,7 @@ class MessageReceipt:
     dropped: int
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
     """What was said to an agent in a session, or what it answered."""
@@ -94,6 +97,7 @@ class HistoryEntry:
     at: datetime
 
 
+@resource("Session")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
     """A session of an agent."""
@@ -118,6 +122,7 @@ class SessionInfo:
     cursor: str | None = field(default=None, compare=False)
 
 
+@resource("Instance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceInfo:
     """An instance of an agent: it has its own state, mailbox and schedules.
@@ -147,8 +152,8 @@ class InstanceInfo:
     created_at: datetime
     updated_at: datetime
     #: None: the caller may not read it, or it is the initial state of a class that the server does not have
-    state: Mapping[str, Json] | None = field(default=None, compare=False)
+    state: Annotated[Mapping[str, Json] | None, Form(nullable=True)] = field(default=None, compare=False)
     #: why the state cannot be shown
-    state_error: str | None = field(default=None, compare=False)
+    state_error: Annotated[str | None, Form(nullable=True)] = field(default=None, compare=False)
     #: the jobs of its schedules
     schedules: tuple[Job, ...] = field(default=(), compare=False)

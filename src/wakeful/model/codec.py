@@ -7,9 +7,11 @@ key that ends with `Ms`. A field that only some calls return is not compared (`c
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 import types
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import (
@@ -37,7 +39,7 @@ Convert = Callable[[Any], Any]
 class Form(NamedTuple):
     """What the type of a field does not say about its JSON. It is given with `Annotated`."""
 
-    #: of text: `uuid`, `slug`
+    #: of text: `uuid`, `slug`, or the name of its schema; of other values: the name of what they are
     format: str = "text"
     #: the key, if it is not the name
     key: str | None = None
@@ -45,6 +47,8 @@ class Form(NamedTuple):
     also_ms: bool = False
     #: whether the JSON may be null although the value is never None
     nullable: bool = False
+    #: whether the JSON leaves it out if it is None
+    optional: bool = False
     #: the type of its JSON, if that is another one than the field has
     json: Any = None
     #: reads the value, if its type does not say how
@@ -52,14 +56,61 @@ class Form(NamedTuple):
 
 
 Id = Annotated[str, Form("uuid")]
+#: A number that is not negative.
+Amount = Annotated[float, Form("amount")]
 Slug = Annotated[str, Form("slug")]
 #: The agent that has it.
 AgentName = Annotated[str, Form("slug", key="agentId")]
 #: An instant that the JSON has as text and in milliseconds.
 InstantWithMs = Annotated[datetime, Form(also_ms=True)]
+#: An instant with the offset of a zone.
+LocalInstant = Annotated[datetime, Form("local")]
+LocalInstantWithMs = Annotated[datetime, Form("local", also_ms=True)]
+#: Tokens and cost of today.
+SpentToday = Annotated[Mapping[str, Json], Form("spent")]
+#: Why something may not do what is expected; left out if there is no such reason.
+Warnings = Annotated[tuple[str, ...], Form("warnings")]
+#: Signs webhooks; shown once.
+NewSecret = Annotated[str, Form("secret")]
 
+_names: Final[dict[type[Any], str]] = {}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _plans: Final[dict[type[Any], tuple[FieldPlan, ...]]] = {}
+
+
+def resource(name: str = "") -> Callable[[type[T]], type[T]]:
+    """Declare that a class has a schema of its own in the HTTP API: of its name, or of this one.
+
+    Classes of the model without it are parts of others.
+    """
+
+    def declare(kind: type[T]) -> type[T]:
+        _names[kind] = name or kind.__name__
+        return kind
+
+    return declare
+
+
+def resource_name(kind: type[Any]) -> str | None:
+    """Return the name of the schema of a class; None: it has none."""
+    return _names.get(kind)
+
+
+def model_classes() -> list[type[Any]]:
+    """Return the classes of the public model that have JSON, in the order of their declaration."""
+    from wakeful import model
+
+    found: list[type[Any]] = []
+    for module in sorted(each.name for each in pkgutil.iter_modules(model.__path__)):
+        content = vars(importlib.import_module(f"{model.__name__}.{module}"))
+        found += (
+            each
+            for each in content.values()
+            if dataclasses.is_dataclass(each)
+            and isinstance(each, type)
+            and each.__module__ == content["__name__"]
+        )
+    return found
 
 
 class FieldPlan(NamedTuple):
@@ -84,6 +135,11 @@ def from_ms(ms: int) -> datetime:
     '2025-03-08T00:00:00.250+00:00'
     """
     return _EPOCH + timedelta(milliseconds=ms)
+
+
+def to_ms(at: datetime) -> int:
+    """Return an instant in epoch milliseconds."""
+    return (at - _EPOCH) // timedelta(milliseconds=1)
 
 
 #: An instant that the JSON has only in milliseconds.
@@ -126,6 +182,38 @@ def read_fields(kind: type[Any], json: Mapping[str, Any]) -> dict[str, Any]:
         for each in field_plans(kind)
         if each.key in json
     }
+
+
+def to_json(value: object) -> JsonObject:
+    """Return an object of the public model as JSON, without fields that only other calls return."""
+    content: JsonObject = {}
+    for each in field_plans(type(value)):
+        found = getattr(value, each.name)
+        if (each.extra or each.form.optional) and found in (None, ()):
+            continue
+        content[each.key] = _write(found)
+        if each.form.also_ms:
+            content[f"{each.key}Ms"] = None if found is None else to_ms(found)
+    return content
+
+
+def _write(value: Any) -> Json:
+    if isinstance(value, datetime):
+        text = value.isoformat(timespec="milliseconds")
+        return text.removesuffix("+00:00") + "Z" if value.tzinfo is UTC else text
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, Mapping):
+        return {key: _write(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_write(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return to_json(value)
+    return cast(Json, value)
 
 
 def field_plans(kind: type[Any]) -> tuple[FieldPlan, ...]:
@@ -196,6 +284,8 @@ def _reader(type_: Any) -> Convert | None:
         return lambda values: tuple(values or ()) if inner is None else tuple(map(inner, values or ()))
     if type_ is datetime:
         return read_instant
+    if type_ is date:
+        return date.fromisoformat
     if type_ is timedelta:
         return duration
     if isinstance(type_, type) and issubclass(type_, Enum):

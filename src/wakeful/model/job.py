@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from wakeful.job.job import Chain, Origin
 from wakeful.job.policy import Backoff
-from wakeful.model.codec import AgentName, EpochMs, Form, Id, InstantWithMs, Slug, from_ms
-from wakeful.model.enums import CatchupPolicy, OverlapPolicy
+from wakeful.model.codec import (
+    AgentName,
+    EpochMs,
+    Form,
+    Id,
+    InstantWithMs,
+    LocalInstantWithMs,
+    NewSecret,
+    Slug,
+    SpentToday,
+    Warnings,
+    from_ms,
+    resource,
+)
+from wakeful.model.enums import CatchupPolicy, OverlapPolicy, RunState, Trigger
 from wakeful.model.run import Run
 from wakeful.schedule.schedules import Schedule, schedule_from_json
 from wakeful.values.json_value import Json
@@ -18,10 +31,9 @@ from wakeful.values.json_value import Json
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A tick in JSON, in the zone of the job."""
+    """A tick, in the job's zone."""
 
-    at: datetime
-    at_ms: int
+    at: LocalInstantWithMs
 
 
 def _read_origin(json: Mapping[str, Any] | None) -> Origin | None:
@@ -32,11 +44,14 @@ def _read_ticks(ticks: Iterable[Mapping[str, Any]]) -> tuple[datetime, ...]:
     return tuple(from_ms(tick["atMs"]) for tick in ticks)
 
 
-_TICKS: Final = Form(json=tuple[Tick, ...], read=_read_ticks)
+NextTicks = Annotated[tuple[datetime, ...], Form(json=tuple[Tick, ...], read=_read_ticks)]
+#: Days and hours without ticks; null in the JSON of a job without a schedule.
+Excluded = Annotated[tuple[str, ...], Form(nullable=True)]
 #: A schedule in its normal form.
-NormalSchedule = Annotated[Schedule, Form(read=schedule_from_json)]
+NormalSchedule = Annotated[Schedule, Form("schedule", read=schedule_from_json)]
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job: its definition and its state.
@@ -71,7 +86,7 @@ class Job:
     #: No tick after this time.
     end_at: EpochMs | None
     #: Days and hours without ticks, such as `2027-12-24`, `2027-12-24/2028-01-01` or `holidays:DE-BY`.
-    exclude: tuple[str, ...]
+    exclude: Excluded
     #: What happens to a fixed time in the hour that DST skips in spring.
     dst_gap: Literal["run_after", "skip"] | None
     #: When a fixed time fires in the hour that DST repeats in autumn.
@@ -169,21 +184,19 @@ class Job:
     updated_at: datetime
 
     #: of a workflow job: the workflow, its version and its user
-    workflow_id: str | None = None
-    version: int | None = None
-    user_id: str | None = None
+    workflow_id: Annotated[str | None, Form(optional=True)] = None
+    version: Annotated[int | None, Form(optional=True)] = None
+    user_id: Annotated[str | None, Form(optional=True, nullable=True)] = None
     #: of a schedule of an instance: `declared` or `dynamic`, and its `job_id`
-    schedule_origin: str | None = None
-    schedule_id: str | None = None
+    schedule_origin: Annotated[str | None, Form("ScheduleOrigin", optional=True)] = None
+    schedule_id: Annotated[str | None, Form(optional=True)] = None
 
     #: its next 5 ticks; not in lists
-    next_ticks: Annotated[tuple[datetime, ...], Form(json=tuple[Tick, ...], read=_read_ticks)] = field(
-        default=(), compare=False
-    )
+    next_ticks: NextTicks = field(default=(), compare=False)
     #: its last 5 runs, newest first; only in `get`
     last_runs: tuple[Run, ...] = field(default=(), compare=False)
     #: what its runs used today, such as tokens and cost; only in `get`
-    spent: Mapping[str, Json] | None = field(default=None, compare=False)
+    spent: SpentToday | None = field(default=None, compare=False)
     #: the run that records the skipped tick; only in `skip_next`
     skipped: Run | None = field(default=None, compare=False)
     #: whether it has a trigger URL; only in `get`
@@ -191,12 +204,21 @@ class Job:
     #: the state that its last precheck left; only in `get`
     precheck_state: Json = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `create`, `upsert`, `update` and `rotate_secret`
-    secret: str | None = field(default=None, repr=False, compare=False)
+    secret: NewSecret | None = field(default=None, repr=False, compare=False)
     #: why it may not do what is expected: its runs wait for an executor, and none is known; only in
     #: `create`, `upsert` and `update`
-    warnings: tuple[str, ...] = field(default=(), compare=False)
+    warnings: Warnings = field(default=(), compare=False)
     #: whether this call created it; only in `create` and `upsert`
     created: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobId:
+    """A job by its names."""
+
+    id: Id
+    agent: AgentName
+    name: Slug
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +245,7 @@ class JobFailure:
     message: str
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkResult:
     """The jobs that were paused or resumed together; with `dry_run`, that would be."""
@@ -234,7 +257,22 @@ class BulkResult:
     unchanged: int
     errors: tuple[JobFailure, ...]
     #: what the change means for other jobs
-    warnings: tuple[str, ...] = field(default=(), compare=False)
+    warnings: Warnings = field(default=(), compare=False)
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkRuns:
+    """The runs that were started, and the jobs that could not be run."""
+
+    dry_run: bool
+    #: how many jobs were run, or would be
+    count: int
+    jobs: tuple[JobId, ...]
+    runs: tuple[Run, ...]
+    #: with the mode `due`: no tick is due
+    not_due: tuple[JobId, ...]
+    errors: tuple[JobFailure, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +299,7 @@ class Revision:
     changes: tuple[FieldChange, ...]
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
     """The trigger URL of a job."""
@@ -277,3 +316,57 @@ class Hook:
     url: str | None = field(default=None, repr=False, compare=False)
     #: the last part of the URL; only in `create_hook`
     token: str | None = field(default=None, repr=False, compare=False)
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookRun:
+    """The run that a request to a trigger URL has started."""
+
+    id: Id
+    job: Slug
+    state: RunState
+    trigger: Trigger
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSnippets:
+    """Texts that create a job. The key is not in them."""
+
+    #: a file for `wakeful apply`
+    yaml: str
+    curl: str
+    #: `wakeful add`
+    cli: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundJob:
+    """A job that a search found."""
+
+    id: Id
+    agent: AgentName
+    name: Slug
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRun:
+    """A run that a search found."""
+
+    id: Id
+    agent: AgentName
+    job: Slug | None
+    state: RunState
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """What a search found: a few of each kind."""
+
+    jobs: tuple[FoundJob, ...]
+    agents: tuple[Slug, ...]
+    runs: tuple[FoundRun, ...]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, Slug
+from wakeful.model.codec import AgentName, Form, Id, NewSecret, Slug, resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +18,7 @@ class LaneUse:
     size: int
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
     """A process that takes runs."""
@@ -39,6 +40,7 @@ class Worker:
     capabilities: Mapping[str, int]
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Executor:
     """A program outside that holds claimed runs."""
@@ -48,6 +50,7 @@ class Executor:
     last_heartbeat_at: datetime | None
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
     """All workers and executors."""
@@ -56,6 +59,7 @@ class Workers:
     executors: tuple[Executor, ...]
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
     """A channel, without its URL."""
@@ -68,6 +72,7 @@ class Channel:
     deliveries: Mapping[str, int]
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """The output of a run on its way to a channel."""
@@ -84,6 +89,7 @@ class Delivery:
     error: str | None
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channels:
     """All channels, and the recent deliveries of the workspace."""
@@ -92,6 +98,7 @@ class Channels:
     deliveries: tuple[Delivery, ...]
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTest:
     """How a test message ended."""
@@ -101,6 +108,7 @@ class ChannelTest:
     duration: timedelta
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """A setting."""
@@ -135,6 +143,7 @@ class ReceivedResponse:
     body: str
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetTest:
     """The result of a test of a target."""
@@ -148,7 +157,7 @@ class TargetTest:
     request: SentRequest | None
     response: ReceivedResponse | None
     #: signs the request; present if it was made for the test
-    secret: str | None = field(default=None, repr=False, compare=False)
+    secret: NewSecret | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +178,7 @@ class DeadLetterGroup:
     error: str | None
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterGroups:
     """The newest dead letters by job and cause."""
@@ -180,6 +190,7 @@ class DeadLetterGroups:
     more: bool
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSession:
     """A sign-in session."""
@@ -193,3 +204,12 @@ class WebSession:
     expires_at: datetime
     #: the client's address at sign-in
     address: str | None
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInLink:
+    """A link that signs a browser in, once."""
+
+    url: str
+    expires_at: datetime

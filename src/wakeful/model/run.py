@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated
 
-from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug
+from wakeful.model.codec import AgentName, Form, Id, InstantWithMs, Slug, resource
 from wakeful.model.enums import DeliveryState, RunState, Trigger
 from wakeful.values.json_value import Json
 
@@ -31,6 +31,7 @@ class Attempt:
     output: str | None = None
 
 
+@resource()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """The record of one tick or manual trigger: the public value of the Python API and clients.
@@ -124,6 +125,7 @@ class Run:
     traceparent: str | None = field(default=None, compare=False)
 
 
+@resource("Released")
 @dataclass(frozen=True, slots=True)
 class ReleaseResult:
     """The result of returning claimed runs, by their ids."""
@@ -134,6 +136,7 @@ class ReleaseResult:
     lost: tuple[str, ...]
 
 
+@resource("Heartbeats")
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
     """The result of a heartbeat, by the ids of the runs."""
@@ -141,3 +144,23 @@ class HeartbeatResult:
     renewed: tuple[Id, ...]
     #: no longer claimed by the caller: stop working on them
     lost: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportResult:
+    """The result of the report of one run among several."""
+
+    id: str
+    #: its new state; `running` while it is verified; None: the report was refused
+    state: RunState | None
+    #: why it was refused
+    code: Annotated[str, Form("ErrorCode")] | None
+    message: str | None
+
+
+@resource()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completions:
+    """The result of each report, in the order of the request."""
+
+    runs: tuple[ReportResult, ...]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from wakeful.client.rest.runs import RestRuns
-from wakeful.client.types import ReportShape
+from wakeful.client.types import ReportResultShape
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.logs import get_logger
 from wakeful.remote.handlers import batches, unreportable
@@ -108,13 +108,15 @@ class Reporter:
         """Find out which report of a refused request the server does not accept."""
         if len(batch) == 1:
             run_id = str(batch[0]["id"])
-            self._settle(batch[0], ReportShape(id=run_id, state=None, code=error.code, message=error.message))
+            self._settle(
+                batch[0], ReportResultShape(id=run_id, state=None, code=error.code, message=error.message)
+            )
             return
         for report in batch:
             if not await self._send([report]):
                 self._submitted.set()  # it is still among the reports
 
-    def _settle(self, report: Report, result: ReportShape) -> None:
+    def _settle(self, report: Report, result: ReportResultShape) -> None:
         run_id, attempt = _key(report)
         code = result.get("code")
         if code is None:

@@ -18,7 +18,7 @@ from wakeful.model.codec import from_ms, read_fields
 from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
 from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.serializers import ATTEMPTS, RUNS, explain_job
+from wakeful.service.serializers import ATTEMPTS, JOB_STATE, RUNS, explain_job
 from wakeful.store.row_mapping import job_of, ticks_from_text
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.values.bounded_cache import MB, BoundedCache
@@ -34,13 +34,8 @@ _ASSIGN: Final[dict[str, Callable[[Job, Any], None]]] = {
     each.name: vars(Job)[each.name].__set__ for each in dataclasses.fields(Job)
 }
 
-#: The fields that differ between jobs of the same definition, in the order of `_own_values`.
-_OWN: Final = (
-    "id", "workspace", "agent", "name", "enabled", "disabled_reason", "pause_note", "paused_until", "next_at",
-    "run_count", "failures", "revision", "created_at", "created_by", "updated_at",
-)  # fmt: skip
 _ASSIGN_OWN: Final = [
-    _ASSIGN[name] for name in (*_OWN, "payload", "next_ticks", "secret", "created", "warnings")
+    _ASSIGN[name] for name in (*JOB_STATE.names, "payload", "next_ticks", "secret", "created", "warnings")
 ]
 
 
@@ -68,7 +63,7 @@ def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
     """Return the public job of a stored one; `ticks`: with its next ticks. `extra` sets further fields."""
     return Job(
         **_definition_fields(job.definition),
-        **dict(zip(_OWN, _own_values(job), strict=True)),
+        **dict(zip(JOB_STATE.names, JOB_STATE.values(job), strict=True)),
         payload=job.definition.work.payload,
         next_ticks=_next_ticks(job.open_ticks, job.next_ms) if ticks else (),
         schedule_origin=job.schedule_key.origin if job.schedule_key else None,
@@ -86,7 +81,7 @@ def job_from_saved(saved: SaveResult) -> Job:
         assign(job, value)
     for assign, value in shared.mutable:
         assign(job, _copy(value))
-    own = _own_values(row)
+    own = JOB_STATE.values(row)
     rest = (
         payload_from_text(row.payload),
         _next_ticks_by(shared, row),
@@ -154,32 +149,6 @@ def _definition_fields(definition: Definition) -> dict[str, Any]:
     del fields["name"], fields["payload"]
     work = definition.work
     return {**fields, "explain": explain_job(definition), "origin": work.origin, "depth": work.depth}
-
-
-def _own_values(source: JobRecord | JobRow) -> tuple[Any, ...]:
-    """Return the values of the fields in `_OWN`."""
-    created_at = from_ms(source.created_ms)
-    return (
-        source.id,
-        source.workspace,
-        source.agent,
-        source.name,
-        source.enabled,
-        source.disabled_reason,
-        source.pause_note,
-        _instant(source.pause_until_ms),
-        _instant(source.next_ms),
-        source.run_count,
-        source.failures,
-        source.version,
-        created_at,
-        source.created_by or None,
-        created_at if source.updated_ms == source.created_ms else from_ms(source.updated_ms),
-    )
-
-
-def _instant(ms: int | None) -> datetime | None:
-    return None if ms is None else from_ms(ms)
 
 
 def _next_ticks(ticks: Ticks | None, next_ms: int | None) -> tuple[datetime, ...]:

@@ -47,8 +47,8 @@ class RowCodec(Generic[R, T]):
     """How rows of one class become objects of one public class.
 
     A field comes from the attribute of its name; an instant such as `started_at` from `started_ms`. `sources`
-    names other attributes, or has functions of the row, or the codec of the items of a list. None: the caller
-    gives the value. A text that is no text in the public class is JSON.
+    names other attributes, or has functions of the row, or the codec of the items of a list. None: the row
+    does not have it. A text that is no text in the public class is JSON.
     """
 
     def __init__(
@@ -66,6 +66,9 @@ class RowCodec(Generic[R, T]):
         content = self._write(row)
         for name, value in extra.items():
             content[self._keys[name]] = value
+        for key in self._optional:
+            if content.get(key) is None:
+                content.pop(key, None)
         return content
 
     def to_model(self, row: R, **extra: Any) -> T:
@@ -79,6 +82,21 @@ class RowCodec(Generic[R, T]):
             raise Unavailable(
                 f"the database has a {self._kind.__name__} that this version of Wakeful cannot read: {error}"
             ) from error
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields that the row has, in the order of `values`."""
+        return tuple(each.name for each, _, _ in self._values())
+
+    @cached_property
+    def values(self) -> Callable[[R], tuple[Any, ...]]:
+        """The function that returns the values of these fields for the public class."""
+        values = [self._model_expression(*each) for each in self._values()]
+        return self._function("row", f"({', '.join(values)},)")
+
+    @cached_property
+    def _optional(self) -> tuple[str, ...]:
+        return tuple(each.key for each in field_plans(self._kind) if each.form.optional)
 
     @cached_property
     def _keys(self) -> dict[str, str]:
@@ -146,7 +164,8 @@ class RowCodec(Generic[R, T]):
         if isinstance(self._sources.get(field.name), RowCodec):
             return f"[source_{field.name}.to_json(each) for each in {value}]"
         if is_json:
-            return f"json_from_text({value})"
+            is_list = items_of(field.type) is not None and not field.form.nullable
+            return f"json_from_text({value}){' or []' if is_list else ''}"
         if field.type is datetime:
             return f"instant({value})"
         if get_origin(field.type) is Mapping:

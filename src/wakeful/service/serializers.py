@@ -8,15 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from wakeful import model
-from wakeful.document import payload_from_text, write_definition
+from wakeful.document import write_definition
+from wakeful.document.agents import OFF
+from wakeful.document.fields import DECLARED
 from wakeful.evolution.suggestion import Suggestion, describe
-from wakeful.forecast.peaks import WEEK_MINUTES
 from wakeful.job.job import Definition, JobRecord
+from wakeful.model import job as model_job
 from wakeful.model.codec import JsonObject
 from wakeful.run.incidents import Incident
 from wakeful.schedule.schedules import Schedule, explain_schedule
-from wakeful.service.admin.peaks import ComputedWeek
-from wakeful.service.agents.agents import SavedAgent, write_agent
+from wakeful.service.agents.agents import SavedAgent
+from wakeful.service.agents.instances import InstanceDetails
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
@@ -28,13 +30,19 @@ from wakeful.service.jobs.revision_rules import FieldChange, Revision
 from wakeful.service.row_codec import RowCodec, instant
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditRow
-from wakeful.store.instances import InstanceRow
+from wakeful.store.instances import InstanceRow, InstanceView, Received
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
 from wakeful.store.sessions import HistoryEntry, SessionView
+from wakeful.store.sql.hooks import HookRow
 from wakeful.values.bounded_cache import MB, bounded_cache
-from wakeful.values.duration import MINUTE
 from wakeful.values.json_value import Json
+
+#: What a job has of its definition, besides the declared fields.
+_OF_DEFINITION: Final = (
+    "tz", "payload", "explain", "origin", "depth", "workflow_id", "version", "user_id", "schedule_origin",
+    "schedule_id",
+)  # fmt: skip
 
 
 def _summary(suggestion: Suggestion) -> str:
@@ -76,6 +84,56 @@ KEYS: Final = RowCodec(model.ApiKey, KeyRow)
 AUDIT: Final = RowCodec(model.AuditEntry, AuditRow)
 QUOTAS: Final = RowCodec(model.Quota, QuotaRow, agent=lambda row: row.agent or None)
 WORKFLOWS: Final = RowCodec(model.WorkflowVersion, WorkflowRow)
+WORKSPACES: Final = RowCodec(
+    model.Workspace,
+    WorkspaceRow,
+    lane_weight=lambda row: (
+        int(row.lane_weight) if row.lane_weight == int(row.lane_weight) else row.lane_weight
+    ),
+)
+AGENTS: Final = RowCodec(
+    model.AgentInfo,
+    AgentRow,
+    evolution=lambda row: row.evolution or OFF,
+)
+#: What a job has besides its definition.
+JOB_STATE: Final[RowCodec[JobRecord | JobRow, model.Job]] = RowCodec(
+    model.Job,
+    JobRow,
+    paused_until="pause_until_ms",
+    next_at="next_ms",
+    revision="version",
+    created_by=lambda job: job.created_by or None,
+    **dict.fromkeys((*(field.option for field in DECLARED), *_OF_DEFINITION), None),
+)
+_HOOKS: Final = RowCodec(model.Hook, HookRow, previous_id=None, previous_until=None)
+_HOOK_RUNS: Final = RowCodec(model_job.HookRun, RunView, job="job_name")
+_JOB_IDS: Final = RowCodec(model_job.JobId, JobRow)
+_JOB_FAILURES: Final = RowCodec(
+    model.JobFailure,
+    JobError,
+    id=lambda failed: failed.job.id,
+    agent=lambda failed: failed.job.agent,
+    name=lambda failed: failed.job.name,
+    code=lambda failed: failed.error.code,
+    message=lambda failed: failed.error.message,
+)
+_BULK_RESULTS: Final = RowCodec(
+    model.BulkResult,
+    BulkResult,
+    count=lambda result: len(result.jobs),
+    jobs=RowCodec(model.JobRef, JobRow, next_at="next_ms", paused_until="pause_until_ms"),
+    errors=_JOB_FAILURES,
+)
+_BULK_RUNS: Final = RowCodec(
+    model_job.BulkRuns,
+    BulkRuns,
+    count=lambda result: len(result.jobs),
+    jobs=_JOB_IDS,
+    runs=RUNS,
+    not_due=_JOB_IDS,
+    errors=_JOB_FAILURES,
+)
 
 
 def serialize_job(
@@ -83,31 +141,16 @@ def serialize_job(
 ) -> JsonObject:
     """Return a job as the principal may see it; with `ticks`, its next ticks in its own zone."""
     definition = job.definition
-    origin = definition.work.origin
+    origin, key = definition.work.origin, job.schedule_key
     content: JsonObject = {
-        "id": job.id,
-        "workspace": job.workspace,
-        "agentId": job.agent,
         **(write_definition(definition) if sees_credentials(principal) else masked_job(definition)),
-        "enabled": job.enabled,
-        "disabledReason": job.disabled_reason,
-        "pauseNote": job.pause_note,
-        "pausedUntil": instant(job.pause_until_ms),
-        "nextAt": instant(job.next_ms),
-        "nextAtMs": job.next_ms,
+        **JOB_STATE.to_json(job),
         "explain": explain_job(definition),
-        "runCount": job.run_count,
-        "failures": job.failures,
-        "revision": job.version,
-        "createdAt": instant(job.created_ms),
-        "createdBy": job.created_by or None,
         "origin": None if origin is None else {**origin._asdict()},
         "depth": definition.work.depth,
-        "updatedAt": instant(job.updated_ms),
     }
-    if job.schedule_key is not None:
-        content["scheduleOrigin"] = job.schedule_key.origin
-        content["scheduleId"] = job.schedule_key.schedule_id
+    if key is not None:
+        content |= {"scheduleOrigin": key.origin, "scheduleId": key.schedule_id}
     if ticks and now_ms is not None:
         content["nextTicks"] = list(next_ticks(job, now_ms, ticks))
     return content
@@ -147,14 +190,12 @@ def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) ->
 
 def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:
     """Return a trigger URL; if it is new, with its token and its address at `base_url`."""
-    row, previous = hook.row, hook.previous
-    content: JsonObject = {
-        "id": row.id,
-        "createdAt": instant(row.created_ms),
-        "createdBy": row.created_by,
-        "previousId": previous.id if previous else None,
-        "previousUntil": instant(previous.expires_ms) if previous else None,
-    }
+    previous = hook.previous
+    content = _HOOKS.to_json(
+        hook.row,
+        previous_id=previous.id if previous else None,
+        previous_until=instant(previous.expires_ms) if previous else None,
+    )
     if hook.token is not None:
         content["token"] = hook.token
         content["url"] = None if base_url is None else f"{base_url}/hooks/{hook.token}"
@@ -163,47 +204,7 @@ def serialize_hook(hook: Hook, base_url: str | None = None) -> JsonObject:
 
 def serialize_hook_run(run: RunView) -> JsonObject:
     """Return what the sender of a request to a trigger URL learns of the run."""
-    return {"id": run.id, "job": run.job_name, "state": run.state, "trigger": run.trigger}
-
-
-def serialize_week(computed: ComputedWeek, workspace: str, agent: str | None, now_ms: int) -> JsonObject:
-    """Return the load of the coming week: its busiest minutes, and every hour."""
-    week = computed.week
-    hours: list[Json] = [
-        {
-            "at": instant(hour.at_ms),
-            "starts": hour.starts,
-            "peakAt": instant(hour.peak_at_ms),
-            "peakStarts": hour.peak_starts,
-        }
-        for hour in week.hours()
-    ]
-    peaks: list[Json] = []
-    for peak in week.peaks:
-        quiet = week.quiet_minute(peak.at_ms)
-        peaks.append(
-            {
-                "at": instant(peak.at_ms),
-                "atMs": peak.at_ms,
-                "starts": peak.starts,
-                "schedules": [{"explain": each.explain, "jobs": each.jobs} for each in peak.schedules],
-                "quietAt": None if quiet is None else instant(quiet[0]),
-                "quietStarts": None if quiet is None else quiet[1],
-            }
-        )
-    return {
-        "workspace": workspace,
-        "agentId": agent,
-        "computedAt": instant(computed.computed_ms),
-        "ageMs": max(0, now_ms - computed.computed_ms),
-        "from": instant(week.start_ms),
-        "until": instant(week.start_ms + WEEK_MINUTES * MINUTE),
-        "jobs": week.jobs,
-        "timings": week.timings,
-        "starts": round(sum(week.starts)),
-        "peaks": peaks,
-        "hours": hours,
-    }
+    return _HOOK_RUNS.to_json(run)
 
 
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:
@@ -213,41 +214,12 @@ def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int)
 
 def serialize_bulk_result(result: BulkResult) -> JsonObject:
     """Return the jobs that were changed together, and those that could not be."""
-    jobs: list[Json] = [
-        {**_job_reference(job), "nextAt": instant(job.next_ms), "pausedUntil": instant(job.pause_until_ms)}
-        for job in result.jobs
-    ]
-    return {
-        "dryRun": result.dry_run,
-        "count": len(jobs),
-        "jobs": jobs,
-        "unchanged": result.unchanged,
-        "errors": _job_errors(result.errors),
-        **({"warnings": [*result.warnings]} if result.warnings else {}),
-    }
+    return _BULK_RESULTS.to_json(result, **({"warnings": [*result.warnings]} if result.warnings else {}))
 
 
 def serialize_bulk_runs(result: BulkRuns) -> JsonObject:
     """Return the runs that were started together, and the jobs that could not be run."""
-    return {
-        "dryRun": result.dry_run,
-        "count": len(result.jobs),
-        "jobs": [_job_reference(job) for job in result.jobs],
-        "runs": [serialize_run(run) for run in result.runs],
-        "notDue": [_job_reference(job) for job in result.not_due],
-        "errors": _job_errors(result.errors),
-    }
-
-
-def _job_reference(job: JobRow) -> JsonObject:
-    return {"id": job.id, "agentId": job.agent, "name": job.name}
-
-
-def _job_errors(errors: Sequence[JobError]) -> list[Json]:
-    return [
-        {**_job_reference(each.job), "code": each.error.code, "message": each.error.message}
-        for each in errors
-    ]
+    return _BULK_RUNS.to_json(result)
 
 
 def serialize_run(
@@ -269,33 +241,17 @@ async def serialize_runs(runs: Iterable[RunView]) -> list[JsonObject]:
 
 
 def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
-    """Return a workspace."""
-    alerts = payload_from_text(row.alerts)
-    return {
-        "name": row.name,
-        "tz": row.tz,
-        "description": row.description,
-        "budget": payload_from_text(row.budget),
-        "alerts": alerts if sees_credentials(principal) else masked_alerts(alerts),
-        "laneWeight": int(row.lane_weight) if row.lane_weight == int(row.lane_weight) else row.lane_weight,
-        "createdAt": instant(row.created_ms),
-        "updatedAt": instant(row.updated_ms),
-    }
+    """Return a workspace as the principal may see it."""
+    content = WORKSPACES.to_json(row)
+    return content if sees_credentials(principal) else content | {"alerts": masked_alerts(content["alerts"])}
 
 
 def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
-    """Return an agent."""
-    document = write_agent(row)
+    """Return an agent as the principal may see it."""
+    content = AGENTS.to_json(row)
     if not sees_credentials(principal):
-        document |= {"target": masked(document["target"]), "alerts": masked_alerts(document["alerts"])}
-    return {
-        "name": row.name,
-        "workspace": row.workspace,
-        **document,
-        "version": row.version,
-        "createdAt": instant(row.created_ms),
-        "updatedAt": instant(row.updated_ms),
-    }
+        content |= {"target": masked(content["target"]), "alerts": masked_alerts(content["alerts"])}
+    return content
 
 
 def serialize_saved_agent(principal: Principal, saved: SavedAgent) -> JsonObject:
@@ -309,3 +265,29 @@ def _with_news(content: JsonObject, secret: str | None, warnings: Sequence[str])
     if warnings:
         content["warnings"] = [*warnings]
     return content
+
+
+def serialize_instance(view: InstanceView) -> JsonObject:
+    """Return an instance as it is listed."""
+    return INSTANCES.to_json(view.row, waiting=view.waiting, run_id=view.active_run)
+
+
+def serialize_instance_details(principal: Principal, details: InstanceDetails) -> JsonObject:
+    """Return an instance with its schedules, and its state if the principal may see it."""
+    content = serialize_instance(details.view)
+    content["schedules"] = [serialize_job(principal, job) for job in details.schedules]
+    if details.has_state:
+        content["state"] = details.state
+        content["stateError"] = details.state_error
+    return content
+
+
+def serialize_received(received: Received) -> JsonObject:
+    """Return the run of a signal that was sent; of a duplicate, the run of the first one."""
+    return RUNS.to_json(received.run, duplicate=received.duplicate)
+
+
+def serialize_sent(received: Sequence[Received], *, batch: bool) -> JsonObject:
+    """Return the run of one signal, or the `runs` of a batch."""
+    runs = [serialize_received(each) for each in received]
+    return {"runs": [*runs]} if batch else runs[0]

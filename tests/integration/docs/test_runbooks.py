@@ -14,6 +14,7 @@ from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 from tests.support.doc_pages import DOCS, anchors, rows
 from tests.support.paths import ROOT
 from wakeful.cli.commands import doctor
+from wakeful.model.reports import Check
 from wakeful.service.admin import diagnosis
 
 RUNBOOKS = DOCS / "operations/runbooks.md"
@@ -37,7 +38,7 @@ def alerts() -> dict[str, str]:
 def diagnosed() -> set[str]:
     """Return the anchors that the checks of `wakeful doctor` name."""
     source = ast.parse(inspect.getsource(diagnosis))
-    place = [field.name for field in fields(diagnosis.Check)].index("runbook")
+    place = [field.name for field in fields(Check)].index("runbook")
     given: list[ast.expr] = []
     for call in ast.walk(source):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Check":

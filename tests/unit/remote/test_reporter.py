@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wakeful.client.types import ReportShape
+from wakeful.client.types import ReportResultShape
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.remote.reporter import ReconnectBackoff, Report, Reporter
 
@@ -21,7 +21,7 @@ class _Server:
         self.requests: list[list[str]] = []
         self.written: list[tuple[str, str]] = []
 
-    async def complete_many(self, reports: Sequence[Report]) -> list[ReportShape]:
+    async def complete_many(self, reports: Sequence[Report]) -> list[ReportResultShape]:
         self.requests.append([str(report["id"]) for report in reports])
         answer = self.answers.pop(0) if self.answers else {}
         if isinstance(answer, WakefulError):
@@ -30,7 +30,9 @@ class _Server:
             if report["id"] not in answer:
                 self.written.append((str(report["id"]), str(report["status"])))
         return [
-            ReportShape(id=str(report["id"]), state=None, code=answer.get(str(report["id"])), message="no")
+            ReportResultShape(
+                id=str(report["id"]), state=None, code=answer.get(str(report["id"])), message="no"
+            )
             for report in reports
         ]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from wakeful.job.start_rules import Requirement
+from wakeful.model.reports import Check
 from wakeful.service.admin import diagnosis as rules
-from wakeful.service.admin.diagnosis import Check
 from wakeful.store.stats import DueRequirement
 
 

@@ -20,11 +20,20 @@ from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import InvalidArgument
+from wakeful.model.admin import AuditVerification
+from wakeful.model.codec import to_json
 from wakeful.service.admin.cost import LISTED, MAX_DAYS
 from wakeful.service.auth.keys import KeyRow
-from wakeful.service.cost_serializers import serialize_cost
-from wakeful.service.operation_serializers import CHANNEL_TESTS, CHANNELS, DELIVERIES, PROCESSES, SETTINGS
-from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, WORKFLOWS, serialize_week
+from wakeful.service.report_serializers import (
+    CHANNEL_TESTS,
+    CHANNELS,
+    DELIVERIES,
+    PROCESSES,
+    SETTINGS,
+    serialize_cost,
+    serialize_week,
+)
+from wakeful.service.serializers import AUDIT, KEYS, QUOTAS, WORKFLOWS
 from wakeful.values.json_value import whole_number
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
@@ -192,17 +201,13 @@ async def verify_audit(
     """
     if limit is None and not after:
         count, flaw = await services.admin.audit.verify(principal, workspace)
-        return JsonResponse({"ok": flaw is None, "count": count, "flaw": flaw, "complete": True})
+        found = AuditVerification(ok=flaw is None, count=count, flaw=flaw, complete=True)
+        return JsonResponse(to_json(found))
     part = await services.admin.audit.verify_part(principal, workspace, after, hash, limit or 100_000)
-    return JsonResponse(
-        {
-            "ok": part.flaw is None,
-            "count": part.entries,
-            "flaw": part.flaw,
-            "complete": part.complete,
-            "hash": part.hash,
-        }
+    found = AuditVerification(
+        ok=part.flaw is None, count=part.entries, flaw=part.flaw, complete=part.complete, hash=part.hash
     )
+    return JsonResponse(to_json(found))
 
 
 # --- workflows -------------------------------------------------------------------------------------

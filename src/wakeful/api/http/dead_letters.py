@@ -25,7 +25,7 @@ from wakeful.model.codec import JsonObject
 from wakeful.run.dead_letter_groups import DeadLetterSelection
 from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.service.auth.access import Principal
-from wakeful.service.operation_serializers import DEAD_LETTER_GROUPS
+from wakeful.service.report_serializers import DEAD_LETTER_GROUPS
 from wakeful.service.runs.dead_letters import read_selection
 from wakeful.service.serializers import INCIDENTS, serialize_run
 from wakeful.service.services import Services

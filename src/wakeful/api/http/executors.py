@@ -25,6 +25,9 @@ from wakeful.api.http.dependencies import (
 from wakeful.api.http.idempotency import Once
 from wakeful.api.http.responses import BODY, JsonResponse, compact_in_turns, request_body, responses
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
+from wakeful.model import run as model
+from wakeful.model.codec import to_json
+from wakeful.model.enums import RunState
 from wakeful.run.verification import write_evidence
 from wakeful.service.auth.connections import OpenUse
 from wakeful.service.runs.completions import ATTEMPT_MISSING, Completion
@@ -32,7 +35,7 @@ from wakeful.service.runs.report_batches import ReportResult
 from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
 from wakeful.values.ids import new_id
-from wakeful.values.json_value import Json, compact, json_value, whole_number
+from wakeful.values.json_value import compact, json_value, whole_number
 from wakeful.values.stored_text import cleaned, is_storable
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
@@ -176,7 +179,9 @@ async def complete_runs(
 
     def response(results: list[ReportResult]) -> Response:
         pairs = zip(reports, results, strict=True)
-        return JsonResponse({"runs": [_result(run_id, each) for (run_id, _), each in pairs]})
+        return JsonResponse(
+            to_json(model.Completions(runs=tuple(_result(run_id, each) for (run_id, _), each in pairs)))
+        )
 
     complete = partial(services.runs.reports.complete_many, principal, workspace, read)
     return await once.respond(complete, response)
@@ -431,10 +436,10 @@ def _report(run_id: str, run: dict[str, object]) -> Completion:
     )  # fmt: skip
 
 
-def _result(run_id: str, result: ReportResult) -> Json:
+def _result(run_id: str, result: ReportResult) -> model.ReportResult:
     if isinstance(result, WakefulError):
-        return {"id": run_id, "state": None, "code": result.code, "message": result.message}
-    return {"id": run_id, "state": result, "code": None, "message": None}
+        return model.ReportResult(id=run_id, state=None, code=result.code, message=result.message)
+    return model.ReportResult(id=run_id, state=RunState(result), code=None, message=None)
 
 
 def _flag(body: dict[str, object], field: str, default: bool) -> bool:

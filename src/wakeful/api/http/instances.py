@@ -20,7 +20,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.run.instances import InstanceStatus
 from wakeful.service.auth.access import Principal
-from wakeful.service.instance_serializers import (
+from wakeful.service.serializers import (
     serialize_instance,
     serialize_instance_details,
     serialize_sent,

@@ -28,11 +28,10 @@ from wakeful.api.http.responses import BODY, JsonResponse, list_response, no_con
 from wakeful.api.http.runs import created_run
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import JobRecord
-from wakeful.service.job_check_serializers import serialize_preview, serialize_snippets
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_selection import read_selection
 from wakeful.service.jobs.pauses import SkippedTick
-from wakeful.service.operation_serializers import serialize_target_test
+from wakeful.service.report_serializers import SNIPPETS, serialize_preview, serialize_target_test
 from wakeful.service.serializers import (
     REVISIONS,
     serialize_bulk_result,
@@ -361,4 +360,4 @@ async def write_job_snippets(
     """The texts that create the job of a document. It is not validated, and nothing is saved."""
     base_url = services.public_url or str(request.base_url).rstrip("/")
     texts = await services.jobs.texts.write(principal, workspace, agent, document, base_url)
-    return JsonResponse(serialize_snippets(texts))
+    return JsonResponse(SNIPPETS.to_json(texts))

@@ -36,6 +36,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.job_query import LONGEST
 from wakeful.service.jobs.jobs import read_batch
+from wakeful.service.report_serializers import SEARCH_RESULTS
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.values.ids import is_id
@@ -262,19 +263,7 @@ async def search(
 ) -> Response:
     """A few jobs and agents whose names have the text, and runs whose ids begin with it."""
     found = await services.search.search(principal, workspace, q)
-    return JsonResponse(
-        {
-            "jobs": [
-                {"id": job.id, "agentId": job.agent, "name": job.name, "enabled": job.enabled}
-                for job in found.jobs
-            ],
-            "agents": [*found.agents],
-            "runs": [
-                {"id": run.id, "agentId": run.agent, "job": run.job_name, "state": run.state}
-                for run in found.runs
-            ],
-        }
-    )
+    return JsonResponse(SEARCH_RESULTS.to_json(found))
 
 
 # --- inside ----------------------------------------------------------------------------------------

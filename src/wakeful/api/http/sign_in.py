@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, bearer_principal
 from wakeful.api.http.responses import JsonResponse, no_content, responses
-from wakeful.service.operation_serializers import WEB_SESSIONS, serialize_sign_in_link
+from wakeful.service.report_serializers import WEB_SESSIONS, serialize_sign_in_link
 
 router = APIRouter(tags=["keys"], dependencies=SECURED)
 

@@ -19,7 +19,7 @@ from wakeful.cli.help import DefaultCommandGroup
 from wakeful.cli.output import Cell, compact, escape, first_line, table
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.times import instant, relative, relative_text, span
-from wakeful.client.types import AuditShape, ChannelShape, DeliveryShape, KeyShape
+from wakeful.client.types import ChannelShape, DeliveryShape, EntryShape, KeyShape
 from wakeful.model import Page
 from wakeful.values.plural import plural
 
@@ -226,7 +226,7 @@ def _register_audit(app: typer.Typer) -> None:
     ) -> None:
         """Show the audit log, newest first."""
 
-        def fetch(size: int, after: str | None) -> Awaitable[Page[AuditShape]]:
+        def fetch(size: int, after: str | None) -> Awaitable[Page[EntryShape]]:
             return s.client.audit.list(actor=actor, action=action, subject=subject, limit=size, cursor=after)
 
         entries = await s.out.wait_for(full_page(fetch, limit, cursor))
@@ -251,7 +251,7 @@ def _register_audit(app: typer.Typer) -> None:
         return exit_codes.OK if flaw is None else exit_codes.NOT_DONE
 
 
-def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
+def audit_table(entries: Sequence[EntryShape], now_ms: int) -> Table:
     """Return a table with a line per audit entry."""
     rows: list[list[Cell]] = [
         [

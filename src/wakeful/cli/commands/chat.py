@@ -26,7 +26,7 @@ from wakeful.cli.commands.run import follow, run_exit_code
 from wakeful.cli.output import escape
 from wakeful.cli.pages import progress_line
 from wakeful.cli.session import Session, command
-from wakeful.client.types import EventShape, HistoryShape, RunShape
+from wakeful.client.types import EventShape, HistoryEntryShape, RunShape
 from wakeful.errors import NotFound, WakefulError
 from wakeful.run.run import reason_text
 
@@ -223,7 +223,7 @@ class _Conversation:
         self._seen = max([self._seen, *(each["sequence"] for each in new)])
         return any(each["role"] == "assistant" for each in new)
 
-    async def _entries(self, limit: int) -> list[HistoryShape]:
+    async def _entries(self, limit: int) -> list[HistoryEntryShape]:
         """Return the newest entries of the history, oldest first."""
         try:
             found = await self._s.client.agents.session(self._agent, self._session, limit=limit)
@@ -232,7 +232,7 @@ class _Conversation:
             return []
         return found["history"][::-1]
 
-    def _show(self, entries: Sequence[HistoryShape]) -> None:
+    def _show(self, entries: Sequence[HistoryEntryShape]) -> None:
         for entry in entries:
             self._print(history_entry(entry, now_ms()))
             self._seen = max(self._seen, entry["sequence"])

@@ -13,8 +13,9 @@ from wakeful.cli.output import escape
 from wakeful.cli.serve_options import Db, settings_with
 from wakeful.cli.session import Session, command
 from wakeful.errors import Unavailable, WakefulError
+from wakeful.model.codec import to_json
 from wakeful.service.admin import diagnosis
-from wakeful.service.admin.doctor import examine_database, serialize_check
+from wakeful.service.admin.doctor import examine_database
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
 
@@ -67,7 +68,7 @@ async def _checks(s: Session, db: str | None) -> tuple[list[CheckJson], bool]:
         report = await s.out.wait_for(s.client.doctor())
     except WakefulError as error:
         of_server = diagnosis.check_server(s.client.url, error.code, error.message)
-        checks = [serialize_check(of_server), *await _database(db)]
+        checks = [to_json(of_server), *await _database(db)]
         return checks, error.code != "unavailable" or any(check["name"] == "schema" for check in checks)
     took_ms = round(1000 * (time.time() - began))
     skew_ms = cast(int, report["nowMs"]) - round(1000 * began) - took_ms // 2
@@ -77,7 +78,7 @@ async def _checks(s: Session, db: str | None) -> tuple[list[CheckJson], bool]:
         diagnosis.check_clock("client clock", skew_ms, "the clock of the server", "that of this machine"),
     ]
     found = cast(list[CheckJson], report["checks"])
-    return [*(serialize_check(check) for check in own), *found], True
+    return [*(to_json(check) for check in own), *found], True
 
 
 async def _database(db: str | None) -> list[CheckJson]:

@@ -29,7 +29,7 @@ from wakeful.cli.selection import (
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment
-from wakeful.client.types import BulkShape
+from wakeful.client.types import BulkResultShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 from wakeful.values.plural import plural
@@ -193,7 +193,7 @@ async def _change_several(
     verb: str,
     only: Filter | None,
     names: list[str],
-    request: Callable[..., Awaitable[BulkShape]],
+    request: Callable[..., Awaitable[BulkResultShape]],
     yes: bool,
 ) -> int:
     """Pause or resume the named jobs, or those that a filter finds, if the user confirms it."""
@@ -210,7 +210,7 @@ async def _change_several(
     return _report(s, f"{verb}d", await s.out.wait_for(request(select)))
 
 
-def _report(s: Session, done: str, result: BulkShape) -> int:
+def _report(s: Session, done: str, result: BulkResultShape) -> int:
     lines = []
     for job in result["jobs"]:
         name = full_name(job["agentId"], job["name"])

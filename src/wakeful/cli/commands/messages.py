@@ -18,7 +18,7 @@ from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_unt
 from wakeful.cli.output import Cell, escape, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import relative_text
-from wakeful.client.types import HistoryShape, ReceiptShape, RunShape, SessionHistoryShape, SessionShape
+from wakeful.client.types import HistoryEntryShape, ReceiptShape, RunShape, SessionHistoryShape, SessionShape
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.values.json_value import Json
 
@@ -265,7 +265,7 @@ def session_page(session: SessionHistoryShape, now_ms: int) -> list[RenderableTy
     return [fields, *(each for entry in history for each in ("", entry))]
 
 
-def history_entry(entry: HistoryShape, now_ms: int) -> Text:
+def history_entry(entry: HistoryEntryShape, now_ms: int) -> Text:
     """Return an entry of a history: a line that says who and when, and the text."""
     who = entry["role"] if entry["job"] is None else f"{entry['role']}, job {entry['job']}"
     colour = "cyan" if entry["role"] == "user" else "green"

@@ -14,7 +14,14 @@ from rich.text import Text
 from wakeful.cli.output import Cell, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, local_zone, moment, span
-from wakeful.client.types import AgentCostShape, BudgetShape, CostShape, JobCostShape, PeakShape, PeaksShape
+from wakeful.client.types import (
+    AgentCostShape,
+    BudgetStateShape,
+    CostShape,
+    JobCostShape,
+    PeakShape,
+    PeaksShape,
+)
 from wakeful.values.plural import plural
 
 _BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -158,7 +165,7 @@ def cost_table(title: str, rows: Sequence[AgentCostShape], found: CostShape) -> 
     return table([title, "COST", "TOKENS", "SHARE"], cells, elastic=title)
 
 
-def budget_table(budgets: Sequence[BudgetShape]) -> Table:
+def budget_table(budgets: Sequence[BudgetStateShape]) -> Table:
     """Return a table of the budgets, with what is left of them today."""
     cells: list[list[Cell]] = [
         [
@@ -180,7 +187,7 @@ def _name(row: AgentCostShape) -> str:
     return f"{job['agentId']}/{job['job'] or job['jobId']}{' (deleted)' if job['deleted'] else ''}"
 
 
-def _owner(budget: BudgetShape) -> str:
+def _owner(budget: BudgetStateShape) -> str:
     if budget["agentId"] is None:
         return "the workspace"
     if budget["jobId"] is None:
@@ -192,5 +199,5 @@ def _share(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else ""
 
 
-def _amount(budget: BudgetShape, value: float) -> str:
+def _amount(budget: BudgetStateShape, value: float) -> str:
     return money(value) if budget["cap"] == "costPerDay" else f"{value:,.0f}"

@@ -10,7 +10,7 @@ from wakeful.client.connection import Query, path, read_page
 from wakeful.client.rest.part import RestPart
 from wakeful.client.types import (
     AgentShape,
-    AuditShape,
+    EntryShape,
     IncidentShape,
     KeyShape,
     ReceiptShape,
@@ -117,7 +117,7 @@ class RestAudit(RestPart):
         subject: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Page[AuditShape]:
+    ) -> Page[EntryShape]:
         """Return a page of entries, newest first."""
         query: Query = {
             "actor": actor,

@@ -9,8 +9,8 @@ from typing import cast
 from wakeful.client.connection import Connection, Query, check_next, path, read_list, read_page
 from wakeful.client.fields import label_texts
 from wakeful.client.types import (
+    BulkResultShape,
     BulkRunsShape,
-    BulkShape,
     HookShape,
     JobShape,
     PeaksShape,
@@ -148,14 +148,14 @@ class RestJobs:
         note: str | None = None,
         until: str | None = None,
         dry_run: bool = False,
-    ) -> BulkShape:
+    ) -> BulkResultShape:
         """Pause several jobs."""
         given: dict[str, Json] = {**select, "note": note, "until": until, "dryRun": dry_run}
-        return cast(BulkShape, await self._many("pause", given))
+        return cast(BulkResultShape, await self._many("pause", given))
 
-    async def resume_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkShape:
+    async def resume_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkResultShape:
         """Resume several jobs."""
-        return cast(BulkShape, await self._many("resume", {**select, "dryRun": dry_run}))
+        return cast(BulkResultShape, await self._many("resume", {**select, "dryRun": dry_run}))
 
     async def run_many(
         self,
@@ -170,9 +170,9 @@ class RestJobs:
         how: dict[str, Json] = {"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}
         return cast(BulkRunsShape, await self._many("run", {**select, **how, "dryRun": dry_run}))
 
-    async def delete_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkShape:
+    async def delete_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkResultShape:
         """Delete several jobs, at most 1,000 of them unless it is a dry run."""
-        return cast(BulkShape, await self._many("delete", {**select, "dryRun": dry_run}))
+        return cast(BulkResultShape, await self._many("delete", {**select, "dryRun": dry_run}))
 
     async def _many(self, action: str, given: Mapping[str, Json]) -> Json:
         body: Json = {field: value for field, value in given.items() if value is not None}

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from wakeful.client.connection import Connection, Query, check_next, path, read_list, read_page
-from wakeful.client.types import DeadLetterGroupsShape, HeartbeatsShape, ReleasedShape, ReportShape, RunShape
+from wakeful.client.types import (
+    DeadLetterGroupsShape,
+    HeartbeatsShape,
+    ReleasedShape,
+    ReportResultShape,
+    RunShape,
+)
 from wakeful.errors import FailedPrecondition, Unavailable, WakefulError
 from wakeful.model import Page
 from wakeful.values.json_value import Json
@@ -168,12 +174,12 @@ class RestRuns:
         """Report the end of a run."""
         return await self._run("POST", run_id, "complete", body=dict(report))
 
-    async def complete_many(self, reports: Iterable[Mapping[str, Json]]) -> builtins.list[ReportShape]:
+    async def complete_many(self, reports: Iterable[Mapping[str, Json]]) -> builtins.list[ReportResultShape]:
         """Report the end of several runs, each with its `id`; return the result of each, in their order."""
         sent = [dict(report) for report in reports]
         body: Json = {"runs": builtins.list[Json](sent)}
         reply = await self._connection.request("POST", path(self._workspace, "runs", "complete"), body=body)
-        results = cast(builtins.list[ReportShape], read_list(reply, "runs", dict))
+        results = cast(builtins.list[ReportResultShape], read_list(reply, "runs", dict))
         if [each.get("id") for each in results] != [each.get("id") for each in sent]:
             raise Unavailable("the server responded, but not as Wakeful does: the results are of other runs")
         return results

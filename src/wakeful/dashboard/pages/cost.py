@@ -12,7 +12,7 @@ from wakeful.dashboard.formats import money, number
 from wakeful.errors import InvalidArgument
 from wakeful.run.usage import Spent, day_of
 from wakeful.service.admin.cost import CostReport, Usage, date_of
-from wakeful.service.cost_serializers import cost_csv
+from wakeful.service.report_serializers import cost_csv
 
 router = page_router()
 

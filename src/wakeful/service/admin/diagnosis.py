@@ -6,15 +6,13 @@ A rule is a pure function. `wakeful.service.admin.doctor` collects the values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from wakeful.job.start_rules import Capabilities, can_take
+from wakeful.model.reports import Check, CheckState
 from wakeful.store.stats import DueRequirement
 from wakeful.values.duration import spell_duration
 from wakeful.values.plural import plural
-
-CheckState = Literal["ok", "warning", "error", "unknown"]
 
 #: A database that takes longer to respond is slow.
 SLOW_MS: Final = 500
@@ -30,19 +28,6 @@ FULL_BYTES: Final = 100_000_000
 FULL_RATIO: Final = 0.02
 #: The number of names that a message lists.
 _SHOWN: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of a check."""
-
-    name: str
-    state: CheckState
-    message: str
-    #: what to do; None if nothing
-    action: str | None = None
-    #: the section of the runbooks that says more
-    runbook: str | None = None
 
 
 def check_failed(name: str, reason: str) -> Check:

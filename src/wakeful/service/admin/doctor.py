@@ -18,14 +18,14 @@ from wakeful.job.policy import DAY_MS
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.queue.connection import NatsConnection
 from wakeful.logs import get_logger
-from wakeful.model.codec import JsonObject
+from wakeful.model.codec import JsonObject, from_ms, to_json
+from wakeful.model.reports import Check, DoctorReport
 from wakeful.service.admin import diagnosis
-from wakeful.service.admin.diagnosis import Check, check_targets
+from wakeful.service.admin.diagnosis import check_targets
 from wakeful.service.admin.status import Status
 from wakeful.service.admin.target_checks import read_targets, read_undelivered
 from wakeful.service.auth.access import Principal, may_operate, permit
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.row_codec import instant
 from wakeful.settings import Settings
 from wakeful.store.address import shown_address
 from wakeful.store.connect import Inspection, inspect_database, sqlite_path
@@ -95,14 +95,15 @@ class Doctor:
             checks += await _within("celery", self._celery_app)
         if operator:
             checks.append(self._settings_check())
-        return {
-            "workspace": workspace,
-            "scope": "installation" if operator else "workspace",
-            "now": instant(self._store.clock.now_ms()),
-            "nowMs": self._store.clock.now_ms(),
-            "state": diagnosis.worst(checks),
-            "checks": [serialize_check(check) for check in checks],
-        }
+        return to_json(
+            DoctorReport(
+                workspace=workspace,
+                scope="installation" if operator else "workspace",
+                now=from_ms(self._store.clock.now_ms()),
+                state=diagnosis.worst(checks),
+                checks=tuple(checks),
+            )
+        )
 
     def _reads(self, workspace: str | None) -> dict[str, Callable[[], Awaitable[list[Check]]]]:
         """Return what reads the database, by name: of a workspace, or of the installation (None)."""
@@ -244,17 +245,6 @@ class Doctor:
         )
 
 
-def serialize_check(check: Check) -> JsonObject:
-    """Return a check as JSON."""
-    return {
-        "name": check.name,
-        "state": check.state,
-        "message": check.message,
-        "action": check.action,
-        "runbook": check.runbook,
-    }
-
-
 async def examine_database(url: str, *, must_exist: bool) -> list[JsonObject]:
     """Return the checks of a database that can be made without a server. Changes nothing.
 
@@ -266,12 +256,12 @@ async def examine_database(url: str, *, must_exist: bool) -> list[JsonObject]:
             found = await inspect_database(url)
     except TimeoutError:
         error = f"{address} does not respond in {2 * TIMEOUT_S:.0f} s"
-        return [serialize_check(diagnosis.check_database(address, None, error))]
+        return [to_json(diagnosis.check_database(address, None, error))]
     except NotFound as error:
-        return [serialize_check(diagnosis.check_database(address, None, error.message))] if must_exist else []
+        return [to_json(diagnosis.check_database(address, None, error.message))] if must_exist else []
     except WakefulError as error:
-        return [serialize_check(diagnosis.check_database(address, None, error.message))]
-    return [serialize_check(check) for check in _checks_of(url, found)]
+        return [to_json(diagnosis.check_database(address, None, error.message))]
+    return [to_json(check) for check in _checks_of(url, found)]
 
 
 def check_disk_of(url: str, size: int) -> Check:

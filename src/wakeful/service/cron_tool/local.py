@@ -8,12 +8,15 @@ from typing import Final
 from wakeful.job.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.cron_tool.port import CallContext, JsonObject
-from wakeful.service.instance_serializers import (
+from wakeful.service.serializers import (
     serialize_instance,
     serialize_instance_details,
+    serialize_job,
     serialize_received,
+    serialize_run,
+    serialize_runs,
+    serialize_saved_job,
 )
-from wakeful.service.serializers import serialize_job, serialize_run, serialize_runs, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.signal.signals import Signal
 from wakeful.values.json_value import Json

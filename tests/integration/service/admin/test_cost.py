@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import ApiClient
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.cost_serializers import cost_csv
+from wakeful.service.report_serializers import cost_csv
 
 
 def _today() -> str:

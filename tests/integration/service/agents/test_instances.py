@@ -20,7 +20,7 @@ from wakeful import (
 )
 from wakeful.agents.agent import Schedule
 from wakeful.service.auth.access import LOCAL, Principal, Role
-from wakeful.service.instance_serializers import serialize_instance_details
+from wakeful.service.serializers import serialize_instance_details
 from wakeful.settings import Settings
 
 ADMIN = Principal("key:1", "admin", "default")

@@ -26,7 +26,7 @@ from wakeful.job.targets import Function
 from wakeful.run.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.idempotency import Reply
-from wakeful.service.instance_serializers import serialize_received
+from wakeful.service.serializers import serialize_received
 from wakeful.signal.signals import Signal
 from wakeful.store.instances import Received
 from wakeful.values.json_value import compact

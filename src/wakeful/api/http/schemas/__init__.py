@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.http.schemas import admin, enums, instances, job_checks, jobs, operations, runs, sessions
+from wakeful.api.http.schemas import admin, agents, enums, jobs, runs
 from wakeful.api.http.schemas.parts import Schema
+from wakeful.api.http.schemas.resources import resource_schemas
 
 #: Every schema by its name in the document.
 SCHEMAS: Final[dict[str, Schema]] = {
     **enums.SCHEMAS,
+    **resource_schemas(),
     **jobs.SCHEMAS,
-    **job_checks.SCHEMAS,
     **runs.SCHEMAS,
-    **instances.SCHEMAS,
-    **sessions.SCHEMAS,
+    **agents.SCHEMAS,
     **admin.SCHEMAS,
-    **operations.SCHEMAS,
 }
 
 __all__ = ["SCHEMAS"]

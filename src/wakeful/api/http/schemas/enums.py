@@ -12,11 +12,11 @@ from wakeful.forecast.preview import DstEffect
 from wakeful.job.job import ChainOn, ScheduleOrigin
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.model import DeliveryState
+from wakeful.model.reports import CheckState
 from wakeful.run.conversations import HistoryRole
 from wakeful.run.incidents import INCIDENT_STATES
 from wakeful.run.instances import InstanceStatus
 from wakeful.run.run import RunState, TriggerName
-from wakeful.service.admin.diagnosis import CheckState
 from wakeful.service.admin.limits import BUCKETS
 from wakeful.service.admin.settings import Source
 from wakeful.service.auth.access import ROLES

@@ -1,10 +1,11 @@
-"""The schemas of jobs in requests and responses.
+"""The schemas of jobs in requests and responses, and of what is known before a job is saved.
 
 The schema of a plain field follows from its declaration; those of objects and lists are written here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from wakeful import model
@@ -14,13 +15,9 @@ from wakeful.api.http.schemas.parts import (
     BOOLEAN,
     BUDGET,
     DURATION,
-    ID,
-    INSTANT,
     OBJECT,
     READ_ONLY,
-    SECRET,
     SLUG,
-    SPENT,
     TEXT,
     TIME,
     WARNINGS,
@@ -36,11 +33,13 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.api.http.schemas.resources import schema_of_class
-from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, WORKFLOW, Field
+from wakeful.document.fields import DECLARED, MAX_URL, OTHER, RESPONSE_ONLY, Field
 from wakeful.document.guards import LONGEST_NAME, MANUAL, MAX_NAMES
 from wakeful.document.kinds import LONGEST_LABEL, MAX_LABELS, milliseconds
+from wakeful.model import operations
 from wakeful.schedule.calendars import MAX_ENTRIES
 from wakeful.schedule.schedules import LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.service.jobs import schedule_previews, target_tests
 from wakeful.service.jobs.job_query import CHOICES, MAX_LABEL_FILTERS
 from wakeful.service.jobs.job_query import LONGEST as LONGEST_FILTER
 from wakeful.service.jobs.job_selection import MAX_JOBS
@@ -121,28 +120,14 @@ _REQUEST: Final[dict[str, Schema]] = {
     "payload": ANY,
     "webhookUrl": {"type": "string", "maxLength": MAX_URL, "pattern": _HTTP},
 }
-NORMAL_SCHEDULE: Final[Schema] = response(
-    {"kind": ref("ScheduleKind"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
-    "atMs",
-    "everyMs",
-    "expr",
-    "tz",
-    about="The normal form: `at` has `atMs`, `every` has `everyMs`, `cron` has `expr`.",
-)
-#: In responses, fields whose values are objects, lists or instants.
+#: In responses, fields whose values are objects.
 _RESPONSE: Final[dict[str, Schema]] = {
-    "schedule": NORMAL_SCHEDULE,
-    "startAt": WHOLE,
-    "endAt": WHOLE,
-    "exclude": list_of(TEXT),
-    "target": _TARGET,
-    "precheck": OBJECT,
-    "verify": OBJECT,
-    "evidence": list_of(TEXT),
-    "budget": OBJECT,
+    "target": or_null(_TARGET),
     "backoff": response({"baseMs": WHOLE, "maxMs": WHOLE}),
-    "after": response({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "output"),
+    "after": or_null(response({"job": SLUG, "on": ref("ChainOn"), "output": BOOLEAN}, "output")),
     "labels": _LABELS,
+    "skipped": ref("Run"),
+    "origin": or_null(response({"session": or_null(TEXT), "channel": or_null(TEXT), "to": or_null(TEXT)})),
 }
 
 
@@ -152,13 +137,7 @@ def _in_request(field: Field) -> Schema:
 
 
 def _in_response(field: Field) -> Schema:
-    schema: Schema
-    if field.name in _RESPONSE:
-        schema = _RESPONSE[field.name]
-    elif field.kind.form in ("line", "text"):
-        schema = TEXT
-    else:
-        schema = named(schema_of(field.kind))
+    schema = named(schema_of(field.kind))
     return or_null(schema) if field.nullable else schema
 
 
@@ -177,49 +156,13 @@ _OPTIONAL: Final[dict[str, Schema]] = {
     "name": SLUG,
     **dict.fromkeys(RESPONSE_ONLY, READ_ONLY),
 }
-_JOB: Final[dict[str, Schema]] = {
-    "id": ID,
-    "workspace": SLUG,
-    "agentId": SLUG,
-    "name": SLUG,
-    **{field.name: _in_response(field) for field in DECLARED},
-    "tz": or_null(TEXT),
-    "payload": ANY,
-    "workflowId": TEXT,
-    "version": WHOLE,
-    "userId": or_null(TEXT),
-    "enabled": BOOLEAN,
-    "disabledReason": or_null(TEXT),
-    "pauseNote": {**or_null(TEXT), "description": "Why it is paused."},
-    "pausedUntil": {**or_null(INSTANT), "description": "When it resumes automatically."},
-    "nextAt": or_null(INSTANT),
-    "nextAtMs": or_null(WHOLE),
-    "explain": {"type": "string", "description": "The schedule in words."},
-    "runCount": WHOLE,
-    "failures": {"type": "integer", "minimum": 0, "description": "Consecutive failed runs."},
-    "revision": {**WHOLE, "description": "Increases with every edit; it is the ETag."},
-    "createdAt": INSTANT,
-    "createdBy": or_null(TEXT),
-    "origin": {
-        **or_null(response({"session": or_null(TEXT), "channel": or_null(TEXT), "to": or_null(TEXT)})),
-        "description": "The conversation in which it was made.",
-    },
-    "depth": {
-        **WHOLE,
-        "description": "How many jobs in a row an agent made, each in a run of the one before.",
-    },
-    "updatedAt": INSTANT,
-    "scheduleOrigin": ref("ScheduleOrigin"),
-    "scheduleId": {"type": "string", "description": "Of a schedule of an instance: its `job_id`."},
+#: The forms of fields with bounds or words.
+_BOUNDED: Final = ("flag", "number", "duration", "choice", "slug")
+#: The schemas of a job in responses: plain fields have the bounds of their declaration.
+_OTHERS: Final[dict[str, Schema]] = {
+    **{field.name: _in_response(field) for field in DECLARED if field.kind.form in _BOUNDED},
+    **_RESPONSE,
 }
-#: what only workflow jobs and schedules of instances have
-_SOME_ONLY: Final = (*(field.name for field in WORKFLOW), "scheduleOrigin", "scheduleId")
-_TICKS: Final[Schema] = list_of(
-    response(
-        {"at": {"type": "string", "format": "date-time"}, "atMs": WHOLE}, about="A tick, in the job's zone."
-    )
-)
-
 _PAUSE: Final[dict[str, Schema]] = {
     "note": {**or_null(text(MAX_NOTE)), "description": "Why it is paused."},
     "until": {**or_null(TIME), "description": "When it resumes automatically: a time, or as in 'in 2h'."},
@@ -259,34 +202,28 @@ _SELECTION: Final[dict[str, Schema]] = {
     "all": {**or_null(BOOLEAN), "description": "Every job; required if nothing else selects jobs."},
     "dryRun": {**or_null(BOOLEAN), "description": "Count the jobs and change nothing."},
 }
-_REF: Final[dict[str, Schema]] = {"id": ID, "agentId": SLUG, "name": SLUG}
+_NAMED_JOB: Final[Schema] = or_null(text(LONGEST_TEXT))
 
-_HAS_HOOK: Final[Schema] = {**BOOLEAN, "description": "Whether it has a trigger URL."}
-_PRECHECK_STATE: Final[Schema] = {"description": "The state that its last precheck left, any JSON."}
+
+def _job(*extras: str, optional: Iterable[str] = (), about: str) -> Schema:
+    return schema_of_class(model.Job, *extras, optional=optional, about=about, others=_OTHERS)
+
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Job": response(_JOB, *_SOME_ONLY, about="A job."),
-    "JobWithTicks": response(
-        {
-            **_JOB,
-            "nextTicks": _TICKS,
-            "hook": _HAS_HOOK,
-            "precheckState": _PRECHECK_STATE,
-            "spent": SPENT,
-            "lastRuns": list_of(ref("Run")),
-            "warnings": WARNINGS,
-        },
-        *_SOME_ONLY,
-        "warnings",
+    "Job": _job(about="A job."),
+    "JobWithTicks": _job(
+        "next_ticks",
         "hook",
-        "precheckState",
+        "precheck_state",
         "spent",
-        "lastRuns",
+        "last_runs",
+        "warnings",
+        optional=("hook", "precheckState", "spent", "lastRuns", "warnings"),
         about="A job with its next 5 ticks; when it is read, with its last 5 runs, newest first.",
     ),
-    "SkippedTick": response(
-        {**_JOB, "nextTicks": _TICKS, "skipped": ref("Run")},
-        *_SOME_ONLY,
+    "SkippedTick": _job(
+        "next_ticks",
+        "skipped",
         about="A job after its next tick was skipped, and the run that records that tick.",
     ),
     "Pause": request(_PAUSE),
@@ -294,36 +231,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "BulkResume": request(_SELECTION, about="Which jobs to resume."),
     "BulkDelete": request(_SELECTION, about="Which jobs to delete."),
     "BulkRun": request({**_SELECTION, **_RUN}, about="Which jobs to run, and how."),
-    "BulkRuns": response(
-        {
-            "dryRun": BOOLEAN,
-            "count": {**WHOLE, "description": "How many jobs were run, or would be."},
-            "jobs": list_of(response(_REF)),
-            "runs": list_of(ref("Run")),
-            "notDue": {**list_of(response(_REF)), "description": "With the mode `due`: no tick is due."},
-            "errors": list_of(response({**_REF, "code": TEXT, "message": TEXT})),
-        },
-        about="The runs that were started, and the jobs that could not be run.",
-    ),
-    "BulkResult": response(
-        {
-            "dryRun": BOOLEAN,
-            "count": {**WHOLE, "description": "How many jobs were changed, or would be."},
-            "jobs": list_of(response({**_REF, "nextAt": or_null(INSTANT), "pausedUntil": or_null(INSTANT)})),
-            "unchanged": {**WHOLE, "description": "How many selected jobs need no change."},
-            "errors": list_of(response({**_REF, "code": TEXT, "message": TEXT})),
-            "warnings": WARNINGS,
-        },
-        "warnings",
-        about="The jobs that were changed, and those that could not be.",
-    ),
+    "BulkResult": schema_of_class(model.BulkResult, "warnings", optional=("warnings",)),
     "DeletedJob": response({"warnings": WARNINGS}, about="What the deletion means for other jobs."),
-    "SavedJob": response(
-        {**_JOB, "nextTicks": _TICKS, "secret": SECRET, "warnings": WARNINGS},
-        *_SOME_ONLY,
-        "secret",
-        "warnings",
-        about="A saved job.",
+    "SavedJob": _job(
+        "next_ticks", "secret", "warnings", optional=("secret", "warnings"), about="A saved job."
     ),
     "Jobs": response(
         {
@@ -349,7 +260,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "NamedJobDocument": request(_OPTIONAL, about="A job; its name is in the path."),
     "JobPatch": request(_OPTIONAL, about="The fields to change; null resets a field to its default."),
     "RunRequest": request(_RUN),
-    "Hook": schema_of_class(model.Hook),
     "NewHook": schema_of_class(
         model.Hook,
         "token",
@@ -358,20 +268,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         others={"token": TEXT, "url": {"type": "string", "format": "uri"}},
     ),
     "Revisions": response({"revisions": list_of(schema_of_class(model.Revision))}),
-    "SearchResult": response(
-        {
-            "jobs": list_of(response({**_REF, "enabled": BOOLEAN})),
-            "agents": list_of(SLUG),
-            "runs": list_of(
-                response({"id": ID, "agentId": SLUG, "job": or_null(SLUG), "state": ref("RunState")})
-            ),
-        },
-        about="What a search found: a few of each kind.",
-    ),
-    "HookRun": response(
-        {"id": ID, "job": SLUG, "state": ref("RunState"), "trigger": ref("Trigger")},
-        about="The run that a request to a trigger URL has started.",
-    ),
     "Backfill": request(
         {
             "start": TIME,
@@ -382,4 +278,30 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "end",
     ),
     "Count": response({"count": WHOLE}),
+    "SchedulePreviewRequest": request(
+        {
+            **{name: or_null(DOCUMENT[name]) for name in schedule_previews.FIELDS},
+            "agentId": {**or_null(SLUG), "description": "The agent of the job; it may have a default zone."},
+            "job": {**_NAMED_JOB, "description": "The job that the schedule is for: its name or id."},
+            "count": {
+                **or_null(whole(1, schedule_previews.MAX_TICKS)),
+                "description": f"How many ticks; {schedule_previews.DEFAULT_TICKS} by default.",
+            },
+        }
+    ),
+    "TargetTestRequest": request(
+        {
+            **{name: or_null(DOCUMENT[name]) for name in target_tests.FIELDS},
+            "job": {
+                **_NAMED_JOB,
+                "description": "A job, whose secret signs the request. Fields that are left out are those of "
+                "the job.",
+            },
+        }
+    ),
+    "TargetTest": schema_of_class(operations.TargetTest, "secret", optional=("secret",)),
+    "JobDraft": request(
+        dict.fromkeys((*DOCUMENT, *RESPONSE_ONLY), ANY),
+        about="The document of a job, which need not be valid yet.",
+    ),
 }

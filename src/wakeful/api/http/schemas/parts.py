@@ -7,6 +7,7 @@ from typing import Any, Final
 from wakeful.document.guards import MOST_COST, TOKENS
 from wakeful.document.kinds import Kind, Reader, hours, slug
 from wakeful.schedule.schedules import LONGEST_TEXT
+from wakeful.service.agents.agents import LANE_WEIGHTS
 from wakeful.values.instants import LATEST_MS
 
 #: A JSON schema, which may contain any JSON.
@@ -108,6 +109,15 @@ SPENT: Final[Schema] = {
 }
 
 
+#: The share of a workspace in full lanes.
+LANE_WEIGHT: Final[Schema] = {
+    "type": "number",
+    "minimum": LANE_WEIGHTS[0],
+    "maximum": LANE_WEIGHTS[1],
+    "description": "Its share of a full lane, compared with other workspaces. 1 unless set.",
+}
+
+
 def list_of(schema: Schema, most: int | None = None) -> Schema:
     """A list of at most this many items."""
     return {"type": "array", "items": schema, **({} if most is None else {"maxItems": most})}
@@ -144,3 +154,16 @@ def page_of(name: str, schema: str) -> Schema:
     """A page of a list."""
     cursor = {**or_null(TEXT), "description": "Send it as `cursor` for the next page; null on the last."}
     return response({name: list_of(ref(schema)), "cursor": cursor})
+
+
+#: A channel and a recipient on it.
+ADDRESS: Final[Schema] = request({"channel": text(255, 1), "to": or_null(text(1_024, 1))}, "channel")
+#: A schedule in a response.
+NORMAL_SCHEDULE: Final[Schema] = response(
+    {"kind": ref("ScheduleKind"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
+    "atMs",
+    "everyMs",
+    "expr",
+    "tz",
+    about="The normal form: `at` has `atMs`, `every` has `everyMs`, `cron` has `expr`.",
+)

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from types import ModuleType
@@ -15,13 +15,19 @@ from typing import Any, Final, Literal, cast, get_args, get_origin
 
 from wakeful import model
 from wakeful.api.http.schemas.parts import (
+    ADDRESS,
     ANY,
     BOOLEAN,
     ID,
     INSTANT,
+    LANE_WEIGHT,
+    NORMAL_SCHEDULE,
     OBJECT,
+    SECRET,
     SLUG,
+    SPENT,
     TEXT,
+    WARNINGS,
     WHOLE,
     Schema,
     list_of,
@@ -30,32 +36,43 @@ from wakeful.api.http.schemas.parts import (
     ref,
     response,
 )
-from wakeful.model import operations
-from wakeful.model.codec import Form, camel_case, field_plans, items_of, resolve
+from wakeful.model.codec import Form, camel_case, field_plans, items_of, model_classes, resolve, resource_name
 
-#: Classes with a schema of their own name; those of other classes are written where they are used.
-_NAMED: Final[dict[type, str]] = {
-    model.Run: "Run",
-    model.Job: "Job",
-    model.Incident: "Incident",
-    model.Suggestion: "Suggestion",
-    model.HistoryEntry: "HistoryEntry",
-    operations.Worker: "Worker",
-    operations.Executor: "Executor",
-    operations.Channel: "Channel",
-    operations.Delivery: "Delivery",
+#: The schemas of formats; another format is the name of a schema.
+_BY_FORMAT: Final[dict[str, Schema]] = {
+    "text": TEXT,
+    "uuid": ID,
+    "slug": SLUG,
+    "amount": {"type": "number", "minimum": 0},
+    "local": {
+        "type": "string",
+        "format": "date-time",
+        "description": "ISO 8601, in the zone of the schedule.",
+    },
+    "offset": {"type": "string", "examples": ["+02:00"]},
+    "schedule": NORMAL_SCHEDULE,
+    "address": ADDRESS,
+    "lane_weight": LANE_WEIGHT,
+    "spent": SPENT,
+    "secret": SECRET,
+    "warnings": WARNINGS,
 }
-_BY_FORMAT: Final[dict[str, Schema]] = {"text": TEXT, "uuid": ID, "slug": SLUG}
 _BY_TYPE: Final[dict[Any, Schema]] = {
     bool: BOOLEAN,
     int: WHOLE,
     float: {"type": "number"},
+    date: {"type": "string", "format": "date"},
     datetime: INSTANT,
     timedelta: WHOLE,
 }
 _FIELD: Final = re.compile(r"`([a-z]+(?:_[a-z]+)+)`")
 _ONLY: Final = re.compile(r"[;,] (only|not) in .*|; only where .*")
 _WORDS: Final = {"None": "null", "True": "true", "False": "false"}
+
+
+def resource_schemas() -> dict[str, Schema]:
+    """Return the schema of each resource by its name."""
+    return {name: schema_of_class(kind) for kind in model_classes() if (name := resource_name(kind))}
 
 
 def schema_of_class(
@@ -67,6 +84,7 @@ def schema_of_class(
     are the schemas of keys for which the type is too wide.
     """
     docs = read_field_docs(kind)
+    optional = {*optional, *(each.key for each in field_plans(kind) if each.form.optional)}
     properties: dict[str, Schema] = {}
     for each in field_plans(kind):
         if each.extra and each.name not in extras:
@@ -74,7 +92,8 @@ def schema_of_class(
         schema = others.get(each.key)
         if schema is None:
             schema = _schema_of(each.form.json or each.type, each.form)
-            schema = or_null(schema) if each.nullable or each.form.nullable else schema
+            nullable = each.nullable and not each.form.optional and not (each.extra and each.key in optional)
+            schema = or_null(schema) if nullable or each.form.nullable else schema
         described = {"description": docs[each.name]} if each.name in docs else {}
         properties[each.key] = {**schema, **described}
         if each.form.also_ms:
@@ -84,11 +103,11 @@ def schema_of_class(
 
 
 def _schema_of(type_: Any, form: Form) -> Schema:
-    if (item := items_of(type_)) is not None:
+    if (item := items_of(type_)) is not None and form.format == "text":
         inner, inner_form, nullable = resolve(item)
         schema = _schema_of(inner, inner_form)
         return list_of(or_null(schema) if nullable else schema)
-    if type_ is str:
+    if type_ is str or form.format != "text":
         return _BY_FORMAT[form.format] if form.format in _BY_FORMAT else ref(form.format)
     if type_ in _BY_TYPE:
         return _BY_TYPE[type_]
@@ -97,7 +116,8 @@ def _schema_of(type_: Any, form: Form) -> Schema:
     if isinstance(type_, type) and issubclass(type_, Enum):
         return ref(type_.__name__)
     if dataclasses.is_dataclass(type_):
-        return ref(_NAMED[type_]) if type_ in _NAMED else schema_of_class(cast(type, type_))
+        name = resource_name(cast(type, type_))
+        return ref(name) if name else schema_of_class(cast(type, type_))
     if get_origin(type_) is Mapping:
         values = get_args(type_)[1]
         plain = values is str or values is int or dataclasses.is_dataclass(values)

@@ -22,7 +22,6 @@ from wakeful.api.http.schemas.parts import (
     whole,
 )
 from wakeful.api.http.schemas.resources import schema_of_class
-from wakeful.model import operations
 from wakeful.service.runs.completions import MAX_COMPLETIONS
 from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS, MAX_WAITING
 from wakeful.service.runs.runs import MAX_REASON
@@ -68,7 +67,6 @@ _COMPLETION: Final[dict[str, Schema]] = {
     },
 }
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Run": schema_of_class(model.Run),
     "RunWithAttempts": schema_of_class(model.Run, "attempts", "waiting_for"),
     "Runs": page_of("runs", "Run"),
     "DeadLetters": page_of("deadLetters", "Run"),
@@ -101,7 +99,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "worker",
     ),
-    "Released": schema_of_class(model.ReleaseResult),
     "Heartbeat": request({"attempt": _ATTEMPT_OF_CLAIM, "worker": _CLAIMED_BY}, "attempt"),
     "HeartbeatMany": request(
         {
@@ -114,7 +111,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "runs",
     ),
-    "Heartbeats": schema_of_class(model.HeartbeatResult),
     "Completion": request(_COMPLETION, "status"),
     "CompletionMany": request(
         {
@@ -124,24 +120,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
             )
         },
         "runs",
-    ),
-    "Completions": response(
-        {
-            "runs": list_of(
-                response(
-                    {
-                        "id": TEXT,
-                        "state": {
-                            **or_null(ref("RunState")),
-                            "description": "Its new state; `running` while it is verified; null: refused.",
-                        },
-                        "code": {**or_null(ref("ErrorCode")), "description": "Why it was refused."},
-                        "message": or_null(TEXT),
-                    }
-                )
-            )
-        },
-        about="The result of each report, in the order of the request.",
     ),
     "RunVerification": request(
         {
@@ -173,7 +151,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         about="Either `ids`, or some of `agent`, `job` and `cause`, or `all` as true.",
     ),
-    "DeadLetterGroups": schema_of_class(operations.DeadLetterGroups),
     "Replayed": response(
         {"replayed": list_of(ID), **_SELECTED}, *_SELECTED, about="The ids of the replayed dead letters."
     ),
