@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,13 +35,15 @@ class NewApp(Protocol):
 
 
 @pytest.fixture(params=STORES)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the address of an empty database."""
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield the address of an empty database."""
     if request.param == "sqlite":
-        return f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
-    from tests.support.postgres_server import fresh_database
+        yield f"sqlite:///{fresh_file(tmp_path / 'wakeful.db')}"
+        return
+    from tests.support.postgres_server import lent_database
 
-    return fresh_database()
+    with lent_database() as url:
+        yield url
 
 
 def with_few_connections(database: str) -> str:

@@ -211,7 +211,7 @@ class World:
         self.loop = loop
         self.seed = seed
         self.path = fresh_file(folder / "wakeful.db")
-        self.config = config or EngineConfig(retention_days=36_500)
+        self.config = config or EngineConfig(tick_ms=5_000, retention_days=36_500)
         self.odds = odds
         self.steered = steered
         self.clock = FalseClock(loop, start_ms)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.support.databases import Database, SqliteDatabase, postgres
+from tests.support.databases import Database, SqliteDatabase, lent_postgres
 from tests.support.factories import NOW, FalseClock
 from tests.support.instances import agent_class
 from tests.support.notifications import NotificationRecorder
@@ -18,9 +18,14 @@ from wakeful.store.port import Store
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """Yield an empty database, on which a test opens as many stores as it needs."""
-    made: Database = SqliteDatabase(tmp_path / "wakeful.db") if request.param == "sqlite" else postgres()
-    yield made
-    await made.close()
+    if request.param == "sqlite":
+        made: Database = SqliteDatabase(tmp_path / "wakeful.db")
+        yield made
+        await made.close()
+    else:
+        with lent_postgres() as made:
+            yield made
+            await made.close()
 
 
 @pytest_asyncio.fixture

@@ -260,7 +260,9 @@ async def _count_connections(database: Database) -> int:
 
     connection = await asyncpg.connect(database.url)
     try:
-        statement = "SELECT count(*) - 1 FROM pg_stat_activity WHERE datname = current_database()"
+        statement = """
+            SELECT count(*) - 1 FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name <> 'wakeful tests'"""
         return int(await connection.fetchval(statement))
     finally:
         await connection.close()

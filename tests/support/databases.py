@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +128,17 @@ class PostgresDatabase(Database):
 
 def postgres() -> PostgresDatabase:
     """Return a new PostgreSQL database; skip the test if there is no PostgreSQL."""
+    return PostgresDatabase(_server().fresh_database())
+
+
+@contextmanager
+def lent_postgres() -> Iterator[PostgresDatabase]:
+    """Yield a PostgreSQL database that other tests use too, each with the rows of a new one."""
+    with _server().lent_database() as url:
+        yield PostgresDatabase(url)
+
+
+def _server() -> Any:
     pytest.importorskip("asyncpg", reason="PostgreSQL: its driver is not installed")
     pytest.importorskip("wakeful.store.postgres", reason="PostgreSQL: no store for it yet")
-    server = pytest.importorskip("tests.support.postgres_server", reason="PostgreSQL: no server for tests")
-    return PostgresDatabase(server.fresh_database())
+    return pytest.importorskip("tests.support.postgres_server", reason="PostgreSQL: no server for tests")
