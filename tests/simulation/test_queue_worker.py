@@ -26,7 +26,7 @@ from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.queue.connection import NatsConnection
-from wakeful.launch.queue.messages import ResultConsumer, message_of
+from wakeful.launch.queue.messages import ResultConsumer, write_message
 from wakeful.launch.queue.target import QueueTarget
 from wakeful.launch.queue.worker import QueueWorker, WorkerOptions
 
@@ -236,7 +236,7 @@ class _Connection(Client):
 
 
 def _message_of(run_id: str) -> tuple[bytes, dict[str, str]]:
-    return message_of(launch({"kind": "queue"}, run_id=run_id, key=run_id, job="work"), QueueTarget())
+    return write_message(launch({"kind": "queue"}, run_id=run_id, key=run_id, job="work"), QueueTarget())
 
 
 async def _execute(fault: Fault) -> None:

@@ -12,11 +12,11 @@ from tests.support.factories import MINUTE, NOW, alone, ended, held, job, look, 
 from wakeful.document import work_from_text
 from wakeful.engine.metrics import Metrics
 from wakeful.errors import Unavailable, Unstorable
-from wakeful.job.start_rules import requirement_of
+from wakeful.job.start_rules import find_requirement
 from wakeful.launch.broker import Report, ReportStatus, read_report
 from wakeful.launch.port import Launch
 from wakeful.launch.queue.messages import report_body
-from wakeful.launch.queue.worker import report_of
+from wakeful.launch.queue.worker import build_report
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Finished, Skipped, take_over
 from wakeful.service.runs.broker_reports import BrokerReports
@@ -76,7 +76,7 @@ async def test_an_outcome_counts_before_the_acceptance_is_recorded(store: Store)
 async def test_a_function_that_had_nothing_to_do_has_skipped_its_run(store: Store, accepted: bool) -> None:
     run = await (_awaiting if accepted else _held)(store)
     launch = Launch(run.id, "a", run.job_id, "default", "default", None, 0, 0, 1, "schedule", "k", {})
-    report = read_report(report_body(report_of(launch, Skipped("no mail", "empty_inbox"))))
+    report = read_report(report_body(build_report(launch, Skipped("no mail", "empty_inbox"))))
     assert (await _reports(store).apply("queue", report)).applied
     seen = await look(store, run)
     assert (seen.state, seen.output, seen.reason) == ("skipped", "no mail", "empty_inbox")
@@ -133,7 +133,7 @@ async def test_after_an_edit_the_target_that_has_the_attempt_reports(
 ) -> None:
     row = job(name=new_id(NOW), work=work, policy="{}")
     await store.create_jobs([row])
-    before, after = (requirement_of(work_from_text(each), "", "").name for each in (work, edited))
+    before, after = (find_requirement(work_from_text(each), "", "").name for each in (work, edited))
     await store.plan(NOW, 10, lambda due: plan_of(due, held(tick(due), "w1")._replace(requires=before)))
     (run,) = await ticks_of(store, row)
     move = None if before == after else Move(run.lane, None, after)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.support.factories import NOW, alone, asked, asleep, ended, held, over
-from wakeful.run.usage import day_of
+from wakeful.run.usage import utc_day
 from wakeful.store.port import Store
 from wakeful.store.stats import DayCost, JobOverview
 from wakeful.values.ids import new_id
 
-TODAY = day_of(NOW)
+TODAY = utc_day(NOW)
 
 
 async def test_a_job_without_runs_has_an_empty_overview(store: Store) -> None:
@@ -41,7 +41,7 @@ async def test_costs_are_by_day_and_incidents_are_open_ones(store: Store) -> Non
     usage = '{"tokens":7,"cost":0.25}'
     await store.finish("w1", [ended(run, "failed", reason="timeout", usage=usage)], alone)
     found = (await store.job_overviews([failing.id], 20, TODAY - 6))[failing.id]
-    assert found.costs == (DayCost(day_of(NOW), 7, 0.25),)
+    assert found.costs == (DayCost(utc_day(NOW), 7, 0.25),)
     assert len(found.incidents) == 1
     later = (await store.job_overviews([failing.id], 20, TODAY + 1))[failing.id]
     assert later.costs == ()

@@ -25,7 +25,7 @@ from tests.support.factories import (
 )
 from wakeful.job.policy import Policy
 from wakeful.run.outcome import Failed, Finished, conclude
-from wakeful.run.prechecks import Checked, checked_from_text, checked_to_text
+from wakeful.run.prechecks import Checked, check_from_text, check_to_text
 from wakeful.store.audit import AuditEntry
 from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.port import Store
@@ -167,7 +167,7 @@ async def test_once_disables_the_job_when_the_run_succeeds(store: Store) -> None
 
 async def test_the_answer_is_recorded_before_the_launch_and_stays_through_retries(store: Store) -> None:
     row, (run, _) = await _given(store)
-    decided = checked_to_text(Checked(0, '{"price":90}', True, once=True))
+    decided = check_to_text(Checked(0, '{"price":90}', True, once=True))
 
     assert await store.record_check(run.id, 1, "w1", '{"price":90}', decided)
 
@@ -176,14 +176,14 @@ async def test_the_answer_is_recorded_before_the_launch_and_stays_through_retrie
     (taken,) = [each for each in await store.take(NOW + MINUTE, "w2", {"cron": 9}) if each.id == run.id]
     assert (taken.attempt, taken.context) == (2, '{"price":90}')
     assert taken.precheck is not None
-    assert checked_from_text(taken.precheck) == Checked(0, '{"price":90}', True, once=True)
+    assert check_from_text(taken.precheck) == Checked(0, '{"price":90}', True, once=True)
     shown = await look(store, run)
     assert (shown.context, shown.precheck) == ('{"price":90}', decided)
 
 
 async def test_an_answer_is_recorded_only_by_the_worker_that_holds_the_attempt(store: Store) -> None:
     _, (run, other) = await _given(store)
-    decided = checked_to_text(Checked(0))
+    decided = check_to_text(Checked(0))
     assert not await store.record_check(run.id, 1, "w2", "{}", decided)
     assert not await store.record_check(run.id, 2, "w1", "{}", decided)
     await store.finish("w1", [ended(other)], alone)

@@ -24,7 +24,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.job.job import Definition, JobRecord, ScheduleKey
 from wakeful.logs import get_logger
 from wakeful.run.instances import AgentClass, schedule_job_name
-from wakeful.run.job_transitions import CANCELLED_BY_AGENT, WAKEFUL, edited, schedule_job
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, WAKEFUL, edit_job, schedule_job
 from wakeful.store.instances import INSTANCES_TOPIC, InstanceChange, InstanceFilter, InstanceRow, InstanceRule
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, row_of
@@ -172,9 +172,9 @@ def _change_job(
     if job.definition == definition and not enable:
         return job
     try:
-        return edited(job, definition, now_ms, True if enable else None, active=active)
+        return edit_job(job, definition, now_ms, True if enable else None, active=active)
     except FailedPrecondition:  # it has no tick left, so it stays disabled
-        return job if job.definition == definition else edited(job, definition, now_ms, active=active)
+        return job if job.definition == definition else edit_job(job, definition, now_ms, active=active)
 
 
 def sync_rule(name: str, declared: DeclaredSchedules, now_ms: int) -> InstanceRule:

@@ -22,7 +22,7 @@ from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.agents import Drop, Mode
 from wakeful.job.job import Work
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.job.start_rules import requirement_of
+from wakeful.job.start_rules import find_requirement
 from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job
 from wakeful.run.instances import MESSAGE_SIGNAL
 from wakeful.run.run import NewRun, RunDetails, RunState, TriggerName
@@ -168,7 +168,7 @@ def batches(messages: Sequence[SessionMessage], queue: SessionQueue) -> list[lis
     return found
 
 
-def payload_of(
+def turn_payload(
     session: str, batch: Sequence[SessionMessage], before: TurnMessages | None = None
 ) -> dict[str, Json]:
     """Return the payload of the run of a turn; `before` comes first."""
@@ -329,9 +329,9 @@ def _run(
         trigger=_trigger(batch),
         now_ms=now_ms,
         triggered_by=batch[-1].sent_by,
-        payload=payload_to_text(payload_of(session, batch, before)),
+        payload=payload_to_text(turn_payload(session, batch, before)),
         claim_ms=claim_timeout_ms(work, policy),
-        requirement=requirement_of(work, workspace, agent),
+        requirement=find_requirement(work, workspace, agent),
         details=RunDetails(session=session, depth=depth),
     )
     return signal_of_job(run, work, MESSAGE_SIGNAL)

@@ -195,10 +195,10 @@ def job_names(entries: Iterable[str]) -> dict[str, str]:
     """
     slugs = {name: re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") for name in entries}
     count = Counter(slug for slug in slugs.values() if 0 < len(slug) <= MAX_NAME and not is_reserved(slug))
-    return {name: slug if count[slug] == 1 else _hashed(name, slug) for name, slug in slugs.items()}
+    return {name: slug if count[slug] == 1 else _hash(name, slug) for name, slug in slugs.items()}
 
 
-def _hashed(name: str, slug: str) -> str:
+def _hash(name: str, slug: str) -> str:
     start = slug[: MAX_NAME - _HASH - 1].strip("-") or "entry"
     if is_reserved(f"{start}-"):  # a prefix that is reserved
         start = f"beat-{start}"[: MAX_NAME - _HASH - 1].strip("-")

@@ -18,7 +18,7 @@ import typer
 from wakeful.cli.arguments import check_given
 from wakeful.cli.output import log_instead
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
-from wakeful.logs.redaction import add_secrets, secrets_of
+from wakeful.logs.redaction import add_secrets, setting_secrets
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
 from wakeful.settings import FILE, PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
 from wakeful.store.address import shown_address
@@ -133,7 +133,7 @@ def load_app(path: str | None, settings: Settings, *, wait_for_db: int | None = 
 
 def keep_log(settings: Settings) -> None:
     """Configure the log on stderr, and keep the credentials of the settings out of it."""
-    add_secrets(secrets_of(settings))
+    add_secrets(setting_secrets(settings))
     _configure(settings.log_format, settings.log_level)
 
 

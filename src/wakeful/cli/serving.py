@@ -261,7 +261,7 @@ def greet(out: Output, url: str, options: ServeOptions, done: Prepared) -> None:
 def serve_processes(out: Output, options: ServeOptions) -> int:
     """Run the supervisor until a signal. It must be called without an event loop: it forks."""
     from wakeful.app.process_protection import protect_process
-    from wakeful.server.acceptor import bound_socket, url_of
+    from wakeful.server.acceptor import bound_socket, socket_url
     from wakeful.server.processes.supervisor import Supervisor
     from wakeful.server.service_manager import ServiceManager
 
@@ -276,7 +276,7 @@ def serve_processes(out: Output, options: ServeOptions) -> int:
     manager = ServiceManager.of_environment()
     manager.starting("opening the database")
     listener = bound_socket(settings)
-    url = url_of(listener, settings)
+    url = socket_url(listener, settings)
     removed = protect_process()
 
     def started(values: Mapping[str, str | bool | None]) -> None:

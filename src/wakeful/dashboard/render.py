@@ -27,7 +27,7 @@ from wakeful.api.http.compression import accepts_gzip
 from wakeful.api.http.responses import PAGE_HEADERS
 from wakeful.dashboard import charts, formats, icons
 from wakeful.values.package import VERSION
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 router = APIRouter(include_in_schema=False)
 
@@ -122,15 +122,15 @@ def render_page(
     found = environment().get_template(template)
     given = {"page": None, **values}
     if not regions:
-        return HTMLResponse(cleaned(found.render(given)), status, PAGE_HEADERS)
+        return HTMLResponse(clean_text(found.render(given)), status, PAGE_HEADERS)
     if not all(f"region_{name}" in found.blocks for name in regions):
         return Response("no such region", 404, PAGE_HEADERS, media_type="text/plain")
     context = found.new_context(given)
     if len(regions) == 1:
-        return HTMLResponse(cleaned(_block(found, context, regions[0])), status, PAGE_HEADERS)
+        return HTMLResponse(clean_text(_block(found, context, regions[0])), status, PAGE_HEADERS)
     part = Markup('<template id="region-{}">{}</template>')
     parts = [part.format(name, Markup(_block(found, context, name))) for name in regions]
-    return HTMLResponse(cleaned(Markup("").join(parts)), status, PAGE_HEADERS)
+    return HTMLResponse(clean_text(Markup("").join(parts)), status, PAGE_HEADERS)
 
 
 def with_code(text: str) -> Markup:

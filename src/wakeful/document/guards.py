@@ -19,7 +19,7 @@ from wakeful.document.kinds import (
     whole,
 )
 from wakeful.values.duration import DAY
-from wakeful.values.json_value import Json, one_of, refuse, shown, whole_number
+from wakeful.values.json_value import Json, list_choices, refuse, shown, whole_number
 
 #: The timeout of a precheck that sets none.
 DEFAULT_PRECHECK_MS: Final = 10_000
@@ -101,7 +101,7 @@ def precheck(value: object) -> dict[str, Json]:
     kind = values.get("kind")
     if not isinstance(kind, str) or kind not in _PRECHECKS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
-        refuse(f"{what}; it is {one_of(_PRECHECKS)}")
+        refuse(f"{what}; it is {list_choices(_PRECHECKS)}")
     replace_duration(values, "timeout")
     check_names(values, f"a precheck of the kind '{kind}'", ("kind", *_PRECHECKS[kind]))
     if "timeoutMs" in values:
@@ -173,7 +173,7 @@ def verify(value: object) -> dict[str, Json]:
     kind = values.get("kind")
     if not isinstance(kind, str) or kind not in _VERIFY_KINDS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
-        refuse(f"{what}; it is {one_of(_VERIFY_KINDS)}")
+        refuse(f"{what}; it is {list_choices(_VERIFY_KINDS)}")
     replace_duration(values, "timeout")
     if kind == "http":
         replace_duration(values, "newerThan")

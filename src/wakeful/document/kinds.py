@@ -24,7 +24,7 @@ from wakeful.values.json_value import (
     Json,
     camel_keys,
     json_value,
-    one_of,
+    list_choices,
     refuse,
     shown,
     storable,
@@ -84,7 +84,7 @@ def choice(literal: object) -> Kind:
 
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
-            refuse(f"{shown(value)} is not known; write {one_of(words)}")
+            refuse(f"{shown(value)} is not known; write {list_choices(words)}")
         return value
 
     python = f"Literal[{', '.join(json.dumps(word) for word in words)}]"
@@ -312,7 +312,7 @@ def _only(value: Mapping[Any, object], *names: str) -> dict[str, object]:
     values = camel_keys(value)
     for name in values:
         if name not in names:
-            refuse(f"it has no {shown(name)}; it takes {one_of(names)}")
+            refuse(f"it has no {shown(name)}; it takes {list_choices(names)}")
     return values
 
 

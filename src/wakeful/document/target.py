@@ -21,7 +21,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import check_slug
 from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.signal.signals import check_type
-from wakeful.values.json_value import Json, camel_keys, json_object, one_of, refuse, shown
+from wakeful.values.json_value import Json, camel_keys, json_object, list_choices, refuse, shown
 
 Target = Mapping[str, Json]
 
@@ -85,7 +85,7 @@ def read_target(value: object) -> Target | None:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
         if kind == "channel":
             what = "a channel receives alerts and deliveries, and cannot be the target of a job"
-        refuse(f"{what}; it is {one_of(TARGET_KINDS)}")
+        refuse(f"{what}; it is {list_choices(TARGET_KINDS)}")
     if kind == "webhook":
         check_url(target.get("url"))
     if kind == AGENT_KIND:

@@ -20,7 +20,7 @@ from wakeful.job.job import Timing, Work
 from wakeful.job.policy import Policy
 from wakeful.values.bounded_cache import MB, bounded_cache, text_size
 from wakeful.values.json_value import Json, compact, shown
-from wakeful.values.stored_text import cleaned, read_cleaned_json
+from wakeful.values.stored_text import clean_text, read_cleaned_json
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def json_from_text(text: str | None) -> Json:
     try:
         return cast(Json, read_cleaned_json(text))
     except ValueError:
-        return {"unreadable": cleaned(text[:_SHOWN])}
+        return {"unreadable": clean_text(text[:_SHOWN])}
 
 
 def _write_fields(part: Timing | Policy | Work, table: Sequence[Field]) -> str:

@@ -25,7 +25,7 @@ from wakeful.launch.workflow import check_pull
 from wakeful.logs import get_logger
 from wakeful.run.consequences import JOB_DELETED
 from wakeful.run.outcome import TAKEN_OVER, Failed, Outcome
-from wakeful.run.prechecks import Checked, Watch, checked_from_text
+from wakeful.run.prechecks import Checked, Watch, check_from_text
 from wakeful.run.run import NewRun
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import TakenRun
@@ -246,7 +246,7 @@ def build_launch(
             run.memory, run.depth,
         )  # fmt: skip
     if isinstance(run, TakenRun) and (run.context is not None or run.precheck is not None):
-        checked = None if run.precheck is None else checked_from_text(run.precheck)
+        checked = None if run.precheck is None else check_from_text(run.precheck)
         launch.watch = Watch(run.context, run.precheck_state, run.precheck_revision, checked)
         if run.context is not None:
             launch.add_context(run.context)

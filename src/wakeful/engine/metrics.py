@@ -152,11 +152,11 @@ class Metrics:
 
     def record_webhook(self, status: int | None) -> None:
         """Count a response to a webhook by its status; None: there was no response."""
-        self.webhooks[_class_of(status)] += 1
+        self.webhooks[_status_class(status)] += 1
 
     def record_chat(self, status: int | None) -> None:
         """Count a response of a chat endpoint by its status; None: there was no response."""
-        self.chats[_class_of(status)] += 1
+        self.chats[_status_class(status)] += 1
 
     def record_request(self, method: str, route: str, status: int) -> None:
         """Count an HTTP request. A client can send any method; unknown ones share a series."""
@@ -215,11 +215,11 @@ class Metrics:
         yield _counter("runs_missed", "Missed ticks.", self.runs_missed)
         yield _counter("runs_failed_launch", "Failed attempts.", failed)
         yield _counter("retries", "Failed attempts that are retried.", again)
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_runs_finished", "Ended runs by state.", labels=["state"]),
             _from_zero(_STATES, {state: n for state, n in states.items() if state not in _UNFINISHED}),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily(
                 "wakeful_agent_runs_finished", "Ended runs by agent.", labels=["workspace", "agent", "state"]
             ),
@@ -232,41 +232,41 @@ class Metrics:
             "When the planner last completed a pass.",
             self.planned_at,
         )
-        yield _labelled(
+        yield _with_labels(
             GaugeMetricFamily("wakeful_loop_stalled", "1 if the loop hangs or fails.", labels=["loop"]),
             [((name,), int(stalled)) for name, stalled in self.loops().items()],
         )
         lanes = self.lanes()
-        yield _labelled(
+        yield _with_labels(
             GaugeMetricFamily("wakeful_lane_used", "Used slots of the lane.", labels=["lane"]),
             [((lane,), used) for lane, (used, _) in lanes.items()],
         )
-        yield _labelled(
+        yield _with_labels(
             GaugeMetricFamily("wakeful_lane_size", "Slots of the lane.", labels=["lane"]),
             [((lane,), size) for lane, (_, size) in lanes.items()],
         )
         yield from self._database.collect(lanes)
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_webhook_responses", "Webhook responses.", labels=["class"]),
             _from_zero(_CLASSES, self.webhooks),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_chat_responses", "Chat endpoint responses.", labels=["class"]),
             _from_zero(_CLASSES, self.chats),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily(
                 "wakeful_broker_messages", "Launches for brokers.", labels=["target", "result"]
             ),
             _of_brokers(_MESSAGES, self.messages),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily(
                 "wakeful_broker_reports", "Reports of brokers' workers.", labels=["target", "result"]
             ),
             _of_brokers(_REPORTS, self.reports),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily(
                 "wakeful_http_requests", "HTTP requests.", labels=["method", "route", "status"]
             ),
@@ -274,26 +274,26 @@ class Metrics:
         )
         connections = self.connections()
         yield GaugeMetricFamily("wakeful_rpc_connections", "Open RPC connections.", connections.get("rpc", 0))
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_rpc_calls", "RPC requests.", labels=["method", "outcome"]),
             self.calls.items(),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily(
                 "wakeful_rpc_dropped", "RPC connections that were closed.", labels=["reason"]
             ),
             _from_zero(_DROPS, self.drops),
         )
         yield GaugeMetricFamily("wakeful_event_streams", "Open event streams.", connections.get("events", 0))
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_pings", "Pings to the watchdog.", labels=["result"]),
             _from_zero(_PINGS, self.pings),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_deliveries", "Delivery attempts.", labels=["result"]),
             _from_zero(_DELIVERIES, self.deliveries),
         )
-        yield _labelled(
+        yield _with_labels(
             CounterMetricFamily("wakeful_verifications", "Checks of runs.", labels=["result"]),
             _from_zero(_VERIFICATIONS, self.verifications),
         )
@@ -309,7 +309,7 @@ def _histogram(name: str, about: str, histogram: Histogram) -> Metric:
     )
 
 
-def _labelled(
+def _with_labels(
     family: CounterMetricFamily | GaugeMetricFamily, values: Iterable[tuple[Sequence[str], int]]
 ) -> Metric:
     for labels, value in sorted(values):
@@ -330,5 +330,5 @@ def _of_brokers(
     return [(labels, count) for labels, count in {**none, **counts}.items()]
 
 
-def _class_of(status: int | None) -> str:
+def _status_class(status: int | None) -> str:
     return "none" if status is None else f"{status // 100}xx"

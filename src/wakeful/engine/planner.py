@@ -22,7 +22,7 @@ from wakeful.engine.worker import Worker
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.job import AGENT_INACTIVE, Work
 from wakeful.job.policy import Policy
-from wakeful.job.start_rules import BlockReason, can_take, may_start, requirement_of
+from wakeful.job.start_rules import BlockReason, can_take, find_requirement, may_start
 from wakeful.launch.budgets import BudgetCache
 from wakeful.logs import get_logger
 from wakeful.run.factory import tick_run
@@ -238,7 +238,7 @@ class PlanningBatch:
         runs = tuple([self._new_run(job, policy, work, verdict) for verdict in plan.verdicts])
         # A job that is deleted after its run stays enabled, without ticks, until its last run succeeds.
         over = plan.finished is not None and not (
-            policy.delete_after_run and plan.finished == "no_more_ticks" and not _skipped(facts, plan)
+            policy.delete_after_run and plan.finished == "no_more_ticks" and not _is_skipped(facts, plan)
         )
         plan_for_job = JobPlan(
             job.id,
@@ -300,7 +300,7 @@ class PlanningBatch:
             launchable = (
                 not work.pulled
                 and work.instance is None
-                and can_take(self._capabilities, requirement_of(work, job.workspace, job.agent))
+                and can_take(self._capabilities, find_requirement(work, job.workspace, job.agent))
             )
             known = self._launchable[id(work)] = launchable, work
         return known[0]
@@ -327,7 +327,7 @@ def _with_catchup(planned: JobPlan, job: DueJob, plan: Plan) -> JobPlan:
     return planned._replace(catchup=state, missed=counted)
 
 
-def _skipped(facts: PlanningFacts, plan: Plan) -> bool:
+def _is_skipped(facts: PlanningFacts, plan: Plan) -> bool:
     """Return whether no run is left that could succeed: the last tick has a record, or a block skips it."""
     if not plan.verdicts:
         return not facts.running and not facts.waiting

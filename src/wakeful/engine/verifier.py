@@ -31,7 +31,14 @@ from wakeful.launch.verify import VerifyLaunch, verify_run
 from wakeful.logs import get_logger
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Failed, Finished, Succeeded, with_history
-from wakeful.run.verification import MAX_TRIES, WAIT_MS, Verdict, conclude_verified, outcome_of, retry_ms
+from wakeful.run.verification import (
+    MAX_TRIES,
+    WAIT_MS,
+    Verdict,
+    conclude_verified,
+    retry_ms,
+    verified_outcome,
+)
 from wakeful.store.port import Store
 from wakeful.store.sql.verifications import DueVerification
 from wakeful.values.clock import Clock
@@ -171,7 +178,7 @@ class Verifier(Loop):
             job, verdict = await self._check(due)
             view = due.view
             done = Succeeded(view.output, view.usage, view.response_code)
-            outcome = outcome_of(verdict, done, due.tries)
+            outcome = verified_outcome(verdict, done, due.tries)
             if outcome is None:
                 assert isinstance(verdict, Failed)
                 await self._try_again(due, held, verdict)

@@ -423,7 +423,7 @@ class JobRecord:
         return self.enabled and self.ticks is not None and self.ticks.next(at_ms - 1) == at_ms
 
 
-def anchor_of(definition: Definition, now_ms: int, old: JobRecord | None = None) -> int:
+def choose_anchor(definition: Definition, now_ms: int, old: JobRecord | None = None) -> int:
     """Return the anchor: the start, else the old anchor if the interval is unchanged, else now."""
     timing = definition.timing
     if timing is None:

@@ -46,10 +46,10 @@ class SelfScheduling:
 DEFAULT_BOUNDS: Final = SelfScheduling()
 
 
-def bounds_of(document: Mapping[str, Json] | None) -> SelfScheduling:
+def read_bounds(document: Mapping[str, Json] | None) -> SelfScheduling:
     """Return the bounds in the document of an agent, as `document.agents` reads it.
 
-    >>> bounds_of({"perRun": 20})
+    >>> read_bounds({"perRun": 20})
     SelfScheduling(recurring=False, per_run=20, depth=3, outside_runs=True)
     """
     given = document or {}

@@ -133,14 +133,14 @@ def agent_requirement(workspace: str, agent: str) -> str:
     return f"{_AGENT}{workspace}/{agent}"
 
 
-def requirement_of(work: Work, workspace: str, agent: str) -> Requirement:
+def find_requirement(work: Work, workspace: str, agent: str) -> Requirement:
     """Return what the runs of a job require.
 
-    >>> requirement_of(Work({"kind": "function", "name": "digest"}), "default", "default")
+    >>> find_requirement(Work({"kind": "function", "name": "digest"}), "default", "default")
     Requirement(name='function:digest', version=0)
-    >>> requirement_of(Work({"kind": "celery", "task": "add", "app": "shop"}), "default", "default")
+    >>> find_requirement(Work({"kind": "celery", "task": "add", "app": "shop"}), "default", "default")
     Requirement(name='celery:shop', version=0)
-    >>> requirement_of(Work({"kind": "webhook", "url": "https://a.example"}), "default", "default")
+    >>> find_requirement(Work({"kind": "webhook", "url": "https://a.example"}), "default", "default")
     Requirement(name='', version=0)
     """
     target = work.target  # not `final_target`: this is called for each run of a storm

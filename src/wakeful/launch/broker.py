@@ -1,7 +1,7 @@
 """Brokers: a launch leaves a message with a broker, and the run awaits the report of a worker.
 
-A launcher for a broker sends the run and returns `accepted(run)` once the broker has the message. The id of
-the message is `message_id(run)`, the same for each launch of one attempt: if the process dies before the
+A launcher for a broker sends the run and returns `await_report(run)` once the broker has the message. The id
+of the message is `message_id(run)`, the same for each launch of one attempt: if the process dies before the
 acceptance is recorded, another one launches the same attempt again, and adopts the message by its id.
 
 Workers report progress and outcome with the id and the attempt of the run. The launcher receives the reports
@@ -93,7 +93,7 @@ class BrokerLauncher(Protocol):
         ...
 
 
-def accepted(run: Launch) -> AwaitingCallback:
+def await_report(run: Launch) -> AwaitingCallback:
     """Return the outcome of a launch whose message the broker has."""
     return AwaitingCallback(run.timeout_ms or DEFAULT_TIMEOUT_MS)
 

@@ -20,7 +20,7 @@ from wakeful.job.start_rules import BUDGET, BudgetBlock, BudgetOwner, describe_b
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.run.outcome import Failed, Skipped
-from wakeful.run.usage import ReservationRequest, Reserved, Spent, day_of
+from wakeful.run.usage import ReservationRequest, Reserved, Spent, utc_day
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 
@@ -65,7 +65,7 @@ class BudgetCache:
         async with self._reading:
             if self._fresh(now_ms):  # another task has read them meanwhile
                 return
-            day, changes = day_of(now_ms), self._changes  # a change from now on may be missing in the result
+            day, changes = utc_day(now_ms), self._changes  # a change from now on may be missing in the result
             self._owners = await self._store.budget_owners()
             self._blocks = {block.owner: block for block in await self._store.budget_blocks(day)}
             self._day, self._read_ms, self._read_changes = day, now_ms, changes
@@ -76,7 +76,7 @@ class BudgetCache:
             return True
         return (
             self._read_changes == self._changes
-            and self._day == day_of(now_ms)
+            and self._day == utc_day(now_ms)
             and 0 <= age_ms < self._max_age_ms
         )
 
@@ -90,7 +90,7 @@ class BudgetCache:
 
         A run can start on the day after that of the cache: it is planned shortly before its instant.
         """
-        if not self._blocks or day_of(at_ms) != self._day:
+        if not self._blocks or utc_day(at_ms) != self._day:
             return None
         return find_block(self._blocks, workspace, agent, job_id)
 
@@ -132,7 +132,7 @@ class BudgetGate:
     async def verify(self, run: Launch) -> Failed | None:
         """Return the outcome of a run that may not be verified, because a cap is reached."""
         reached = (await self._ask(run, None, Spent())).reached
-        return None if reached is None else _failed(run, reached)
+        return None if reached is None else _failure(run, reached)
 
     async def _ask(self, run: Launch, used: Spent | None, need: Spent | None) -> Reserved:
         request = ReservationRequest(run.workspace, run.agent, run.id, run.attempt, used, need)
@@ -146,8 +146,8 @@ def _outcome(run: Launch, answer: Reserved, *, used: bool) -> Failed | Skipped |
         return None
     if is_skipped(run.trigger, retried=run.retried or used):
         return Skipped(describe_block(answer.reached, run.job), BUDGET)
-    return _failed(run, answer.reached)
+    return _failure(run, answer.reached)
 
 
-def _failed(run: Launch, reached: BudgetBlock) -> Failed:
+def _failure(run: Launch, reached: BudgetBlock) -> Failed:
     return Failed(describe_block(reached, run.job), permanent=True, reason=BUDGET)

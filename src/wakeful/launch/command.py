@@ -113,7 +113,7 @@ class CommandLauncher:
             variables = {} if file is None else {EVIDENCE_FILE: file}
             result = await self._run(run, run.target, variables, MAX_READ)
             if isinstance(result, Failed) or result.code:
-                return result if isinstance(result, Failed) else _failed(result)
+                return result if isinstance(result, Failed) else _failure(result)
             stdout = result.out.beginning()
             evidence, error = (None, NO_DIRECTORY) if file is None else read_file(file)
         if error is not None and file is not None:
@@ -136,7 +136,7 @@ class CommandLauncher:
         if isinstance(result, Failed):
             return result
         if result.code not in (0, 1):
-            return _failed(result)
+            return _failure(result)
         return result_of_output(result.code, result.out.beginning(), result.err.last_lines())
 
     async def verify(self, run: VerifyLaunch, verify: Mapping[str, Json]) -> Verdict | Failed:
@@ -148,7 +148,7 @@ class CommandLauncher:
             return result
         if result.code == 1:
             return Verdict(False, result.out.beginning().strip() or result.err.last_lines())
-        return _failed(result) if result.code else Verdict(True)
+        return _failure(result) if result.code else Verdict(True)
 
     async def _run(
         self,
@@ -208,7 +208,7 @@ def _run_variables(run: Launch) -> dict[str, str]:
     }
 
 
-def _failed(result: ProcessResult) -> Failed:
+def _failure(result: ProcessResult) -> Failed:
     """Return the failure of a program that did not exit with 0."""
     if result.code > 0:
         what, reason = f"exit {result.code}", "exit"

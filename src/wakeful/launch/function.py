@@ -143,7 +143,7 @@ class FunctionLauncher:
         except asyncio.CancelledError:
             raise  # the caller knows whether it has stopped this attempt
         except BaseException as error:
-            return _failed(run, name, error)
+            return _failure(run, name, error)
         return _DONE if value is None else _outcome(value)
 
     async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
@@ -177,7 +177,7 @@ class FunctionLauncher:
         except Permanent as error:
             return Failed(truncate(error.message), permanent=True)
         except BaseException as error:  # a caller that cancels this does not read the result
-            return _failed(run, name, error)
+            return _failure(run, name, error)
 
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
@@ -208,14 +208,14 @@ def _outcome(value: object) -> Outcome:
     if isinstance(value, str):
         return Succeeded(truncate(value))
     if isinstance(value, Succeeded | Failed | AwaitingCallback | Skipped):
-        return _checked(value)
+        return _check_outcome(value)
     try:
         return Succeeded(truncate(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
     except (TypeError, ValueError, RecursionError):
         return Succeeded(truncate(_repr(value)))
 
 
-def _checked(outcome: Succeeded | Failed | AwaitingCallback | Skipped) -> Outcome:
+def _check_outcome(outcome: Succeeded | Failed | AwaitingCallback | Skipped) -> Outcome:
     """Return an outcome of user code with texts that can be stored; a failure if its values are not valid.
 
     An outcome that cannot be written would never end its run.
@@ -243,7 +243,7 @@ def _repr(value: object) -> str:
         return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"
 
 
-def _failed(run: Launch, name: object, error: BaseException) -> Failed:
+def _failure(run: Launch, name: object, error: BaseException) -> Failed:
     log.warning("function.failed", **run.log_fields, function=name, exc_info=error)
     return Failed(error_text(error))
 

@@ -31,7 +31,7 @@ from wakeful.run.prechecks import (
     PrecheckAnswer,
     Watch,
     apply_answer,
-    checked_to_text,
+    check_to_text,
     merge_contexts,
     read_answer,
 )
@@ -102,7 +102,7 @@ class PrecheckedLauncher:
         self._precheck = precheck
         self._record = record
         #: the precheck does not shorten the time of the launch
-        self.default_timeout_ms = launcher.default_timeout_ms + timeout_of(precheck)
+        self.default_timeout_ms = launcher.default_timeout_ms + precheck_timeout(precheck)
 
     async def open(self) -> None:
         """Do nothing: the launchers behind it are opened on their own."""
@@ -162,7 +162,7 @@ async def _ask(run: Launch, checker: object, precheck: Mapping[str, Json]) -> Pr
     """Run the precheck, for as long as it may take."""
     if not isinstance(checker, PrecheckLauncher):
         return Failed(f"no launcher for '{precheck.get('kind')}' in this process", counted=False)
-    timeout_ms = timeout_of(precheck)
+    timeout_ms = precheck_timeout(precheck)
     try:
         return await isolate(lambda: checker.precheck(run, precheck), timeout_ms / 1000)
     except NoAnswer:
@@ -172,7 +172,7 @@ async def _ask(run: Launch, checker: object, precheck: Mapping[str, Json]) -> Pr
         return Failed(truncate(f"{type(error).__name__}: {error}"))
 
 
-def timeout_of(precheck: Mapping[str, Json]) -> int:
+def precheck_timeout(precheck: Mapping[str, Json]) -> int:
     """Return how long a precheck may take, in milliseconds."""
     timeout_ms = precheck.get("timeoutMs")
     return timeout_ms if isinstance(timeout_ms, int) else DEFAULT_PRECHECK_MS
@@ -281,6 +281,6 @@ def recorder(store: Store, worker: str) -> RecordCheck:
     """Return what records answers for the runs of this worker or executor."""
 
     async def record(run: Launch, context: str | None, checked: Checked) -> bool:
-        return await store.record_check(run.id, run.attempt, worker, context, checked_to_text(checked))
+        return await store.record_check(run.id, run.attempt, worker, context, check_to_text(checked))
 
     return record

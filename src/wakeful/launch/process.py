@@ -128,9 +128,9 @@ class _RunningProcess:
 
     def stop(self, at_once: bool = False) -> None:
         """Stop the program: SIGTERM with a grace period, or SIGKILL at once."""
-        _done(self._stopped)
+        _set_done(self._stopped)
         if at_once:
-            _done(self._at_once)
+            _set_done(self._at_once)
 
     async def run(self) -> ProcessResult:
         transport, child = await self._begin()
@@ -168,7 +168,7 @@ class _RunningProcess:
                 stdin=stdin,
                 stdout=PIPE,
                 stderr=PIPE,
-                env={os.fsencode(name): _encoded(value) for name, value in spec.env.items()},
+                env={os.fsencode(name): _encode(value) for name, value in spec.env.items()},
                 cwd=spec.cwd,
                 start_new_session=True,
             )
@@ -206,7 +206,7 @@ class _Child(asyncio.SubprocessProtocol):
 
     def _check_closed(self) -> None:
         if not self._open and self.exited.done():
-            _done(self.closed)
+            _set_done(self.closed)
 
 
 @contextmanager
@@ -233,7 +233,7 @@ def _kill(group: int, number: int) -> None:
         os.killpg(group, number)
 
 
-def _done(future: asyncio.Future[None]) -> None:
+def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
 
@@ -243,6 +243,6 @@ async def _first(*futures: asyncio.Future[None] | asyncio.Future[int], within: f
     await asyncio.wait(futures, timeout=within, return_when=asyncio.FIRST_COMPLETED)
 
 
-def _encoded(value: str) -> bytes:
+def _encode(value: str) -> bytes:
     # Values from our own environment may have bytes that are not UTF-8: pass them on unchanged.
     return value.encode("utf-8", "surrogateescape")

@@ -91,7 +91,7 @@ class Keyring:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._ciphers = [AESGCM(_derived(key)) for key in keys if key]
+        self._ciphers = [AESGCM(_derive_key(key)) for key in keys if key]
         self._opened: OrderedDict[bytes, bytes] = OrderedDict()
 
     @classmethod
@@ -101,7 +101,7 @@ class Keyring:
 
     def add(self, key: str) -> None:
         """Add a key. It decrypts, and encrypts if it is the first."""
-        self._ciphers.append(AESGCM(_derived(key)))
+        self._ciphers.append(AESGCM(_derive_key(key)))
 
     def seal(self, secret: bytes) -> bytes:
         """Return the encrypted secret. Raises FailedPrecondition without a key."""
@@ -121,7 +121,7 @@ class Keyring:
         if not self._ciphers:
             raise FailedPrecondition(_no_key())
         for cipher in self._ciphers:
-            secret = _opened_by(cipher, sealed)
+            secret = _decrypt_with(cipher, sealed)
             if secret is not None:
                 self._opened[sealed] = secret
                 if len(self._opened) > _CACHE_SIZE:
@@ -168,12 +168,12 @@ class RunSecrets:
         return (secret, self._keyring.open(sealed.old_secret))
 
 
-def _derived(key: str) -> bytes:
+def _derive_key(key: str) -> bytes:
     hkdf = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"wakeful webhook secrets")
     return hkdf.derive(key.encode())
 
 
-def _opened_by(cipher: AESGCM, sealed: bytes) -> bytes | None:
+def _decrypt_with(cipher: AESGCM, sealed: bytes) -> bytes | None:
     start = len(_FORMAT) + _NONCE
     if not sealed.startswith(_FORMAT) or len(sealed) <= start:
         return None

@@ -21,9 +21,9 @@ from wakeful.launch.port import Launch, Launcher, launch_ids, truncate
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
-from wakeful.run.verification import MAX_TRIES, Verdict, evidence_object, judge_success, outcome_of
+from wakeful.run.verification import MAX_TRIES, Verdict, evidence_object, judge_success, verified_outcome
 from wakeful.values.json_value import Json, compact
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 log = get_logger("wakeful.launch.verify")
 
@@ -48,7 +48,7 @@ class VerifyLaunch(Launch):
     def report(self) -> str:
         """The JSON that a webhook or a command gets: job, payload, output and evidence."""
         content = {"job": self.job, "payload": self.payload, "output": self.output, "evidence": self.evidence}
-        return cleaned(compact(content))  # the output of an agent class is not stored yet
+        return clean_text(compact(content))  # the output of an agent class is not stored yet
 
 
 @runtime_checkable
@@ -117,7 +117,7 @@ class VerifiedLauncher:
         # An agent class: its handler runs again in any case if this process dies before the outcome.
         request = VerifyLaunch(run, judged.output, judged.evidence)
         for tries in range(1, MAX_TRIES + 1):
-            result = outcome_of(await verify_run(self._checker, request, verify), judged, tries)
+            result = verified_outcome(await verify_run(self._checker, request, verify), judged, tries)
             if result is not None:
                 return result
         raise AssertionError("not reached")

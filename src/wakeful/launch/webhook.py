@@ -236,7 +236,7 @@ class WebhookLauncher:
             if report is not None:
                 body = report.encode()
             else:
-                body = precheck_body_of(run) if precheck else body_of(run)
+                body = precheck_body(run) if precheck else webhook_body(run)
             url, headers = self._request(run, secrets, body)
             if precheck:
                 headers["x-wakeful-precheck"] = "1"
@@ -268,7 +268,7 @@ class WebhookLauncher:
         """
         if self._client is None:
             raise Unavailable("no engine runs in this process; send the request to another one")
-        body = body_of(run)
+        body = webhook_body(run)
         url, headers = self._request(run, secrets, body)
         sent = Exchange(str(url), headers, body.decode())
         try:
@@ -329,14 +329,14 @@ def _previous_ms(run: Launch) -> int | None:
         return None
 
 
-def body_of(run: Launch) -> bytes:
+def webhook_body(run: Launch) -> bytes:
     """Return the body: `{"job":name,"payload":…}`, with the stored text of the payload."""
     return f'{{"job":{dumps(run.job)},"payload":{run.payload_text or "null"}}}'.encode()
 
 
-def precheck_body_of(run: Launch) -> bytes:
+def precheck_body(run: Launch) -> bytes:
     """Return the body of a precheck: that of the run, and the `state` that the last precheck left, if any."""
-    body = body_of(run)
+    body = webhook_body(run)
     state = None if run.watch is None else run.watch.state
     return body if state is None else body[:-1] + f',"state":{state}}}'.encode()
 
@@ -350,11 +350,11 @@ def _url(value: Json) -> URL:
     """Return the URL of a target. Raises InvalidArgument."""
     if not isinstance(value, str):
         raise InvalidArgument("target: a webhook needs a url, such as 'https://example.com/hook'")
-    return _parsed(value)
+    return _parse_url(value)
 
 
 @bounded_cache(4 * MB, lambda url, text: 1_000 + 6 * text_size(text))
-def _parsed(text: str) -> URL:
+def _parse_url(text: str) -> URL:
     try:
         url = URL(text)
         if url.scheme in ("http", "https") and url.raw_host and url.port:

@@ -163,10 +163,10 @@ async def dag_and_meta(workflows: WorkflowReader, run: Launch) -> str:
             f"there is no version {version} of the workflow '{workflow_id}' in the workspace "
             f"'{run.workspace}'; deploy it"
         )
-    return f'{{"dag":{row.dag},"meta":{payload_to_text(meta_of(run))}}}'
+    return f'{{"dag":{row.dag},"meta":{payload_to_text(workflow_meta(run))}}}'
 
 
-def meta_of(run: Launch) -> dict[str, Json]:
+def workflow_meta(run: Launch) -> dict[str, Json]:
     """Return the metadata beside the DAG. `source` is the trigger; `payload` exists if the run has one."""
     workflow_id, version = workflow_version(run.target)
     meta: dict[str, Json] = {

@@ -48,7 +48,7 @@ def add_secrets(values: Iterable[str | None]) -> None:
     _exact = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
-def secrets_of(settings: Settings) -> list[str | None]:
+def setting_secrets(settings: Settings) -> list[str | None]:
     """Return the values of the settings that are credentials, and their parts."""
     urls = [
         settings.db,

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from wakeful.run.incidents import failure_cause
 from wakeful.values.bounded_cache import MB, bounded_cache
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 
 class Failure(Protocol):
@@ -110,10 +110,10 @@ def dead_letter_cause(letter: Failure) -> str:
 # A page computes the causes of the same dead letters again and again.
 @bounded_cache(8 * MB, lambda cause, reason, code, error: 300 + len(cause) + len(error or ""))
 def _cause(reason: str | None, response_code: int | None, error: str | None) -> str:
-    return cleaned(failure_cause(reason, response_code, error))
+    return clean_text(failure_cause(reason, response_code, error))
 
 
-def groups_of(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
+def group_dead_letters(letters: Iterable[FailedRun]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the one with the newest failure first."""
     found: dict[tuple[str, str | None, str], list[FailedRun]] = {}
     for letter in letters:

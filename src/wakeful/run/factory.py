@@ -9,13 +9,13 @@ from wakeful.document import policy_from_text, work_from_text
 from wakeful.errors import Unavailable
 from wakeful.job.job import HEARTBEAT_JOB, MAX_CHAIN, WAKE_JOB, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
-from wakeful.job.start_rules import NOTHING, Requirement, agent_requirement, may_start, requirement_of
+from wakeful.job.start_rules import NOTHING, Requirement, agent_requirement, find_requirement, may_start
 from wakeful.run.instances import HEARTBEAT_SIGNAL, JOB_SIGNAL, WAKE_SIGNAL, instance_id
 from wakeful.run.planning import Becomes, TickVerdict
 from wakeful.run.run import Follower, NewRun, RunDetails, TriggerName, Upstream, tick_key
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import Json, compact
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 
 class JobKey(Protocol):
@@ -94,7 +94,7 @@ def tick_run(
         None,
         None,
         None if worker else claim_timeout_ms(work, policy),
-        *requirement_of(work, job.workspace, job.agent),
+        *find_requirement(work, job.workspace, job.agent),
     )
     if work.depth:
         run = run._replace(details=run_details(work))
@@ -193,13 +193,13 @@ def _follow_up_run(follower: Follower, policy: Policy, work: Work, claim_ms: int
         triggered_by=follower.after_run_id,
         serial=policy.overlap != "allow",
         claim_ms=claim_ms,
-        requirement=requirement_of(work, follower.workspace, follower.agent),
+        requirement=find_requirement(work, follower.workspace, follower.agent),
         details=RunDetails(
             depth=max(work.depth, follower.after_depth), chain_length=follower.after_chain_length + 1
         ),
     )
     if follower.after_chain_length >= MAX_CHAIN:
-        return skipped(run, "chain_limit", run.fire_ms)
+        return as_skipped(run, "chain_limit", run.fire_ms)
     if work.after_output and follower.upstream is not None:
         context = upstream_context(follower.upstream)
         run = run._replace(details=(run.details or RunDetails())._replace(context=context))
@@ -209,7 +209,7 @@ def _follow_up_run(follower: Follower, policy: Policy, work: Work, claim_ms: int
         decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
     except Unavailable:  # the time zone cannot be read now: a claim checks it again
         return run
-    return run if decision else skipped(run, str(decision.reason), run.fire_ms)
+    return run if decision else as_skipped(run, str(decision.reason), run.fire_ms)
 
 
 def upstream_context(upstream: Upstream) -> str:
@@ -222,14 +222,14 @@ def upstream_context(upstream: Upstream) -> str:
         "job": upstream.job,
         "run": upstream.run,
         "state": upstream.state,
-        "output": None if upstream.output is None else cleaned(upstream.output),
+        "output": None if upstream.output is None else clean_text(upstream.output),
     }
     if upstream.error is not None:
-        found["error"] = cleaned(upstream.error)
+        found["error"] = clean_text(upstream.error)
     return compact({"upstream": found})
 
 
-def skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:
+def as_skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:
     """Return the run as one that is skipped before its first attempt."""
     return run._replace(state="skipped", reason=reason, attempt=0, due_ms=None, finished_ms=now_ms)
 
@@ -254,7 +254,7 @@ def signal_of_job(run: NewRun, work: Work, signal_type: str = JOB_SIGNAL) -> New
     instance = work.instance
     if instance is None:
         return run
-    return sent_to_instance(run, instance, target_signal(work) or signal_type)
+    return as_instance_signal(run, instance, target_signal(work) or signal_type)
 
 
 def target_signal(work: Work) -> str | None:
@@ -267,7 +267,7 @@ def target_signal(work: Work) -> str | None:
     return own if isinstance(own, str) and own else None
 
 
-def sent_to_instance(run: NewRun, instance: str, signal_type: str) -> NewRun:
+def as_instance_signal(run: NewRun, instance: str, signal_type: str) -> NewRun:
     """Return the run as a signal to an instance of its agent."""
     return run._replace(
         serial=False,

@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from wakeful.job.policy import DAY_MS
 from wakeful.run.outcome import Finished
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 IncidentState = Literal["open", "acknowledged", "recovered", "closed"]
 INCIDENT_STATES: Final[tuple[IncidentState, ...]] = get_args(IncidentState)
@@ -204,12 +204,12 @@ def acknowledge(incident: Incident, at_ms: int, by: str, note: str | None) -> In
 
 def incident_cause(run: Finished) -> str:
     """Return the cause of a failed run, as it is stored."""
-    return cleaned(failure_cause(run.reason, run.response_code, run.error))
+    return clean_text(failure_cause(run.reason, run.response_code, run.error))
 
 
 def _shorten_error(error: str | None) -> str | None:
     """Return what an incident keeps of an error."""
-    return None if error is None else cleaned(error[:MAX_ERROR])
+    return None if error is None else clean_text(error[:MAX_ERROR])
 
 
 def _due_alert(incident: Incident, at_ms: int) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from wakeful.errors import FailedPrecondition
-from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey, anchor_of
+from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, ScheduleKey, choose_anchor
 from wakeful.run.planning import Becomes, TickVerdict, begin, fire_ms, job_state, overdue
 from wakeful.schedule.schedules import At
 from wakeful.values.ids import new_id
@@ -25,7 +25,7 @@ CANCELLED_BY_AGENT: Final = "cancelled_by_agent"
 WAKEFUL: Final = "admin:wakeful"
 
 
-def edited(
+def edit_job(
     old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None, *, active: bool = True
 ) -> JobRecord:
     """Return the job with another definition, enabled or disabled if `enabled` is set.
@@ -38,16 +38,18 @@ def edited(
     job = replace(old, definition=definition, updated_ms=now_ms)
     moved = definition.timing != old.definition.timing
     if moved:
-        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old), decided=_decided_ticks(old, now_ms))
+        job = replace(
+            job, anchor_ms=choose_anchor(definition, now_ms, old), decided=_decided_ticks(old, now_ms)
+        )
     if enabled is None:
         enabled = old.enabled or _is_reactivated(old, job, moved, now_ms)
     if not enabled:
-        return replace(paused(job, now_ms), decided=_decided_ticks(old, now_ms)) if old.enabled else job
+        return replace(pause_job(job, now_ms), decided=_decided_ticks(old, now_ms)) if old.enabled else job
     if not old.enabled:
-        ready = resumed(job, now_ms)
-        return ready if active else disabled(job, now_ms, AGENT_INACTIVE)
+        ready = resume_job(job, now_ms)
+        return ready if active else disable_job(job, now_ms, AGENT_INACTIVE)
     if has_max_runs(job):  # the edit lowers `maxRuns`
-        return replace(disabled(job, now_ms, "max_runs"), decided=_decided_ticks(old, now_ms))
+        return replace(disable_job(job, now_ms, "max_runs"), decided=_decided_ticks(old, now_ms))
     if moved:
         next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms, job.decided)
         return replace(job, next_ms=next_ms, wake_ms=wake_ms)
@@ -63,7 +65,7 @@ def is_pausable(job: JobRecord) -> bool:
     return job.enabled or job.disabled_reason == AGENT_INACTIVE
 
 
-def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:
+def pause_job(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:
     """Return the job without ticks until it is resumed, or until the planner resumes it at `until_ms`."""
     return replace(
         job,
@@ -78,7 +80,7 @@ def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int |
     )
 
 
-def disabled(job: JobRecord, now_ms: int, reason: str) -> JobRecord:
+def disable_job(job: JobRecord, now_ms: int, reason: str) -> JobRecord:
     """Return the job without ticks, disabled for this reason."""
     return replace(
         job,
@@ -93,7 +95,7 @@ def disabled(job: JobRecord, now_ms: int, reason: str) -> JobRecord:
     )
 
 
-def resumed(job: JobRecord, now_ms: int) -> JobRecord:
+def resume_job(job: JobRecord, now_ms: int) -> JobRecord:
     """Return the job with ticks from now on; FailedPrecondition if it has no tick left."""
     name = job.definition.name
     if has_max_runs(job):
@@ -117,7 +119,7 @@ def resumed(job: JobRecord, now_ms: int) -> JobRecord:
     )
 
 
-def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, TickVerdict]:
+def skip_tick(job: JobRecord, now_ms: int) -> tuple[JobRecord, TickVerdict]:
     """Return the job after its next tick is skipped on request, and the verdict of that tick."""
     ticks, tick, policy, work = job.open_ticks, job.next_ms, job.definition.policy, job.definition.work
     if ticks is None or tick is None:
@@ -190,7 +192,7 @@ def schedule_job(
     """
     if old is None:
         job_id = new_id(now_ms)
-        anchor_ms = anchor_of(definition, now_ms)
+        anchor_ms = choose_anchor(definition, now_ms)
         at_ms = one_time_ms(definition)
         # An instant that has passed since the handler returned is caught up, as for every one-time job.
         from_ms = now_ms if at_ms is None else min(now_ms, at_ms - 1)
@@ -209,12 +211,12 @@ def schedule_job(
             created_by=created_by,
             schedule_key=key,
         )
-        return job if active else replace(paused(job, now_ms), disabled_reason=AGENT_INACTIVE)
+        return job if active else replace(pause_job(job, now_ms), disabled_reason=AGENT_INACTIVE)
     enables = not old.enabled and old.disabled_reason not in ("paused", AGENT_INACTIVE)
     enable = True if enables else None
     if old.definition == definition and enable is None:
         return None
-    return edited(old, definition, now_ms, enable, active=active)
+    return edit_job(old, definition, now_ms, enable, active=active)
 
 
 def one_time_ms(definition: Definition) -> int | None:

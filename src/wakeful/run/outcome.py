@@ -15,7 +15,7 @@ from wakeful.job.policy import Backoff, Policy
 from wakeful.run.conversations import HistoryAppend, RunOfConversation, history_entries, may_add_history
 from wakeful.run.instances import DIRECTIVE_REFUSED, InstanceLimits, ScheduleChange, Send, instance_id
 from wakeful.run.prechecks import ONCE, Checked
-from wakeful.values.stored_text import clean_json, cleaned
+from wakeful.values.stored_text import clean_json, clean_text
 
 #: The backoff after a failure that does not count. Such a run is retried without limit, so its delay does
 #: not depend on the job's policy and grows with the attempt number.
@@ -321,8 +321,8 @@ def storable(finished: Sequence[Finished]) -> Sequence[Finished]:
 def _storable(outcome: Finished) -> Finished:
     output, error, usage = outcome.output, outcome.error, outcome.usage
     return outcome._replace(
-        output=output and cleaned(output),
-        error=error and cleaned(error),
+        output=output and clean_text(output),
+        error=error and clean_text(error),
         usage=None if usage is None else clean_json(usage),
         evidence=outcome.evidence and (clean_json(outcome.evidence) or ""),
     )
@@ -349,7 +349,7 @@ def take_over(
     )  # fmt: skip
 
 
-def timed_out(started_ms: int | None, policy: Policy, now_ms: int) -> Failed | None:
+def find_timeout(started_ms: int | None, policy: Policy, now_ms: int) -> Failed | None:
     """Return the failure of an attempt that has run for as long as its policy allows, else None."""
     limit_ms = policy.timeout_ms
     if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:

@@ -114,10 +114,10 @@ def apply_answer(answer: PrecheckAnswer, watch: Watch) -> Checked:
     return Checked(watch.revision, once=answer.once)
 
 
-def checked_to_text(checked: Checked) -> str:
+def check_to_text(checked: Checked) -> str:
     """Return what a check decided as stored text.
 
-    >>> checked_to_text(Checked(5, '{"a":1}', True)), checked_to_text(Checked(5))
+    >>> check_to_text(Checked(5, '{"a":1}', True)), check_to_text(Checked(5))
     ('{"revision":5,"state":{"a":1}}', '{"revision":5}')
     """
     state = f',"state":{checked.state or "null"}' if checked.sets_state else ""
@@ -125,10 +125,10 @@ def checked_to_text(checked: Checked) -> str:
     return f'{{"revision":{checked.revision}{state}{once}}}'
 
 
-def checked_from_text(text: str) -> Checked:
-    """Return what `checked_to_text` wrote.
+def check_from_text(text: str) -> Checked:
+    """Return what `check_to_text` wrote.
 
-    >>> checked_from_text('{"revision":5,"state":null,"once":true}')
+    >>> check_from_text('{"revision":5,"state":null,"once":true}')
     Checked(revision=5, state=None, sets_state=True, once=True)
     """
     value = json.loads(text)

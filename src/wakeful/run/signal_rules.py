@@ -17,7 +17,7 @@ from typing import NamedTuple
 from wakeful.errors import FailedPrecondition
 from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.job.start_rules import agent_requirement
-from wakeful.run.factory import skipped
+from wakeful.run.factory import as_skipped
 from wakeful.run.instances import (
     MAX_SCHEDULES,
     STOPPED,
@@ -30,7 +30,7 @@ from wakeful.run.instances import (
 from wakeful.run.job_transitions import (
     CANCELLED_BY_AGENT,
     WAKEFUL,
-    disabled,
+    disable_job,
     is_pausable,
     one_time_ms,
     schedule_job,
@@ -120,7 +120,7 @@ class SignalEffects(NamedTuple):
     emitted: Sequence[tuple[str, str]] = ()
 
 
-def instances_of(outcomes: Iterable[Finished]) -> list[str]:
+def instances_to_lock(outcomes: Iterable[Finished]) -> list[str]:
     """Return the instances to lock for these outcomes: their own and the recipients, in lock order."""
     found: set[str] = set()
     for outcome in outcomes:
@@ -214,7 +214,9 @@ def signal_effects(outcomes: Iterable[Finished], facts: SignalFacts, now_ms: int
             emitted.append((outcome.run_id, handled.emitted))
     if stopped:  # whichever came first, no signal waits in a mailbox that is closed
         arrivals = [
-            each._replace(run=skipped(each.run, STOPPED, now_ms)) if each.run.instance_id in stopped else each
+            each._replace(run=as_skipped(each.run, STOPPED, now_ms))
+            if each.run.instance_id in stopped
+            else each
             for each in arrivals
         ]
     return SignalEffects(instances, list(created.values()), changed, deleted, arrivals, stopped, emitted)
@@ -294,7 +296,7 @@ def _apply(
             owner = handled.workspace, handled.agent
             job = schedule_job(key, *owner, change.definition, None, now_ms, WAKEFUL)
         if job is not None and is_pausable(job):
-            job = disabled(job, now_ms, CANCELLED_BY_AGENT)
+            job = disable_job(job, now_ms, CANCELLED_BY_AGENT)
             if job_id is None:
                 created[job.id] = job
             else:

@@ -127,10 +127,10 @@ class BudgetChange(NamedTuple):
     used: float
 
 
-def day_of(now_ms: int) -> int:
+def utc_day(now_ms: int) -> int:
     """Return the day (UTC) of that instant, counted from 1970.
 
-    >>> day_of(86_399_999), day_of(86_400_000)
+    >>> utc_day(86_399_999), utc_day(86_400_000)
     (0, 1)
     """
     return now_ms // DAY_MS
@@ -157,20 +157,20 @@ def parse_usage(text: str | None) -> Spent | None:
     parts = _first(report, _INPUT) + _first(report, _OUTPUT)
     if "input_tokens" in report:
         parts += sum(_number(report.get(name)) for name in _CACHED)
-    spent = capped(max(_first(report, _TOTAL), parts), _number(report.get("cost")))
+    spent = limit_usage(max(_first(report, _TOTAL), parts), _number(report.get("cost")))
     return spent if spent != Spent() else None
 
 
-def capped(tokens: float, cost: float) -> Spent:
+def limit_usage(tokens: float, cost: float) -> Spent:
     """Return this usage, limited to the largest counts.
 
-    >>> capped(math.inf, 1e308)
+    >>> limit_usage(math.inf, 1e308)
     Spent(tokens=9007199254740992, cost=1000000000000.0)
     """
     return Spent(int(min(tokens, MOST_TOKENS)), min(cost, MOST_COST))
 
 
-def levels_of(owner: BudgetOwner) -> list[BudgetOwner]:
+def budget_levels(owner: BudgetOwner) -> list[BudgetOwner]:
     """Return whose budgets apply to a job, or to an agent: its own, its agent's and its workspace's."""
     agent, workspace = BudgetOwner(owner.workspace, owner.agent), BudgetOwner(owner.workspace)
     return [owner, agent, workspace] if owner.job else [agent, workspace]
@@ -192,15 +192,15 @@ def usage_by_owner(
         more = _difference(used, counted.get(outcome.run_id, Spent()))
         if more == Spent():
             continue
-        for level in levels_of(owner):
-            key = level, day_of(outcome.finished_ms)
+        for level in budget_levels(owner):
+            key = level, utc_day(outcome.finished_ms)
             added[key] = add(added.get(key, Spent()), more)
     return dict(sorted(added.items()))
 
 
 def add(one: Spent, other: Spent) -> Spent:
     """Return the sum, limited to the largest counts."""
-    return capped(one.tokens + other.tokens, one.cost + other.cost)
+    return limit_usage(one.tokens + other.tokens, one.cost + other.cost)
 
 
 def decide_reservation(request: ReservationRequest, facts: ReservationFacts, day: int) -> ReservationDecision:
@@ -241,7 +241,7 @@ def decide_reservation(request: ReservationRequest, facts: ReservationFacts, day
         return ReservationDecision(Reserved(wait=True), ledger, Spent(), added)
     need = request.need
     if need is None:
-        need = capped(left.get("tokensPerRun", 0), left.get("costPerRun", 0.0))
+        need = limit_usage(left.get("tokensPerRun", 0), left.get("costPerRun", 0.0))
     return ReservationDecision(_RESERVED, ledger, need, added)
 
 

@@ -21,7 +21,7 @@ from wakeful.job.job import Work
 from wakeful.job.policy import Backoff, Policy
 from wakeful.job.start_rules import BUDGET, function_requirement
 from wakeful.run.outcome import AwaitingVerification, Failed, Finished, Succeeded, Verification, conclude
-from wakeful.run.prechecks import checked_from_text
+from wakeful.run.prechecks import check_from_text
 from wakeful.values.json_value import Json, compact, json_text
 
 #: The largest evidence, in bytes of compact JSON.
@@ -160,10 +160,10 @@ def _verification(verify: Mapping[str, Json]) -> Verification:
     return Verification(compact(dict(verify)), requires, timeout_ms(verify) if kind == MANUAL else 0)
 
 
-def outcome_of(verdict: Verdict | Failed, done: Succeeded, tries: int) -> Succeeded | Failed | None:
+def verified_outcome(verdict: Verdict | Failed, done: Succeeded, tries: int) -> Succeeded | Failed | None:
     """Return the outcome of the attempt after a check; None: the check itself failed, and is tried again.
 
-    >>> outcome_of(Verdict(False, "HTTP 404"), Succeeded("done"), 1).error
+    >>> verified_outcome(Verdict(False, "HTTP 404"), Succeeded("done"), 1).error
     'not verified: HTTP 404'
     """
     if isinstance(verdict, Verdict) and verdict.verified:
@@ -207,6 +207,6 @@ def conclude_verified(
     finished = conclude(
         run_id, job_id, attempt, policy, outcome, started_ms, now_ms, work,
         failed_attempts=failed_attempts,
-        checked=None if precheck is None else checked_from_text(precheck),
+        checked=None if precheck is None else check_from_text(precheck),
     )  # fmt: skip
     return finished._replace(usage_counted=True)

@@ -92,7 +92,7 @@ def engine_files(settings: Settings) -> int:
     return _ENGINE_FILES + _FILES_PER_RUN * sum([*lanes, *settings.lanes.values()])
 
 
-def url_of(listener: socket.socket, settings: Settings) -> str:
+def socket_url(listener: socket.socket, settings: Settings) -> str:
     """Return the URL of a server on this socket."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)

@@ -27,7 +27,13 @@ from wakeful.app.embedded import Wakeful
 from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
-from wakeful.server.acceptor import Acceptor, bound_socket, connection_limit, raise_open_file_limit, url_of
+from wakeful.server.acceptor import (
+    Acceptor,
+    bound_socket,
+    connection_limit,
+    raise_open_file_limit,
+    socket_url,
+)
 from wakeful.server.http_app import create_app
 from wakeful.server.http_protocol import HttpProtocol
 from wakeful.server.processes.child import Child, SupervisorLink
@@ -77,7 +83,7 @@ async def serve(
     http = Listening(http_app, settings, None if child is None else child.listener)
     try:
         manager.starting("opening the database")
-        async with _stopped_at_start(), process_tracing(), app:
+        async with _stop_start_on_signal(), process_tracing(), app:
             if opened is not None:
                 await opened(app)
             if settings.admin_key is not None:
@@ -115,7 +121,7 @@ async def work(
     http = _worker_http(settings, app) if settings.worker_http else None
     try:
         manager.starting("opening the database")
-        async with _stopped_at_start(), process_tracing(), app:
+        async with _stop_start_on_signal(), process_tracing(), app:
             if http is None:
                 # A reader of "started" may stop it at once, so install the signal handlers first.
                 working = asyncio.create_task(app.serve_forever())
@@ -171,7 +177,7 @@ class Listening:
         limit = connection_limit(settings)
         self._server = _Server(self._config, self._socket, limit, self._connections, shared is not None)
         #: the URL of the server
-        self.url = url_of(self._socket, settings)
+        self.url = socket_url(self._socket, settings)
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -295,7 +301,7 @@ def readiness(app: Wakeful) -> Ready:
 
 
 @contextlib.asynccontextmanager
-async def _stopped_at_start() -> AsyncIterator[None]:
+async def _stop_start_on_signal() -> AsyncIterator[None]:
     """Let SIGTERM end the start. Without a handler, process 1 of a container ignores the signal.
 
     The handlers of the started process replace this one.

@@ -41,7 +41,7 @@ from wakeful.store.changelog import ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.stats import LiveFigures
 from wakeful.values.json_value import compact
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 #: The intervals in ms. Another one is rounded up, so that few channels serve many clients.
 INTERVALS_MS: Final = (250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000)
@@ -406,4 +406,4 @@ def _report(error: Exception) -> None:
 
 
 def _encoded(seq: int, name: str, data: JsonObject) -> bytes:
-    return f"id: {seq}\nevent: {name}\ndata: {cleaned(compact(data))}\n\n".encode()
+    return f"id: {seq}\nevent: {name}\ndata: {clean_text(compact(data))}\n\n".encode()

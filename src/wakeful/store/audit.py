@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 
 class AuditEntry(NamedTuple):
@@ -98,8 +98,8 @@ def link(entry: AuditEntry, seq: int, at_ms: int, before: str) -> AuditRow:
     >>> first.hash[:8], link(entry, 2, 5, first.hash).before[:8]
     ('b16e4db2', 'b16e4db2')
     """
-    workspace, actor, action, subject, details = map(cleaned, entry[:5])
-    address = None if entry.address is None else cleaned(entry.address)
+    workspace, actor, action, subject, details = map(clean_text, entry[:5])
+    address = None if entry.address is None else clean_text(entry.address)
     row = AuditRow(workspace, seq, at_ms, actor, action, subject, details, address, before, "")
     return row._replace(hash=_hash(row))
 

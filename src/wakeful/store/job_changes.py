@@ -12,11 +12,11 @@ from typing import Final, Literal, TypeAlias
 from wakeful.document import work_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import JobRecord, ScheduleKey, Work
-from wakeful.job.start_rules import requirement_of
+from wakeful.job.start_rules import find_requirement
 from wakeful.run.consequences import Effects
 from wakeful.run.factory import claim_timeout_ms, job_signal, target_signal, tick_run
 from wakeful.run.instances import instance_id
-from wakeful.run.job_transitions import resumed
+from wakeful.run.job_transitions import resume_job
 from wakeful.run.planning import job_state, overdue
 from wakeful.run.run import NewRun
 from wakeful.store.row_mapping import changed_row, job_of, schedule_key
@@ -52,7 +52,7 @@ def end_pause(row: JobRow, now_ms: int) -> JobRow:
     if row.enabled or row.pause_until_ms is None or row.pause_until_ms > now_ms:
         return row
     try:
-        job = resumed(job_of(row), row.pause_until_ms - 1)
+        job = resume_job(job_of(row), row.pause_until_ms - 1)
     except FailedPrecondition:
         return row
     return changed_row(row, replace(job, updated_ms=now_ms))
@@ -77,7 +77,7 @@ def _move(job: JobRecord) -> Move:
     return Move(
         work.lane,
         claim_timeout_ms(work, policy),
-        requirement_of(work, job.workspace, job.agent).name,
+        find_requirement(work, job.workspace, job.agent).name,
         _recipient(job, work),
         serial=policy.overlap != "allow",
     )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import FailedPrecondition, ResourceExhausted
-from wakeful.run.factory import skipped
+from wakeful.run.factory import as_skipped
 from wakeful.run.instances import MAILBOX_FULL, STOPPED, InstanceStatus
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
@@ -77,7 +77,7 @@ def admit(
         if reason is not None:
             if strict:
                 raise refused(run, reason, mailbox.limit)
-            entered.append((skipped(run, reason, now_ms), None))
+            entered.append((as_skipped(run, reason, now_ms), None))
             continue
         sequences[instance] += 1
         entered.append((run._replace(due_ms=None), sequences[instance]))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import ResourceExhausted
-from wakeful.run.usage import day_of
+from wakeful.run.usage import utc_day
 from wakeful.store.rows import JobRow
 from wakeful.values.plural import plural
 
@@ -132,7 +132,7 @@ def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaR
     `used` being their number; and likewise of INSTANCES.
     """
     found: dict[tuple[str, str], tuple[int | None, int]] = {("", bucket): (None, 0) for bucket in BUCKETS}
-    today = day_of(now_ms)
+    today = utc_day(now_ms)
     for agent, bucket, limit, used, day in stored:
         known, sum_ = found.get((agent, bucket), (None, 0))
         counted = used if bucket in _COUNTED or day >= today else 0

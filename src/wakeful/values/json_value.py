@@ -45,10 +45,10 @@ def shown(value: object) -> str:
         return "a value that is nested too deeply"
 
 
-def one_of(words: Iterable[str]) -> str:
+def list_choices(words: Iterable[str]) -> str:
     """Return the words as a choice.
 
-    >>> one_of(["first", "second", "both"])
+    >>> list_choices(["first", "second", "both"])
     "'first', 'second' or 'both'"
     """
     *others, last = (f"'{word}'" for word in words)

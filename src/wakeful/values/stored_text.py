@@ -1,7 +1,7 @@
 """Which text every database can store: no U+0000 (PostgreSQL), no lone surrogates (UTF-8).
 
 Such text in a request is refused (`is_storable`). In a record of something that has happened, such as the
-output or the error of a run, it is replaced (`cleaned`, `clean_json`).
+output or the error of a run, it is replaced (`clean_text`, `clean_json`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def is_storable(text: str) -> bool:
     return _UNSTORABLE.search(text) is None
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return the text with each character that cannot be stored replaced by U+FFFD.
 
-    >>> cleaned("a\\x00b")
+    >>> clean_text("a\\x00b")
     'a�b'
     """
     return text if is_storable(text) else _UNSTORABLE.sub("\ufffd", text)
@@ -41,7 +41,7 @@ def read_cleaned_json(text: str) -> object:
     try:
         value: object = _DECODER.decode(text)
         if _ESCAPED_SURROGATE.search(text):
-            value = _DECODER.decode(cleaned(json.dumps(value, ensure_ascii=False)))
+            value = _DECODER.decode(clean_text(json.dumps(value, ensure_ascii=False)))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return value
@@ -59,7 +59,7 @@ def clean_json(text: str) -> str | None:
         return None
     if _ESCAPED_SURROGATE.search(text):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return cleaned(text)
+    return clean_text(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -20,7 +20,7 @@ from wakeful.document import Defaults
 from wakeful.errors import Unavailable
 from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceStatus, instance_id
-from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disabled, paused, schedule_job
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disable_job, pause_job, schedule_job
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow
@@ -111,7 +111,7 @@ def test_dynamic_schedules_stay():
 
 def test_a_schedule_that_a_person_paused_stays_paused():
     (row,) = first_jobs(DAILY)
-    row = changed(row, paused(job_of(row), NOW, "holiday"))
+    row = changed(row, pause_job(job_of(row), NOW, "holiday"))
     assert diff([row], DAILY) == ScheduleDiff()
     found = diff([row], replace_expr(DAILY), enable_cancelled=True)
     assert not found.changed[0].enabled
@@ -119,7 +119,7 @@ def test_a_schedule_that_a_person_paused_stays_paused():
 
 def test_a_schedule_that_the_agent_cancelled_is_enabled_only_by_a_start():
     (row,) = first_jobs(DAILY)
-    row = changed(row, disabled(job_of(row), NOW, CANCELLED_BY_AGENT))
+    row = changed(row, disable_job(job_of(row), NOW, CANCELLED_BY_AGENT))
     assert diff([row], DAILY) == ScheduleDiff()
     assert not diff([row], replace_expr(DAILY)).changed[0].enabled
     (again,) = diff([row], DAILY, enable_cancelled=True).changed
@@ -172,7 +172,7 @@ def test_the_jobs_of_an_inactive_agent_are_paused():
 @pytest.mark.parametrize("reason", [CANCELLED_BY_AGENT, "no_more_ticks"])
 def test_a_start_of_an_inactive_agent_enables_schedules_when_the_agent_is_active(reason: str):
     (row,) = first_jobs(DAILY)
-    row = changed(row, disabled(job_of(row), NOW, reason))
+    row = changed(row, disable_job(job_of(row), NOW, reason))
     declared = read(replace_expr(DAILY), active=False)
     (again,) = converge(EU, "eu", [row], declared, LATER, enable_cancelled=True).changed
     assert (again.enabled, again.disabled_reason, again.wake_ms) == (False, "agent_inactive", None)

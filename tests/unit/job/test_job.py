@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import MAX_NAME, Chain, Definition, JobRecord, Timing, Work, anchor_of, check_slug
+from wakeful.job.job import MAX_NAME, Chain, Definition, JobRecord, Timing, Work, check_slug, choose_anchor
 from wakeful.job.policy import Policy
 from wakeful.schedule.calendars import parse_exclude
 from wakeful.schedule.schedules import At, CronSchedule, Every
@@ -90,7 +90,7 @@ def test_a_slug_is_letters_and_digits_with_hyphens_between_them(name):
 
 
 def anchor(timing: Timing | None, old: JobRecord | None = None) -> int:
-    return anchor_of(Definition("digest", timing), NOW, old)
+    return choose_anchor(Definition("digest", timing), NOW, old)
 
 
 def test_an_interval_counts_from_the_creation_of_its_job():
@@ -134,7 +134,7 @@ def test_the_anchor_survives_any_number_of_edits():
     before = old.definition.timing.ticks(old.anchor_ms) if old.definition.timing else None
     for end in (None, NOW + HOUR, None, NOW + 2 * HOUR, None):
         definition = replace(old.definition, timing=Timing(Every(7 * MINUTE), end_ms=end))
-        old = replace(old, definition=definition, anchor_ms=anchor_of(definition, NOW, old))
+        old = replace(old, definition=definition, anchor_ms=choose_anchor(definition, NOW, old))
     assert old.ticks == before
 
 

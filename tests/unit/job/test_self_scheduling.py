@@ -15,11 +15,11 @@ from wakeful.job.self_scheduling import (
     CallingRun,
     RunCharge,
     SelfScheduling,
-    bounds_of,
     charge_for,
     check_added,
     is_attended,
     is_one_time,
+    read_bounds,
     refused_charge,
     starts,
 )
@@ -162,6 +162,6 @@ def test_a_refused_charge_says_why():
 
 
 def test_the_bounds_of_an_agent_are_read_from_its_document():
-    assert bounds_of(None) == bounds_of({}) == SelfScheduling(False, 5, 3, True)
+    assert read_bounds(None) == read_bounds({}) == SelfScheduling(False, 5, 3, True)
     given = {"recurring": True, "perRun": 0, "depth": 9, "outsideRuns": False}
-    assert bounds_of(given) == SelfScheduling(True, 0, 9, False)
+    assert read_bounds(given) == SelfScheduling(True, 0, 9, False)

@@ -109,7 +109,7 @@ def test_a_secret_that_was_opened_is_remembered(monkeypatch: pytest.MonkeyPatch)
     keyring = Keyring(["key"])
     sealed = keyring.seal(b"secret")
     assert keyring.open(sealed) == b"secret"
-    monkeypatch.setattr("wakeful.launch.secrets._opened_by", lambda cipher, sealed: None)
+    monkeypatch.setattr("wakeful.launch.secrets._decrypt_with", lambda cipher, sealed: None)
     assert keyring.open(sealed) == b"secret"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from wakeful.logs import LogEvent, redaction
-from wakeful.logs.redaction import add_secrets, redact, redact_fields, secrets_of
+from wakeful.logs.redaction import add_secrets, redact, redact_fields, setting_secrets
 from wakeful.settings import Settings
 
 _JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJtZSJ9.c2lnbmF0dXJl"
@@ -90,7 +90,7 @@ def test_the_credentials_of_the_settings_are_masked_wherever_they_are():
         metrics_key="metrics-secret",
         channels={"ops": "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/#general"},
     )
-    add_secrets(secrets_of(settings))
+    add_secrets(setting_secrets(settings))
 
     assert redact("x second-secret y") == "x *** y"
     assert redact("jwt-secret-value, metrics-secret, s3cret-pass") == "***, ***, ***"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.run.dead_letter_groups import DeadLetterSelection, dead_letter_cause, groups_of
+from wakeful.run.dead_letter_groups import DeadLetterSelection, dead_letter_cause, group_dead_letters
 from wakeful.store.stats import DeadLetterRow
 
 _LETTERS = st.lists(
@@ -31,7 +31,7 @@ def _letter(run_id: str = "1", **fields: Any) -> DeadLetterRow:
 
 
 def test_failures_that_differ_in_numbers_are_one_group() -> None:
-    (group,) = groups_of(
+    (group,) = group_dead_letters(
         [
             _letter("1", error="order 17 was refused", finished_ms=5),
             _letter("2", error="order 18 was refused", finished_ms=9),
@@ -45,12 +45,12 @@ def test_another_job_agent_or_cause_is_another_group() -> None:
     letters = [
         _letter("1"), _letter("2", job_id="j2"), _letter("3", agent="b"), _letter("4", error="timed out"),
     ]  # fmt: skip
-    assert len(groups_of(letters)) == 4
+    assert len(group_dead_letters(letters)) == 4
 
 
 def test_the_group_with_the_newest_failure_is_first() -> None:
     letters = [_letter("1", finished_ms=9), _letter("2", error="timed out", finished_ms=7)]
-    assert [group.last_ms for group in groups_of(letters)] == [9, 7]
+    assert [group.last_ms for group in group_dead_letters(letters)] == [9, 7]
 
 
 def test_an_empty_job_selects_runs_without_a_job() -> None:
@@ -68,7 +68,7 @@ def test_a_job_is_selected_by_id_or_name() -> None:
 def test_each_letter_is_in_exactly_the_group_whose_selection_includes_it(
     letters: list[DeadLetterRow],
 ) -> None:
-    groups = groups_of(letters)
+    groups = group_dead_letters(letters)
     assert sum(group.runs for group in groups) == len(letters)
     for group in groups:
         job = group.job_id if group.job_id is not None else ""

@@ -17,7 +17,7 @@ from wakeful.run.outcome import (
     Skipped,
     Succeeded,
     conclude,
-    timed_out,
+    find_timeout,
 )
 
 THRICE = Policy(max_attempts=3, backoff=Backoff(1_000, 60_000))
@@ -165,4 +165,4 @@ def test_the_last_failure_ends_the_run_and_may_disable_the_job(
 def test_an_attempt_times_out_when_its_job_sets_a_limit_and_it_is_reached(
     started_ms: int | None, timeout_ms: int | None, now_ms: int, expected: Failed | None
 ):
-    assert timed_out(started_ms, Policy(timeout_ms=timeout_ms), now_ms) == expected
+    assert find_timeout(started_ms, Policy(timeout_ms=timeout_ms), now_ms) == expected

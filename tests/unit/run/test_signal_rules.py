@@ -15,12 +15,12 @@ from wakeful.run.instances import (
     Send,
     instance_id,
 )
-from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disabled, paused, schedule_job
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disable_job, pause_job, schedule_job
 from wakeful.run.outcome import Failed, Finished, Handled, Succeeded, conclude
 from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,
-    instances_of,
+    instances_to_lock,
     refuse,
     signal_effects,
     signal_run,
@@ -183,7 +183,7 @@ class TestEffects:
 
     def test_instances_are_locked_in_one_order(self) -> None:
         outcome = outcome_of(HANDLED._replace(sends=(send_to("us"), send_to("b"), send_to("a"))))
-        ids = instances_of([outcome])
+        ids = instances_to_lock([outcome])
         assert ids == sorted(ids)
         assert set(ids) == {OWN, *(instance_id("default", "report", name) for name in ("us", "a", "b"))}
 
@@ -250,17 +250,17 @@ class TestSchedules:
         assert len(effects.created) == 1
 
     def test_a_schedule_that_a_person_paused_stays_paused(self) -> None:
-        old = paused(job_of(self.KEY, definition_of()), NOW_MS, "maintenance")
+        old = pause_job(job_of(self.KEY, definition_of()), NOW_MS, "maintenance")
         again = schedule_job(self.KEY, "default", "report", definition_of("@hourly"), old, NOW_MS, "")
         assert again is not None
         assert (again.enabled, again.pause_note) == (False, "maintenance")
-        off = disabled(old, NOW_MS, "failed")
+        off = disable_job(old, NOW_MS, "failed")
         enabled = schedule_job(self.KEY, "default", "report", definition_of(), off, NOW_MS, "")
         assert enabled is not None
         assert enabled.enabled
 
     def test_of_an_inactive_agent_schedules_wait_until_it_is_active_unless_they_are_cancelled(self) -> None:
-        off = disabled(job_of(self.KEY, definition_of()), NOW_MS, "failed")
+        off = disable_job(job_of(self.KEY, definition_of()), NOW_MS, "failed")
         waits = schedule_job(self.KEY, "default", "report", definition_of(), off, NOW_MS, "", active=False)
         assert waits is not None
         assert (waits.enabled, waits.disabled_reason) == (False, AGENT_INACTIVE)

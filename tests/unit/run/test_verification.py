@@ -17,8 +17,8 @@ from wakeful.run.verification import (
     collect_evidence,
     conclude_verified,
     judge_success,
-    outcome_of,
     read_evidence,
+    verified_outcome,
     write_evidence,
 )
 
@@ -64,14 +64,16 @@ def test_the_run_of_an_agent_class_does_not_wait():
 
 def test_a_check_that_could_not_be_made_is_tried_again_a_few_times():
     failed = Failed("no connection")
-    assert [outcome_of(failed, DONE, tries) for tries in range(1, MAX_TRIES)] == [None] * (MAX_TRIES - 1)
-    last = outcome_of(failed, DONE, MAX_TRIES)
+    assert [verified_outcome(failed, DONE, tries) for tries in range(1, MAX_TRIES)] == [None] * (
+        MAX_TRIES - 1
+    )
+    last = verified_outcome(failed, DONE, MAX_TRIES)
     assert isinstance(last, Failed)
     assert (last.reason, last.error, last.usage) == ("unverified", "verify: no connection", DONE.usage)
 
 
 def test_a_check_that_says_no_is_not_tried_again():
-    outcome = outcome_of(Verdict(False), DONE, 1)
+    outcome = verified_outcome(Verdict(False), DONE, 1)
     assert isinstance(outcome, Failed)
     assert (outcome.error, outcome.permanent) == ("not verified", False)
 

@@ -10,7 +10,7 @@ from tests.support.instances import key_of
 from wakeful.document import Defaults, read_definition
 from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.run.instances import schedule_job_name
-from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disabled, edited, schedule_job
+from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disable_job, edit_job, schedule_job
 from wakeful.store.job_changes import moved, overdue_runs, schedule_change, stored_schedules
 from wakeful.store.row_mapping import row_of
 from wakeful.store.rows import Recipient
@@ -33,7 +33,7 @@ def _job(schedule: str = "0 9 * * *", target: dict[str, Any] | None = None, **fi
 
 def test_another_schedule_withdraws_ticks_that_it_does_not_have() -> None:
     old = _job()
-    new = edited(old, _job("0 10 * * *").definition, NOW)
+    new = edit_job(old, _job("0 10 * * *").definition, NOW)
     change = schedule_change(row_of(old), row_of(new), NOW)
     assert (change.withdraw, change.move, change.runs) == ("edited", None, ())
     assert old.next_ms is not None
@@ -44,14 +44,14 @@ def test_another_schedule_withdraws_ticks_that_it_does_not_have() -> None:
 
 def test_a_disabled_schedule_withdraws_its_ticks_and_records_those_that_were_due() -> None:
     old = replace(_job(), next_ms=NOW - MINUTE, wake_ms=NOW - MINUTE)
-    change = schedule_change(row_of(old), row_of(disabled(old, NOW, CANCELLED_BY_AGENT)), NOW)
+    change = schedule_change(row_of(old), row_of(disable_job(old, NOW, CANCELLED_BY_AGENT)), NOW)
     assert change.withdraw == CANCELLED_BY_AGENT
     assert [(run.state, run.reason) for run in change.runs] == [("missed", "paused")]
 
 
 def test_a_change_that_leaves_the_ticks_withdraws_nothing() -> None:
     old = _job()
-    new = edited(old, _job(payload={"a": 1}).definition, NOW)
+    new = edit_job(old, _job(payload={"a": 1}).definition, NOW)
     change = schedule_change(row_of(old), row_of(new), NOW)
     assert (change.withdraw, change.move, change.runs) == (None, None, ())
 

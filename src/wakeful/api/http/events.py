@@ -18,7 +18,7 @@ from wakeful.service.coalesced_events import INTERVALS_MS, CoalescedSubscription
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 from wakeful.values.bounded_cache import MB, bounded_cache
 from wakeful.values.json_value import compact
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 #: Seconds without an event after which a comment keeps the connection alive.
 HEARTBEAT_S: Final = 15.0
@@ -193,5 +193,5 @@ async def _stream_summaries(request: Request, summaries: CoalescedSubscription) 
 
 @bounded_cache(8 * MB, lambda frame, event: 2 * len(frame))  # many clients get the same events
 def _frame(event: Event) -> bytes:
-    data = cleaned(compact(serialize_event(event)))
+    data = clean_text(compact(serialize_event(event)))
     return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()

@@ -36,7 +36,7 @@ from wakeful.service.runs.runs import MAX_REASON
 from wakeful.service.serializers import serialize_run
 from wakeful.values.ids import new_id
 from wakeful.values.json_value import compact, json_value, whole_number
-from wakeful.values.stored_text import cleaned, is_storable
+from wakeful.values.stored_text import clean_text, is_storable
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
 
@@ -279,7 +279,7 @@ class ClaimResponse(Response):
     """The response to a claim, as JSON. `abandon` is called if the client did not get it."""
 
     def __init__(self, text: str, abandon: Callable[[], None]) -> None:
-        super().__init__(cleaned(text).encode(), media_type=JsonResponse.media_type)
+        super().__init__(clean_text(text).encode(), media_type=JsonResponse.media_type)
         self._abandon = abandon
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

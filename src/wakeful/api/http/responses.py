@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from wakeful.api.http.problems import PROBLEM_JSON
 from wakeful.values.json_value import Json, compact
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 _REASONS: Final[dict[int, str]] = {
     400: "The request cannot be read: its URL, a header or the JSON of the body is malformed.",
@@ -66,7 +66,7 @@ class JsonResponse(Response):
     media_type = "application/json"
 
     def __init__(self, content: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(cleaned(compact(content)).encode(), status, headers)
+        super().__init__(clean_text(compact(content)).encode(), status, headers)
 
 
 async def compact_in_turns(content: Mapping[str, Json | Iterator[Json]]) -> str:
@@ -94,7 +94,7 @@ async def compact_in_turns(content: Mapping[str, Json | Iterator[Json]]) -> str:
 
 async def list_response(content: Mapping[str, Json | Iterator[Json]], status: int = 200) -> Response:
     """Return a response with lists whose items may be large, or take time to serialize."""
-    text = cleaned(await compact_in_turns(content))
+    text = clean_text(await compact_in_turns(content))
     return Response(text.encode(), status, media_type=JsonResponse.media_type)
 
 

@@ -36,7 +36,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.connections import ConnectionSlot, OpenUse, TooManyConnections
 from wakeful.service.event_stream import Subscription
 from wakeful.service.services import Services
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 #: Seconds in which a client must authenticate.
 AUTH_TIMEOUT_S: Final = 5.0
@@ -250,11 +250,11 @@ class Connection:
             code, reply = error.code, error_frame(request.id, error)
             full = error if isinstance(error, TooManyConnections) else None
         except Exception as error:
-            log.exception("rpc.error", method=_known(request.method))
+            log.exception("rpc.error", method=_method_label(request.method))
             code, reply = "internal", error_frame(request.id, error)
         ms = round((time.perf_counter() - began) * 1000, 1)
-        log.info("rpc.request", method=_known(request.method), code=code, ms=ms, actor=actor)
-        self._services.metrics.record_rpc_call(_known(request.method), code)
+        log.info("rpc.request", method=_method_label(request.method), code=code, ms=ms, actor=actor)
+        self._services.metrics.record_rpc_call(_method_label(request.method), code)
         await self._send(reply)
         if full is not None:
             raise full
@@ -340,7 +340,7 @@ class Connection:
         """Send a message; raise Closed if the client does not read it in time."""
         try:
             async with self._sending, asyncio.timeout(SEND_TIMEOUT_S):
-                await self._socket.send_text(cleaned(text))
+                await self._socket.send_text(clean_text(text))
         except TimeoutError:
             if not self._slow:
                 self._slow = True
@@ -353,7 +353,7 @@ class Connection:
             raise Closed from error
 
 
-def _known(method: str) -> str:
+def _method_label(method: str) -> str:
     """Return the name of a known method for the log; `-` for any other text."""
     return method if method in METHODS or method in _OWN else "-"
 

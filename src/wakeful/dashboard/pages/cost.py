@@ -10,7 +10,7 @@ from starlette.responses import Response
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
 from wakeful.dashboard.formats import money, number
 from wakeful.errors import InvalidArgument
-from wakeful.run.usage import Spent, day_of
+from wakeful.run.usage import Spent, utc_day
 from wakeful.service.admin.cost import CostReport, Usage, date_of
 from wakeful.service.report_serializers import cost_csv
 
@@ -26,7 +26,7 @@ _LISTED_IN_CSV: Final = 50
 async def cost(page: PageDep) -> Response:
     """Show what runs used; `?format=csv` returns it as a file."""
     days = _days(page)
-    last = date_of(day_of(page.now_ms))
+    last = date_of(utc_day(page.now_ms))
     as_csv = page.query.get("format") == "csv"
     report = await page.services.admin.cost.report(
         page.principal,

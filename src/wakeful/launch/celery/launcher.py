@@ -17,10 +17,10 @@ from typing import Final
 from wakeful.document import work_from_text
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.job.start_rules import CELERY, celery_requirement, is_celery
-from wakeful.launch.broker import ApplyReport, RecordMessage, accepted, no_services, not_recorded
+from wakeful.launch.broker import ApplyReport, RecordMessage, await_report, no_services, not_recorded
 from wakeful.launch.celery.client import BROKER_S, ENDED, CeleryClient, CeleryHealth, Sending, Sent
-from wakeful.launch.celery.results import SHORTEST_S, Awaited, TaskState, Tracker, report_of
-from wakeful.launch.celery.target import TaskAllowlist, check_target, is_configured, load_app, task_of
+from wakeful.launch.celery.results import SHORTEST_S, Awaited, TaskState, Tracker, task_report
+from wakeful.launch.celery.target import TaskAllowlist, build_task, check_target, is_configured, load_app
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, NotAllowed, truncate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome, Succeeded
@@ -154,7 +154,7 @@ class CeleryLauncher:
                 counted=False,
             )
         try:
-            task = task_of(run)
+            task = build_task(run)
             self._check_task(task.name)
         except NotAllowed as error:
             return Failed(truncate(error.message), permanent=True, reason="not_allowed")
@@ -195,7 +195,7 @@ class CeleryLauncher:
                 f"sent as task {task_id}; the Celery app keeps no result of it, so its outcome is not known"
             )
         self._await(Awaited(run.id, run.attempt, task_id))
-        return accepted(run)
+        return await_report(run)
 
     def run_stopped(self, run_id: str) -> None:
         """Revoke the task of a run that was stopped."""
@@ -301,7 +301,7 @@ class CeleryLauncher:
             return
         try:
             result = await self.apply_report(
-                self.kind, report_of(awaited.run_id, awaited.attempt, state.meta)
+                self.kind, task_report(awaited.run_id, awaited.attempt, state.meta)
             )
         except Exception:
             if sighting.own:

@@ -34,15 +34,15 @@ class TaskState(NamedTuple):
     fingerprint: object
 
 
-def report_of(run_id: str, attempt: int, meta: Mapping[str, Any]) -> Report:
+def task_report(run_id: str, attempt: int, meta: Mapping[str, Any]) -> Report:
     """Return what the state of a task reports about its run.
 
-    >>> report_of("r1", 1, {"status": "SUCCESS", "result": {"sum": 3}}).output
+    >>> task_report("r1", 1, {"status": "SUCCESS", "result": {"sum": 3}}).output
     '{"sum":3}'
     >>> failed = {"status": "FAILURE", "result": {"exc_type": "ValueError", "exc_message": ["no such user"]}}
-    >>> report_of("r1", 1, failed).error
+    >>> task_report("r1", 1, failed).error
     'ValueError: no such user'
-    >>> report_of("r1", 1, {"status": "STARTED"}).status
+    >>> task_report("r1", 1, {"status": "STARTED"}).status
     'running'
     """
     status, result = meta.get("status"), meta.get("result")

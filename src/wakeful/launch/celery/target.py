@@ -218,7 +218,7 @@ def _check_options(options: Json) -> None:
 _KIND_NAMES: Final = {str: "text", int: "a number", bool: "true or false", dict: "an object"}
 
 
-def task_of(run: Launch) -> Task:
+def build_task(run: Launch) -> Task:
     """Return the task of an attempt. Raises InvalidArgument.
 
     The fields of the payload are keyword arguments. They override those of the target.
@@ -237,7 +237,7 @@ def task_of(run: Launch) -> Task:
     ...     "9f2c",
     ...     {"kind": "celery", "task": "app.add", "args": [1, 2], "queue": "sums"},
     ... )
-    >>> task = task_of(run)
+    >>> task = build_task(run)
     >>> task.id, task.name, task.args, task.kwargs, task.earlier_id
     ('9f2c-2', 'app.add', [1, 2], {'carry': True}, '9f2c-1')
     >>> task.options["queue"], task.options["headers"]["wakeful-key"]

@@ -177,11 +177,11 @@ def is_overflow(error: EndpointError) -> bool:
     return bool(_OVERFLOW.search(error.message)) and not _RATE.search(error.message)
 
 
-def adapted(dialect: Dialect, error: EndpointError, *, tools: bool) -> Dialect | None:
+def choose_dialect(dialect: Dialect, error: EndpointError, *, tools: bool) -> Dialect | None:
     """Return the dialect that this error asks for; None if another one would not help.
 
     >>> error = EndpointError(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
-    >>> adapted(Dialect(), error, tools=False)
+    >>> choose_dialect(Dialect(), error, tools=False)
     Dialect(max_tokens='max_completion_tokens', tools=True)
     """
     if error.status not in (None, 400, 404, 422, 500, 501):
@@ -195,7 +195,7 @@ def adapted(dialect: Dialect, error: EndpointError, *, tools: bool) -> Dialect |
     return None
 
 
-def failed(error: EndpointError, *, key: str | None, retry_after_ms: int | None = None) -> Failed:
+def read_failure(error: EndpointError, *, key: str | None, retry_after_ms: int | None = None) -> Failed:
     """Return the failure: permanent where only a change of the job or of the settings helps."""
     status, sentence = error.status, error.message
     if is_overflow(error):

@@ -27,9 +27,9 @@ from wakeful.launch.chat.endpoint import (
     TOO_MANY_STEPS,
     ChatEndpoint,
     ChatKeys,
-    adapted,
-    failed,
+    choose_dialect,
     is_overflow,
+    read_failure,
 )
 from wakeful.launch.chat.request import (
     DEFAULT_WINDOW,
@@ -173,7 +173,7 @@ class ChatLauncher:
                     spending.dropped = conversation.dropped
                     log.info("chat.trimmed", **run.log_fields, dropped=conversation.dropped)
                     continue
-                return answer if isinstance(answer, Failed) else failed(answer, key=target.key)
+                return answer if isinstance(answer, Failed) else read_failure(answer, key=target.key)
             if not answer.calls or last or not tools:
                 return _outcome(answer, target, acted=bool(conversation.rounds))
             said = [*conversation.messages(), answer.message]
@@ -262,11 +262,11 @@ class ChatLauncher:
                 spending.count(answer.usage)
             elif is_unread(answer, reply.text):
                 spending.add_unread(body, reply.text)
-            other = adapted(dialect, answer, tools="tools" in body)
+            other = choose_dialect(dialect, answer, tools="tools" in body)
             if other is None or other == dialect:
                 if is_overflow(answer):
                     return answer
-                return failed(answer, key=target.key, retry_after_ms=reply.retry_after_ms)
+                return read_failure(answer, key=target.key, retry_after_ms=reply.retry_after_ms)
             log.info("chat.adapted", host=target.url.host, model=target.model, error=answer.message)
             self._dialects[place] = other
             while len(self._dialects) > _DIALECTS:

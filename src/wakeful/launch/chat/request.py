@@ -222,7 +222,7 @@ class Conversation:
     def fit(self, window: int, target: ChatTarget, tools: Sequence[ToolDefinition]) -> None:
         """Leave out the oldest entries that do not fit into the context window."""
         answer = target.max_tokens or min(ANSWER_TOKENS, window // 4)
-        fixed = [self.system, self.user, *(json.dumps(function_of(tool)) for tool in tools)]
+        fixed = [self.system, self.user, *(json.dumps(describe_tool(tool)) for tool in tools)]
         self._keep(window - answer - sum(estimated_tokens(text) + _PER_MESSAGE for text in fixed))
 
     def halve(self) -> bool:
@@ -288,14 +288,14 @@ def request_body(
     if target.max_tokens is not None:
         body[dialect.max_tokens] = target.max_tokens
     if tools and dialect.tools:
-        body["tools"] = [function_of(tool) for tool in tools]
+        body["tools"] = [describe_tool(tool) for tool in tools]
         if last:
             body["tool_choice"] = "none"
     body["stream"] = False
     return body
 
 
-def function_of(tool: ToolDefinition) -> dict[str, Json]:
+def describe_tool(tool: ToolDefinition) -> dict[str, Json]:
     """Return a tool as requests describe it."""
     function: dict[str, Json] = {
         "name": tool.name,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from wakeful.launch.chat.request import ANSWER_TOKENS, Message
 from wakeful.run.conversations import estimated_tokens
-from wakeful.run.usage import Spent, capped
+from wakeful.run.usage import Spent, limit_usage
 from wakeful.settings.chat import ChatModel
 from wakeful.values.json_value import Json, compact
 
@@ -365,21 +365,21 @@ class Spending:
         self._input += usage.input
         self._output += usage.output
         self._context = usage.input + usage.output
-        cost = cost_of(usage, self._model)
+        cost = compute_cost(usage, self._model)
         if cost is not None:
             self._cost = (self._cost or 0) + cost
 
     @property
     def spent(self) -> Spent:
         """What the requests so far used."""
-        return capped(self._input + self._output, self._cost or 0.0)
+        return limit_usage(self._input + self._output, self._cost or 0.0)
 
     def estimate(self, body: Mapping[str, Json]) -> Spent:
         """Return what a request may use: its input, and the longest answer that it allows."""
         limits = (body.get("max_completion_tokens"), body.get("max_tokens"))
         answer = next((each for each in limits if isinstance(each, int) and each > 0), ANSWER_TOKENS)
         usage = TokenUsage(_count_input(body), answer)
-        return capped(usage.input + usage.output, cost_of(usage, self._model) or 0.0)
+        return limit_usage(usage.input + usage.output, compute_cost(usage, self._model) or 0.0)
 
     def report(self) -> str | None:
         """Return the usage as compact JSON; None if nothing was used."""
@@ -400,10 +400,10 @@ class Spending:
         return compact(usage)
 
 
-def cost_of(usage: TokenUsage, model: ChatModel) -> float | None:
+def compute_cost(usage: TokenUsage, model: ChatModel) -> float | None:
     """Return the cost in USD: by the operator's prices, else what the endpoint states.
 
-    >>> cost_of(TokenUsage(1_000_000, 100_000), ChatModel(input=0.25, output=2))
+    >>> compute_cost(TokenUsage(1_000_000, 100_000), ChatModel(input=0.25, output=2))
     0.45
     """
     if model.input is None or model.output is None:

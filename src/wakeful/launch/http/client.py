@@ -17,7 +17,7 @@ from wakeful.launch.http.messages import (
     HttpError,
     Origin,
     Response,
-    destination_of,
+    parse_destination,
     request_bytes,
 )
 
@@ -85,7 +85,7 @@ class HttpClient:
         `on_sent` is called when there is a connection, just before the request is sent. Raises HttpError or
         AddressRefused if there is no response, ValueError for invalid headers.
         """
-        destination = destination_of(url)
+        destination = parse_destination(url)
         request = request_bytes(method, destination, headers, body)
         host = await self._enter(destination.origin)
         try:

@@ -41,10 +41,10 @@ class Destination(NamedTuple):
 
 
 @bounded_cache(4 * MB, lambda destination, url: 1_000 + 6 * text_size(str(url)))
-def destination_of(url: URL) -> Destination:
+def parse_destination(url: URL) -> Destination:
     """Return the destination of an absolute URL.
 
-    >>> destination_of(URL("https://me:secret@example.com/hook?a=b#c"))[1:]
+    >>> parse_destination(URL("https://me:secret@example.com/hook?a=b#c"))[1:]
     ('/hook?a=b', 'example.com', 'Basic bWU6c2VjcmV0')
     """
     host, port = url.raw_host, url.port
@@ -67,7 +67,7 @@ def request_bytes(
 ) -> bytes:
     """Return a request. Raises ValueError for headers that cannot be sent.
 
-    >>> request_bytes("GET", destination_of(URL("http://example.com/")), {"accept": "*/*"}, None)
+    >>> request_bytes("GET", parse_destination(URL("http://example.com/")), {"accept": "*/*"}, None)
     b'GET / HTTP/1.1\\r\\nHost: example.com\\r\\naccept: */*\\r\\n\\r\\n'
     """
     lines = [f"{method} {destination.path} HTTP/1.1", f"Host: {destination.host}"]

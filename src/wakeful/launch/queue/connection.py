@@ -182,7 +182,7 @@ class NatsConnection:
         tries = 0
         while True:
             try:
-                client = await uncancelled(self._connect())
+                client = await without_cancel(self._connect())
             except Exception as error:
                 tries += 1
                 message = _cause(error)
@@ -254,7 +254,7 @@ class NatsConnection:
         raise failure
 
 
-async def uncancelled(call: Awaitable[_T]) -> _T:
+async def without_cancel(call: Awaitable[_T]) -> _T:
     """Await a call of the client. Raises Unavailable if the client cancels it, as it does when it closes.
 
     Otherwise the task that awaits it would end as if it had been cancelled itself.
@@ -274,7 +274,7 @@ async def _close(client: Client) -> None:
         client._status = client.DISCONNECTED  # it may have failed while it closed: its tasks still run
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CLOSE_S):
-            await uncancelled(client.close())
+            await without_cancel(client.close())
 
 
 async def _ignore(error: Exception) -> None:

@@ -18,14 +18,14 @@ from wakeful.launch.broker import (
     RecordMessage,
     Report,
     ReportResult,
-    accepted,
+    await_report,
     no_services,
     not_recorded,
 )
 from wakeful.launch.port import Launch, truncate
-from wakeful.launch.queue.connection import NatsConnection, nats_options, uncancelled
-from wakeful.launch.queue.messages import ResultConsumer, message_of, subject_of
-from wakeful.launch.queue.target import TOO_LARGE, QueueTarget, create_stream, read_queue, stream_of
+from wakeful.launch.queue.connection import NatsConnection, nats_options, without_cancel
+from wakeful.launch.queue.messages import ResultConsumer, message_subject, write_message
+from wakeful.launch.queue.target import TOO_LARGE, QueueTarget, choose_stream, create_stream, read_queue
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Outcome
 from wakeful.settings import Settings
@@ -114,7 +114,7 @@ class QueueLauncher:
         if ack.duplicate:
             log.info("queue.adopted", **run.log_fields, stream=ack.stream, sequence=ack.seq)
         self._remember(run, ack)
-        return accepted(run)
+        return await_report(run)
 
     def run_stopped(self, run_id: str) -> None:
         """Delete the message of a run that was stopped, if this process published it."""
@@ -130,8 +130,8 @@ class QueueLauncher:
         import nats.errors
         from nats.js.errors import APIError, NoStreamResponseError
 
-        subject = subject_of(run, target)
-        body, headers = message_of(run, target)
+        subject = message_subject(run, target)
+        body, headers = write_message(run, target)
         loop = asyncio.get_running_loop()
         until = loop.time() + _TOTAL_S
         ambiguous, created = False, False
@@ -143,7 +143,7 @@ class QueueLauncher:
                     subject, body, timeout=_CONFIRM_S, stream=target.stream, headers=headers
                 )
                 sending = True
-                return await uncancelled(publishing)
+                return await without_cancel(publishing)
             except NoStreamResponseError:
                 ambiguous = False
                 failed = await self._no_stream(target, subject, created)
@@ -177,7 +177,7 @@ class QueueLauncher:
             )
         try:
             js = await self.connection.jetstream()
-            await uncancelled(create_stream(js, *stream_of(target), self._replicas))
+            await without_cancel(create_stream(js, *choose_stream(target), self._replicas))
         except FailedPrecondition as error:
             return Failed(truncate(error.message), reason="no_stream")
         except WakefulError as error:

@@ -19,7 +19,7 @@ from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.launch.broker import Report, ReportResult, message_id, read_report
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch
-from wakeful.launch.queue.connection import NatsConnection, uncancelled
+from wakeful.launch.queue.connection import NatsConnection, without_cancel
 from wakeful.launch.queue.target import (
     RESULT_STREAM,
     RESULT_SUBJECT,
@@ -28,7 +28,7 @@ from wakeful.launch.queue.target import (
     consumer_config,
     create_stream,
 )
-from wakeful.launch.webhook import body_of, traceparent
+from wakeful.launch.webhook import traceparent, webhook_body
 from wakeful.logs import get_logger
 from wakeful.values.ids import is_id
 from wakeful.values.instants import iso_utc
@@ -57,7 +57,7 @@ _INBOX: Final = "_INBOX."
 log = get_logger("wakeful.queue")
 
 
-def subject_of(run: Launch, target: QueueTarget) -> str:
+def message_subject(run: Launch, target: QueueTarget) -> str:
     """Return the subject of a run's message: that of its target, else that of its workspace."""
     return target.subject or f"{WORK_SUBJECT}.{run.workspace}"
 
@@ -67,16 +67,16 @@ def result_subject(workspace: str) -> str:
     return f"{RESULT_SUBJECT}.{workspace}"
 
 
-def workspace_of(subject: str) -> str:
+def parse_workspace(subject: str) -> str:
     """Return the workspace in which a report on this subject may be.
 
-    >>> workspace_of(result_subject("default"))
+    >>> parse_workspace(result_subject("default"))
     'default'
     """
     return subject.removeprefix(f"{RESULT_SUBJECT}.")
 
 
-def message_of(run: Launch, target: QueueTarget) -> tuple[bytes, dict[str, str]]:
+def write_message(run: Launch, target: QueueTarget) -> tuple[bytes, dict[str, str]]:
     """Return the body and the headers of a run's message. The body is that of a webhook."""
     headers = {
         **target.headers,
@@ -97,10 +97,10 @@ def message_of(run: Launch, target: QueueTarget) -> tuple[bytes, dict[str, str]]
     function = target.function or run.job
     if function is not None:
         headers["x-wakeful-function"] = function
-    return body_of(run), headers
+    return webhook_body(run), headers
 
 
-def launch_of(body: bytes, headers: Mapping[str, str] | None) -> Launch:
+def read_message(body: bytes, headers: Mapping[str, str] | None) -> Launch:
     """Return the run of a message, for a worker. Its target is the function to call. Raises InvalidArgument.
 
     Names of headers are read in any case, as other publishers may write them.
@@ -208,7 +208,7 @@ class ResultConsumer:
         while True:
             try:
                 js = await self._connection.jetstream(_FETCH_S)
-                await uncancelled(self._consume(js))
+                await without_cancel(self._consume(js))
             except Exception as error:
                 cause = error.message if isinstance(error, WakefulError) else f"{error}"
                 if self._connection.connected and cause != self.error:
@@ -248,7 +248,7 @@ class ResultConsumer:
     async def _handle(self, message: Msg) -> None:
         """Apply a report and acknowledge it. If the acknowledgement is lost, its repetition is refused."""
         try:
-            report = read_report(message.data)._replace(workspace=workspace_of(message.subject))
+            report = read_report(message.data)._replace(workspace=parse_workspace(message.subject))
         except Exception as error:
             if not isinstance(error, InvalidArgument):
                 log.exception("queue.report_error", subject=message.subject)
@@ -278,13 +278,13 @@ class ResultConsumer:
             content = {"applied": result.applied, **({"why": result.why} if result.why else {})}
             with contextlib.suppress(Exception):
                 client = await self._connection.client()
-                await uncancelled(client.publish(reply, json.dumps(content).encode()))
+                await without_cancel(client.publish(reply, json.dumps(content).encode()))
 
     @staticmethod
     async def _settle(call: Awaitable[object]) -> None:
         """Acknowledge. If the connection ended, the report is delivered again, and refused."""
         with contextlib.suppress(Exception):
-            await uncancelled(call)
+            await without_cancel(call)
 
 
 def deliveries(message: Msg) -> int:

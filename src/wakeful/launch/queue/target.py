@@ -112,21 +112,21 @@ def subject_matches(subject: str, pattern: str) -> bool:
     return len(tokens) == len(wanted)
 
 
-def stream_of(target: QueueTarget) -> tuple[str, str]:
+def choose_stream(target: QueueTarget) -> tuple[str, str]:
     """Return the name and the subject of the stream to create for a target.
 
-    >>> stream_of(QueueTarget()), stream_of(QueueTarget("reports.daily"))
+    >>> choose_stream(QueueTarget()), choose_stream(QueueTarget("reports.daily"))
     (('WAKEFUL_WORK', 'wakeful.work.>'), ('REPORTS_DAILY', 'reports.daily'))
     """
     if target.subject is None:
         return WORK_STREAM, f"{WORK_SUBJECT}.>"
-    return target.stream or name_of(target.subject).upper(), target.subject
+    return target.stream or stream_name(target.subject).upper(), target.subject
 
 
-def name_of(subject: str) -> str:
+def stream_name(subject: str) -> str:
     """Return a subject as a part of the name of a stream or a consumer.
 
-    >>> name_of("wakeful.work.>")
+    >>> stream_name("wakeful.work.>")
     'wakeful_work_all'
     """
     text = subject.replace(">", "all").replace("*", "any")

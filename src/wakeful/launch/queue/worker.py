@@ -17,12 +17,12 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.broker import Report, ReportResult, read_report
 from wakeful.launch.function import FunctionLauncher, error_text
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
-from wakeful.launch.queue.connection import NatsConnection, uncancelled
+from wakeful.launch.queue.connection import NatsConnection, without_cancel
 from wakeful.launch.queue.messages import (
     MESSAGE_ID,
     REPLY,
     deliveries,
-    launch_of,
+    read_message,
     report_body,
     result_id,
     result_subject,
@@ -34,7 +34,7 @@ from wakeful.launch.queue.target import (
     WORK_SUBJECT,
     consumer_config,
     create_stream,
-    name_of,
+    stream_name,
 )
 from wakeful.launch.user_code import NoAnswer, isolate
 from wakeful.logs import get_logger
@@ -139,7 +139,7 @@ class QueueWorker:
         shown = ""
         while True:
             try:
-                await uncancelled(self._consume(await self._connection.jetstream(_FETCH_S)))
+                await without_cancel(self._consume(await self._connection.jetstream(_FETCH_S)))
             except Exception as error:
                 cause = error.message if isinstance(error, WakefulError) else f"{error}"
                 if self._connection.connected and cause != shown:
@@ -156,7 +156,7 @@ class QueueWorker:
         if options.create_streams and options.subject == ALL_WORK:
             await create_stream(js, WORK_STREAM, ALL_WORK, options.replicas)
         stream = options.stream or await js.find_stream_name_by_subject(options.subject)
-        durable = f"wakeful-worker-{name_of(options.subject)}"
+        durable = f"wakeful-worker-{stream_name(options.subject)}"
         config = consumer_config(durable, options.subject, options.ack_wait_s)
         subscription = await js.pull_subscribe(options.subject, durable=durable, stream=stream, config=config)
         log.info("queue.taking", subject=options.subject, stream=stream, concurrency=options.concurrency)
@@ -183,7 +183,7 @@ class QueueWorker:
 
     async def _handle(self, message: Msg) -> None:
         try:
-            run = launch_of(message.data, message.headers)
+            run = read_message(message.data, message.headers)
         except Exception as error:
             if not isinstance(error, InvalidArgument):
                 log.exception("queue.error", subject=message.subject)
@@ -260,7 +260,7 @@ class QueueWorker:
         outcome = await self._call(run)
         if isinstance(outcome, AwaitingCallback):
             return
-        report = report_of(run, outcome)
+        report = build_report(run, outcome)
         try:
             read_report(report_body(report))
         except Exception as error:  # it would be discarded as invalid, and the run would wait in vain
@@ -316,7 +316,9 @@ class QueueWorker:
             headers[MESSAGE_ID] = identity
         inbox = client.new_inbox() if wait else None
         try:
-            subscription = None if inbox is None else await uncancelled(client.subscribe(inbox, max_msgs=1))
+            subscription = (
+                None if inbox is None else await without_cancel(client.subscribe(inbox, max_msgs=1))
+            )
             try:
                 if inbox is not None:
                     headers[REPLY] = inbox
@@ -324,10 +326,10 @@ class QueueWorker:
                 publishing = client.jetstream().publish(
                     result_subject(workspace), body, timeout=_CONFIRM_S, headers=headers
                 )
-                await uncancelled(publishing)
+                await without_cancel(publishing)
                 if subscription is None:
                     return None
-                return _read_answer((await uncancelled(subscription.next_msg(_ANSWER_S))).data)
+                return _read_answer((await without_cancel(subscription.next_msg(_ANSWER_S))).data)
             finally:
                 if subscription is not None:
                     with contextlib.suppress(Exception):
@@ -355,7 +357,7 @@ class QueueWorker:
         """
         with contextlib.suppress(Exception):
             client = await self._connection.client()
-            await uncancelled(client.publish(message.reply, content))
+            await without_cancel(client.publish(message.reply, content))
 
 
 def _read_answer(data: bytes) -> ReportResult | None:
@@ -378,7 +380,7 @@ def _without_content(report: Report) -> Report:
     return shortened._replace(output=f"(no output: {note})")
 
 
-def report_of(run: Launch, outcome: Outcome) -> Report:
+def build_report(run: Launch, outcome: Outcome) -> Report:
     """Return the report of an outcome."""
     report = Report(run.id, run.attempt, "succeeded")
     if isinstance(outcome, Succeeded):

@@ -31,7 +31,7 @@ from wakeful.remote.kubernetes.states import (
     newest_pod,
     outdated_jobs,
     start_delay,
-    stuck,
+    stuck_reason,
 )
 from wakeful.remote.kubernetes.templates import (
     Manifest,
@@ -217,7 +217,7 @@ class KubernetesExecutor:
             if pods or delay in (None, SUSPENDED):
                 delay = start_delay(pods)
             self._show_delay(run, name, delay)
-            why = stuck(pods)
+            why = stuck_reason(pods)
             if why is None:
                 stuck_since = None
             elif stuck_since is None:

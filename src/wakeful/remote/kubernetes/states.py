@@ -104,11 +104,11 @@ def failure(end: JobCompletion, pods: Iterable[Manifest]) -> str:
     return _with_message(end.reason, end.message)
 
 
-def stuck(pods: Iterable[Manifest]) -> str | None:
+def stuck_reason(pods: Iterable[Manifest]) -> str | None:
     """Return why a pod cannot start; None: it starts, or it is not known why it does not.
 
     >>> waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
-    >>> stuck([{"status": {"containerStatuses": [{"name": "work", "state": waiting}]}}])
+    >>> stuck_reason([{"status": {"containerStatuses": [{"name": "work", "state": waiting}]}}])
     'ImagePullBackOff: Back-off pulling image'
     """
     for pod in pods:
@@ -133,7 +133,7 @@ def start_delay(pods: Sequence[Manifest]) -> str | None:
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
                 why = condition.get("message") or condition.get("reason")
                 return _with_message("its pod waits for a node", why)
-    why = stuck(pods)
+    why = stuck_reason(pods)
     return None if why is None else f"its pod cannot start: {why}"
 
 

@@ -77,7 +77,7 @@ GAUGES: Final[Mapping[str, Callable[[Iterable[float]], float]]] = {
 }
 
 
-def snapshot_of(metrics: Iterable[Metric]) -> Snapshot:
+def take_snapshot(metrics: Iterable[Metric]) -> Snapshot:
     """Return the current values of a process."""
     return {
         metric.name: Family(
@@ -98,12 +98,12 @@ def lasting(snapshot: Snapshot) -> Snapshot:
     return {name: family for name, family in snapshot.items() if family.grows}
 
 
-def continued(earlier: Snapshot, own: Snapshot) -> Snapshot:
+def continue_counters(earlier: Snapshot, own: Snapshot) -> Snapshot:
     """Return the values of a process that continues the counters of an earlier one."""
-    return merged(own, [earlier], gauges={})
+    return merge_snapshots(own, [earlier], gauges={})
 
 
-def merged(
+def merge_snapshots(
     own: Snapshot,
     others: Sequence[Snapshot],
     gauges: Mapping[str, Callable[[Iterable[float]], float]] = GAUGES,
@@ -200,11 +200,11 @@ class MetricsExchange:
         """Return the metrics of all processes. Of one that does not respond, the counters it wrote last."""
         others = [number for number in range(1, self._share.count + 1) if number != self._share.number]
         found = await asyncio.gather(*map(self._of, others))
-        return Collected(merged(self._snapshot(), found))
+        return Collected(merge_snapshots(self._snapshot(), found))
 
     def _snapshot(self) -> Snapshot:
         """Return the metrics of this process, after their counters are written."""
-        snapshot = continued(self._earlier, snapshot_of(self._registry.collect()))
+        snapshot = continue_counters(self._earlier, take_snapshot(self._registry.collect()))
         file = self._file(self._share.number)
         new = file.with_suffix(".new")
         try:

@@ -13,7 +13,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.job.start_rules import Requirement, can_take
-from wakeful.run.usage import day_of
+from wakeful.run.usage import utc_day
 from wakeful.service.admin.diagnosis import LATE_MS, check_clock
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -88,7 +88,7 @@ class Attention:
         await self._accounts.authorize(principal, "read", workspace)
         agent = visible_agent(principal, None)
         now_ms = self._store.clock.now_ms()
-        day, limit = day_of(now_ms), LIMIT + 1
+        day, limit = utc_day(now_ms), LIMIT + 1
         troubles = await self._store.troubles(workspace, agent, day, now_ms - LATE_MS, limit)
         missing = await self._missing(now_ms)
         blocked = await self._store.blocked_runs(workspace, agent, now_ms, missing, limit) if missing else 0

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.run.usage import Spent, day_of
+from wakeful.run.usage import Spent, utc_day
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
@@ -118,7 +118,7 @@ class CostService:
         only = visible_agent(principal, agent)
         if agent is not None and principal.role != "agent":
             await self._accounts.agent(workspace, agent)
-        today = day_of(self._store.clock.now_ms())
+        today = utc_day(self._store.clock.now_ms())
         days = read_days(first, last, today)
         agents: list[tuple[str, str]] = []
         if only is None:
@@ -281,4 +281,4 @@ def _day(name: str, text: str) -> int:
         read = None
     if read is None or read < _EPOCH or len(text) != len("2027-03-01"):
         raise InvalidArgument(f"{name}: '{text[:64]}' is not a date such as 2027-03-01")
-    return day_of(round(datetime(read.year, read.month, read.day, tzinfo=UTC).timestamp() * 1000))
+    return utc_day(round(datetime(read.year, read.month, read.day, tzinfo=UTC).timestamp() * 1000))

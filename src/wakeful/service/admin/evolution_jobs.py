@@ -20,7 +20,7 @@ from wakeful.errors import Unavailable
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Timing, Work
 from wakeful.job.policy import Catchup, Policy
 from wakeful.logs import get_logger
-from wakeful.run.job_transitions import disabled
+from wakeful.run.job_transitions import disable_job
 from wakeful.schedule.schedules import Every
 from wakeful.service.jobs.job_factory import WAKEFUL
 from wakeful.store.accounts import AgentRow
@@ -123,9 +123,9 @@ class EvolutionJobs:
             return None
         job = job_of(row)
         if enabled and row.disabled_reason == EVOLUTION_OFF:
-            new = _begun(job, now_ms) if agent.active else disabled(job, now_ms, AGENT_INACTIVE)
+            new = _begun(job, now_ms) if agent.active else disable_job(job, now_ms, AGENT_INACTIVE)
         elif not enabled and (row.enabled or row.disabled_reason == AGENT_INACTIVE):
-            new = disabled(job, now_ms, EVOLUTION_OFF)
+            new = disable_job(job, now_ms, EVOLUTION_OFF)
         else:
             return None
         return InternalChange(
@@ -147,7 +147,7 @@ def _new_job(agent: AgentRow, name: str, now_ms: int) -> JobRow:
         updated_ms=now_ms,
         created_by=WAKEFUL,
     )
-    return row_of(_begun(job, now_ms) if agent.active else disabled(job, now_ms, AGENT_INACTIVE))
+    return row_of(_begun(job, now_ms) if agent.active else disable_job(job, now_ms, AGENT_INACTIVE))
 
 
 def _begun(job: JobRecord, now_ms: int) -> JobRecord:

@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.forecast.peaks import Week
 from wakeful.job.policy import DAY_MS
 from wakeful.job.start_rules import BudgetOwner
-from wakeful.run.usage import Spent, day_of
+from wakeful.run.usage import Spent, utc_day
 from wakeful.service.admin.peaks import PeakService
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -123,7 +123,7 @@ class Figures:
         """Return what the runs of the workspace, or of the caller's agent, used today (UTC)."""
         await self._accounts.authorize(principal, "read", workspace)
         owner = BudgetOwner(workspace, visible_agent(principal, None) or "")
-        return await self._store.spent(owner, day_of(self._store.clock.now_ms()))
+        return await self._store.spent(owner, utc_day(self._store.clock.now_ms()))
 
     async def upcoming(self, principal: Principal, workspace: str) -> Upcoming:
         """Return the runs of the next hour: their number by minute, and the first ones by name."""

@@ -13,7 +13,7 @@ from wakeful.document.guards import budget
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
 from wakeful.job.job import NO_WORK, check_slug
 from wakeful.job.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
-from wakeful.run.usage import day_of
+from wakeful.run.usage import utc_day
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
@@ -63,7 +63,7 @@ class Budgets:
         return {"tokens": tokens, "cost": cost}
 
     def _today(self) -> int:
-        return day_of(self._store.clock.now_ms())
+        return utc_day(self._store.clock.now_ms())
 
 
 def read_budget(value: object) -> str | None:

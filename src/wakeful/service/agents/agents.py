@@ -16,7 +16,7 @@ from wakeful.document.timing import check_zone, read_zone
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import Definition, Work, check_slug
-from wakeful.job.start_rules import requirement_of
+from wakeful.job.start_rules import find_requirement
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs, Alerts
 from wakeful.service.admin.evolution_jobs import EvolutionJobs
@@ -249,7 +249,7 @@ class AgentService:
             before[0] is None,
             format_secret(secret) if secret is not None and is_new_secret else None,
             await self._warnings.of_agent(
-                row, untargeted, requirement_of(Work(_target(row.target)), workspace, name)
+                row, untargeted, find_requirement(Work(_target(row.target)), workspace, name)
             ),
         )
 

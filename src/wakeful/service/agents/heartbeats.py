@@ -17,7 +17,7 @@ from wakeful.document import read_definition
 from wakeful.document.agents import heartbeat, heartbeat_job
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import inherit
-from wakeful.run.job_transitions import edited
+from wakeful.run.job_transitions import edit_job
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.job_editor import audit_details
@@ -114,7 +114,7 @@ def _changed(
     definition = replace(definition, work=inherit(definition.work, context.target))
     if changed_row(row, replace(old, definition=definition)) == row:
         return None
-    new = changed_row(row, edited(old, definition, now_ms))
+    new = changed_row(row, edit_job(old, definition, now_ms))
     revision = new_revision(old.definition, definition, principal.creator)
     return schedule_change(row, new, now_ms)._replace(revision=revision)
 

@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Work, inherit
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
-from wakeful.run.job_transitions import has_max_runs, paused, resumed
+from wakeful.run.job_transitions import has_max_runs, pause_job, resume_job
 from wakeful.store.accounts import AgentRow, Inherited
 from wakeful.store.job_changes import missed_runs, moved
 from wakeful.store.row_mapping import changed_row, job_of
@@ -49,7 +49,7 @@ class Inheritance:
             self.untargeted.add(row.name)
         stopped = old.enabled and not agent.active
         if stopped:
-            job = replace(paused(job, self._now_ms), disabled_reason=INACTIVE)
+            job = replace(pause_job(job, self._now_ms), disabled_reason=INACTIVE)
         elif agent.active and old.disabled_reason == INACTIVE:
             job = _resumed(job, self._now_ms)
         changed = changed_row(row, job)
@@ -86,7 +86,7 @@ def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
     ticks = job.open_ticks
     if ticks is not None and ticks.next(now_ms) is None:
         return replace(job, disabled_reason="no_more_ticks")
-    return resumed(job, now_ms)
+    return resume_job(job, now_ms)
 
 
 def goes_to_webhook(target: Mapping[str, Json] | None) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from wakeful.agents.sessions import LANE, command_in, payload_of, receive
+from wakeful.agents.sessions import LANE, command_in, receive, turn_payload
 from wakeful.document import payload_from_text, work_from_text
 from wakeful.document.agents import session_name
 from wakeful.document.fields import WORK
@@ -18,7 +18,7 @@ from wakeful.document.target import AGENT_KIND
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import Definition, Work, inherit
 from wakeful.job.policy import DEFAULT_POLICY
-from wakeful.job.start_rules import BudgetOwner, requirement_of
+from wakeful.job.start_rules import BudgetOwner, find_requirement
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.run.conversations import JOB_SESSION
 from wakeful.run.factory import claim_timeout_ms, manual_run, signal_of_job
@@ -193,7 +193,7 @@ def _check_size(session: str, message: SessionMessage, longest: int) -> None:
     """Raise InvalidArgument if the message exceeds the payload limit or cannot be stored."""
     try:
         storable(message.body, longest)
-        json_text(payload_of(session, [message]), longest)
+        json_text(turn_payload(session, [message]), longest)
     except InvalidArgument as error:
         raise InvalidArgument(f"message: {error.message}") from error
 
@@ -326,7 +326,7 @@ class WakeService:
             triggered_by=principal.actor,
             payload=own,
             claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
-            requirement=requirement_of(work, workspace, agent),
+            requirement=find_requirement(work, workspace, agent),
         )
         run = signal_of_job(run, work, WAKE_SIGNAL)
         if call is not None:

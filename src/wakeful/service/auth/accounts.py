@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from wakeful.document import Defaults, payload_from_text
 from wakeful.document.agents import REQUIRED, DeliveryAddress, deliver_to
 from wakeful.errors import NotFound
-from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, bounds_of
+from wakeful.job.self_scheduling import DEFAULT_BOUNDS, SelfScheduling, read_bounds
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
 from wakeful.service.recent_values import RecentValues
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow, no_agent
@@ -128,4 +128,4 @@ class Accounts:
 
 def _bounds(row: AgentRow | None) -> SelfScheduling:
     document = payload_from_text(row.self_scheduling) if row else None
-    return bounds_of(document if isinstance(document, dict) else None)
+    return read_bounds(document if isinstance(document, dict) else None)

@@ -15,8 +15,8 @@ from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import AGENT_INACTIVE, JobRecord
 from wakeful.job.self_scheduling import APPROVAL
-from wakeful.job.start_rules import BudgetOwner, Requirement, requirement_of
-from wakeful.run.usage import day_of
+from wakeful.job.start_rules import BudgetOwner, Requirement, find_requirement
+from wakeful.run.usage import utc_day
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
@@ -216,7 +216,7 @@ class JobDetailReader:
         decision = (await self._budgets.may_request(job.workspace))(
             BudgetOwner(job.workspace, job.agent, job.id), job.name
         )
-        requirement = requirement_of(work, job.workspace, job.agent)
+        requirement = find_requirement(work, job.workspace, job.agent)
         after = job.definition.after
         named = None if after is None else after.job
         if named is not None and await self._store.job(job.workspace, job.agent, named) is not None:
@@ -282,7 +282,7 @@ class JobOverviews:
             raise InvalidArgument(f"at most {MAX_JOBS} jobs at once, not {len(jobs)}")
         if not jobs:
             return {}
-        today = day_of(self._store.clock.now_ms())
+        today = utc_day(self._store.clock.now_ms())
         first = today - DAYS + 1
         found = await self._store.job_overviews([job.id for job in jobs], RUNS, first)
         return {job_id: _summary(overview, first) for job_id, overview in found.items()}

@@ -14,9 +14,9 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import job as job_rules
 from wakeful.job.job import Definition, JobRecord, StaleJob, inherit
-from wakeful.job.start_rules import requirement_of
+from wakeful.job.start_rules import find_requirement
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
-from wakeful.run.job_transitions import edited
+from wakeful.run.job_transitions import edit_job
 from wakeful.run.run import NewRun
 from wakeful.service.admin.limits import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
@@ -308,7 +308,7 @@ class JobEditor:
             self._launchers.check_verify(definition.work)
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
-            job = edited(old, definition, now_ms, enabled, active=context.active)
+            job = edit_job(old, definition, now_ms, enabled, active=context.active)
             if call is not None:
                 job = call.changed(old, job, context) if same else call.redefined(old, job, context, now_ms)
                 definition = job.definition
@@ -358,7 +358,7 @@ class JobEditor:
             row.agent,
             row.name,
             untargeted(definition),
-            requirement_of(definition.work, row.workspace, row.agent),
+            find_requirement(definition.work, row.workspace, row.agent),
         )
         told += self._warnings.of_delivery(saved.job, context.channel)
         told += (await missing_upstream(self._store, [row])).get(row.name, ())

@@ -11,8 +11,8 @@ from wakeful.document import read_definition
 from wakeful.document.target import read_target
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
-from wakeful.job.job import Definition, JobRecord, Work, anchor_of, check_slug, inherit
-from wakeful.job.start_rules import NOTHING, Requirement, requirement_of
+from wakeful.job.job import Definition, JobRecord, Work, check_slug, choose_anchor, inherit
+from wakeful.job.start_rules import NOTHING, Requirement, find_requirement
 from wakeful.launch.secrets import Keyring, format_secret, new_secret
 from wakeful.run.planning import begin
 from wakeful.schedule.schedules import At
@@ -165,7 +165,7 @@ class JobFactory:
         self, context: JobContext, definition: Definition, wanted: bool, now_ms: int
     ) -> _Template:
         enabled = wanted and context.active
-        anchor_ms = anchor_of(definition, now_ms)
+        anchor_ms = choose_anchor(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
         job = JobRecord(
             id="",
@@ -185,7 +185,7 @@ class JobFactory:
             row_of(job),
             needs_secret(definition),
             untargeted(definition),
-            requirement_of(definition.work, context.workspace, context.agent),
+            find_requirement(definition.work, context.workspace, context.agent),
         )
 
     def _later(self, known: _Template, now_ms: int) -> _Template:
@@ -194,7 +194,7 @@ class JobFactory:
         self._launchers.check(definition.work.target)
         self._launchers.check_precheck(definition.work)
         self._launchers.check_verify(definition.work)
-        anchor_ms = anchor_of(definition, now_ms)
+        anchor_ms = choose_anchor(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if row.enabled else (None, None)
         row = row._replace(
             anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms, created_ms=now_ms, updated_ms=now_ms

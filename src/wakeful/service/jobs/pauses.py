@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import JobRecord
 from wakeful.run.factory import tick_run
-from wakeful.run.job_transitions import SKIP_REASON, is_pausable, paused, resumed, skipped
+from wakeful.run.job_transitions import SKIP_REASON, is_pausable, pause_job, resume_job, skip_tick
 from wakeful.run.planning import fire_ms
 from wakeful.schedule.schedules import At, parse_schedule
 from wakeful.service.auth.access import Principal
@@ -111,7 +111,7 @@ class JobPauses(JobEditor):
                 if now.next_ms != seen.next_ms:
                     return None
                 job, at_ms = job_of(now), self._clock.now_ms()
-                changed, verdict = skipped(job, at_ms)
+                changed, verdict = skip_tick(job, at_ms)
                 definition = job.definition
                 run = tick_run(now, definition.policy, definition.work, verdict, at_ms, None)
                 done.append(view_of(run, at_ms))
@@ -147,7 +147,7 @@ def pause_change(
     job = job_of(row)
     until_ms = _pause_end(until, job, default_tz, now_ms)
     if row.enabled:
-        changed = changed_row(row, paused(job, now_ms, note, until_ms))
+        changed = changed_row(row, pause_job(job, now_ms, note, until_ms))
         return JobChange(changed, withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
     if note is None and until_ms is None and not is_pausable(job):
         return None
@@ -156,7 +156,7 @@ def pause_change(
             f"job '{row.name}' is disabled ({row.disabled_reason}), not paused; "
             "pause it without a note and an end, or enable it first"
         )
-    return JobChange(changed_row(row, paused(job, now_ms, note, until_ms)))
+    return JobChange(changed_row(row, pause_job(job, now_ms, note, until_ms)))
 
 
 def resume_change(row: JobRow, context: JobContext, now_ms: int) -> JobChange | None:
@@ -166,7 +166,7 @@ def resume_change(row: JobRow, context: JobContext, now_ms: int) -> JobChange | 
     if not context.active:
         raise agent_inactive(context)
     ended = end_pause(row, now_ms)
-    return JobChange(ended if ended.enabled else changed_row(row, resumed(job_of(row), now_ms)))
+    return JobChange(ended if ended.enabled else changed_row(row, resume_job(job_of(row), now_ms)))
 
 
 def pause_details(note: str | None, until: object) -> str:

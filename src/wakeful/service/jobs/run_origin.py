@@ -30,7 +30,7 @@ from wakeful.job.self_scheduling import (
     run_not_running,
     starts,
 )
-from wakeful.run.job_transitions import disabled
+from wakeful.run.job_transitions import disable_job
 from wakeful.run.run import NewRun, RunDetails
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
@@ -112,7 +112,7 @@ class AgentCall:
         """Return a job with another definition. If its agent needs approval, the job waits for it again."""
         if context.approval or old.disabled_reason == APPROVAL:
             self._check_enabling(old, new, context)
-            new = disabled(new, now_ms, APPROVAL)
+            new = disable_job(new, now_ms, APPROVAL)
         return self.changed(old, new, context)
 
     def changed(self, old: JobRecord, new: JobRecord, context: JobContext) -> JobRecord:

@@ -15,7 +15,7 @@ from wakeful.document.fields import TIMING
 from wakeful.engine.calendar_loader import excludes_something, off_loop
 from wakeful.errors import InvalidArgument
 from wakeful.forecast.preview import PeakAdvice, SchedulePreview, peak_advice, preview_ticks
-from wakeful.job.job import Definition, JobRecord, anchor_of, check_slug
+from wakeful.job.job import Definition, JobRecord, check_slug, choose_anchor
 from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
@@ -106,7 +106,7 @@ def _preview(
         return PreviewedSchedule(definition, None, context.defaults.tz, SchedulePreview((), ()), None)
     tz = timing.schedule.tz or "UTC"
     form: dict[str, Json] = {**timing.schedule.to_json()}  # type: ignore[dict-item]
-    ticks = preview_ticks(timing, anchor_of(definition, now_ms, old), now_ms, count)
+    ticks = preview_ticks(timing, choose_anchor(definition, now_ms, old), now_ms, count)
     return PreviewedSchedule(definition, schedule_text(form, tz), tz, ticks, None)
 
 

@@ -18,7 +18,7 @@ from wakeful.document import payload_to_text, read_definition, write_definition
 from wakeful.document.target import TARGET_FIELDS
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, inherit
-from wakeful.job.start_rules import requirement_of
+from wakeful.job.start_rules import find_requirement
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.port import Launch, SealedSecrets
 from wakeful.launch.queue.launcher import QueueLauncher
@@ -192,7 +192,7 @@ class TargetTests:
     async def _checked(self, workspace: str, agent: str, work: Work) -> TargetTest:
         """Return what is known about a target that a test does not launch."""
         kind = _kind(work)
-        requirement = requirement_of(work, workspace, agent)
+        requirement = find_requirement(work, workspace, agent)
         if requirement.name and await self._replicas.lack_for_saving(requirement):
             return TargetTest(kind, False, requirement.advice)
         match kind:
@@ -207,7 +207,7 @@ class TargetTests:
                     kind, True, f"{place} has {requirement.description}; a test does not run it"
                 )
             case "celery":
-                requirement = requirement_of(work, workspace, agent)
+                requirement = find_requirement(work, workspace, agent)
                 if not self._launchers.can_launch(requirement):
                     text = (
                         f"this process does not have {requirement.description}; others may: runs wait for one"

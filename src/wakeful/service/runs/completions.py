@@ -14,7 +14,7 @@ from wakeful.launch.port import MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.run.consequences import consequences
 from wakeful.run.outcome import Failed, Finished, Skipped, Succeeded, conclude, with_history
-from wakeful.run.prechecks import checked_from_text
+from wakeful.run.prechecks import check_from_text
 from wakeful.run.verification import judge_success
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
@@ -135,7 +135,7 @@ def conclude_report(
         judge_success(job.work, outcome) if isinstance(outcome, Succeeded) else outcome,
         run.started_ms or now_ms, now_ms, job.work,
         failed_attempts=run.failed_attempts,
-        checked=None if run.precheck is None else checked_from_text(run.precheck),
+        checked=None if run.precheck is None else check_from_text(run.precheck),
     )._replace(usage=usage, response_code=answered)  # fmt: skip
     return with_history(finished, run, run.job_name, job.work, run.payload)
 

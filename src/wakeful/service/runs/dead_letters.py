@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument
-from wakeful.run.dead_letter_groups import DeadLetterGroup, DeadLetterSelection, groups_of
+from wakeful.run.dead_letter_groups import DeadLetterGroup, DeadLetterSelection, group_dead_letters
 from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.runs import MANY, RunService
@@ -63,7 +63,7 @@ class DeadLetterService:
         letters = await self._store.dead_letters(only)
         selection = DeadLetterSelection(job=job)
         shown = letters[:GROUPED]
-        groups = groups_of(letter for letter in shown if selection.includes(letter))
+        groups = group_dead_letters(letter for letter in shown if selection.includes(letter))
         return DeadLetterGroups(groups, len(shown), len(letters) > GROUPED)
 
     async def list(

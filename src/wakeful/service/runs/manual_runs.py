@@ -9,16 +9,16 @@ from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.job import JobRecord, Work
 from wakeful.job.policy import DEFAULT_POLICY, Overlap, OverlapAction, overlap_action
-from wakeful.job.start_rules import NOTHING, requirement_of
+from wakeful.job.start_rules import NOTHING, find_requirement
 from wakeful.launch.precheck import DUE
 from wakeful.run.factory import (
+    as_instance_signal,
+    as_skipped,
     claim_timeout_ms,
     job_signal,
     manual_run,
     run_details,
-    sent_to_instance,
     signal_of_job,
-    skipped,
 )
 from wakeful.run.instances import JOB_SIGNAL
 from wakeful.run.prechecks import context_before
@@ -64,9 +64,9 @@ def apply_overlap(
     """Apply an overlap policy to a run: it starts, waits, is skipped or replaces others."""
     action = overlap_action(overlap, max_queued, running=bool(live.running), waiting=len(live.waiting))
     if action is OverlapAction.SKIP:
-        return ManualRunPlan(skipped(run, "overlap", now_ms))
+        return ManualRunPlan(as_skipped(run, "overlap", now_ms))
     if action is OverlapAction.QUEUE_FULL:
-        return ManualRunPlan(skipped(run, "queue_full", now_ms))
+        return ManualRunPlan(as_skipped(run, "queue_full", now_ms))
     run = run._replace(serial=overlap != "allow" and run.instance_id is None)
     if action is OverlapAction.REPLACE:
         return ManualRunPlan(run, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
@@ -169,7 +169,7 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         with contextlib.suppress(InvalidArgument):  # the worker reports a job that cannot be read
             work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
             lane, claim_ms = work.lane, claim_timeout_ms(work, policy)
-            requirement = requirement_of(work, old.workspace, old.agent)
+            requirement = find_requirement(work, old.workspace, old.agent)
     run = NewRun(
         id=new_id(now_ms),
         job_id=old.job_id,
@@ -201,7 +201,7 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
     )
     if work is not None and (old.instance is None or work.instance is None):  # by the present target
         return signal_of_job(run, work, job_signal(old.job_name))
-    return run if old.instance is None else sent_to_instance(run, old.instance, old.signal or JOB_SIGNAL)
+    return run if old.instance is None else as_instance_signal(run, old.instance, old.signal or JOB_SIGNAL)
 
 
 def _details(old: RunView, *, checked_again: bool) -> RunDetails | None:
@@ -234,7 +234,7 @@ def _run(
         triggered_by=principal.actor,
         serial=serial,
         claim_ms=claim_timeout_ms(work, job.definition.policy),
-        requirement=requirement_of(work, job.workspace, job.agent),
+        requirement=find_requirement(work, job.workspace, job.agent),
         details=run_details(work),
     )
     return signal_of_job(run, work, job_signal(job.name))

@@ -23,7 +23,7 @@ from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.logs import get_logger
 from wakeful.model.codec import JsonObject
 from wakeful.run.consequences import consequences
-from wakeful.run.outcome import Finished, conclude, timed_out
+from wakeful.run.outcome import Finished, conclude, find_timeout
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
@@ -421,7 +421,7 @@ class PullService:
         ended: dict[str, list[Finished]] = {}
         for run in renewed:
             policy = _policy(run.policy)
-            outcome = timed_out(run.started_ms, policy, now_ms)
+            outcome = find_timeout(run.started_ms, policy, now_ms)
             if outcome is not None and not (waiting and run.id in waiting):
                 finished = conclude(
                     run.id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms,

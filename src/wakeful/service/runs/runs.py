@@ -17,7 +17,7 @@ from wakeful.run.consequences import consequences
 from wakeful.run.instances import instance_id
 from wakeful.run.outcome import Succeeded, with_history
 from wakeful.run.run import NewRun
-from wakeful.run.verification import Verdict, conclude_verified, outcome_of
+from wakeful.run.verification import Verdict, conclude_verified, verified_outcome
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, check_person, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -285,7 +285,7 @@ class RunService:
             raise _not_verifying(run, attempt)
         row, policy, work = await job_of_run(self._store, run)
         done = Succeeded(run.output, run.usage, run.response_code)
-        outcome = outcome_of(Verdict(verified, truncate(reason or "")), done, tries=1)
+        outcome = verified_outcome(Verdict(verified, truncate(reason or "")), done, tries=1)
         assert outcome is not None
         finished = conclude_verified(
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,

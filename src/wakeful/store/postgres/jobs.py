@@ -16,7 +16,7 @@ from asyncpg import UniqueViolationError
 from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
-from wakeful.run.usage import day_of
+from wakeful.run.usage import utc_day
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
@@ -147,7 +147,7 @@ LIVE_OF_WORKSPACES: Final = _live("")
 async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
     """Charge these new jobs to their workspaces and agents."""
     added = charges(jobs)
-    rows = await db.fetch(CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, day_of(now_ms))
+    rows = await db.fetch(CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, utc_day(now_ms))
     charged = [Charged(*row) for row in rows]
     check_created(charged, added, allowance)
     limits = live_limits(charged, allowance)

@@ -24,7 +24,7 @@ from wakeful.run.signal_rules import (
     Arrival,
     InstanceFacts,
     SignalFacts,
-    instances_of,
+    instances_to_lock,
     new_of_agents,
     recipients,
     refuse,
@@ -47,7 +47,7 @@ from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sql.instances import class_of, room
 from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -164,7 +164,7 @@ async def open_mailboxes(
     has_next = await _lock_jobs(db, finished, handled, schedules)
     jobs = await lock_schedules(db, list(schedules))
     added = await _add_recipients(db, now_ms, handled)
-    locked = instances_of(finished)
+    locked = instances_to_lock(finished)
     rows = await db.fetch(mail.LOCK_INSTANCES, locked)
     if schedules or own:
         await check_unchanged(db, own, schedules)
@@ -250,7 +250,7 @@ async def write_directives(
     effects = signal_effects(written, opened.facts, now_ms)
     if effects.instances:
         updates = [
-            each if each.note is None else each._replace(note=cleaned(each.note))
+            each if each.note is None else each._replace(note=clean_text(each.note))
             for each in effects.instances
         ]
         await db.execute(mail.UPDATE_INSTANCES, *map(list, zip(*updates, strict=True)), now_ms)

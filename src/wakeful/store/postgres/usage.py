@@ -17,10 +17,10 @@ from wakeful.run.usage import (
     Reserved,
     Spent,
     budget_changes,
-    day_of,
+    budget_levels,
     decide_reservation,
     incident_details,
-    levels_of,
+    utc_day,
 )
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.postgres.session import PostgresSession
@@ -114,7 +114,7 @@ async def reserve(db: Db, events: TransactionEvents, now_ms: int, request: Reser
     The lock on the budgets of the workspace comes before the locks on rows: nobody waits for it with one.
     """
     await db.execute(LOCK_BUDGETS, request.workspace)
-    session, day = PostgresSession(db), day_of(now_ms)
+    session, day = PostgresSession(db), utc_day(now_ms)
     found = await budgets.running_owner(session, request)
     if found is None:
         return Reserved(lost=True)
@@ -124,7 +124,7 @@ async def reserve(db: Db, events: TransactionEvents, now_ms: int, request: Reser
         return Reserved(lost=not running)
     decision = decide_reservation(request, facts, day)
     if decision.added != Spent():
-        usage = {(level, day): decision.added for level in sorted(levels_of(owner))}
+        usage = {(level, day): decision.added for level in sorted(budget_levels(owner))}
         await add_usage(db, events, now_ms, usage)
     await budgets.write_reservation(session, request.run_id, owner, decision)
     return decision.answer
@@ -152,7 +152,7 @@ async def check_budgets(
     locked here. So its block is visible then, or it reads the new caps.
     """
     events.publish("budget_blocks")  # also if no cap is reached: replicas must know who has a budget
-    day = day_of(now_ms)
+    day = utc_day(now_ms)
     columns = [*map(list, zip(*sorted(set(owners)), strict=True))]
     await db.execute(LOCK_SPENDING, *columns, day)
     await _update_blocks(db, events, now_ms, owners)
@@ -163,7 +163,7 @@ async def _update_blocks(
     db: Db, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
     """Block the owners that have reached a cap today, and unblock the others."""
-    day = day_of(now_ms)
+    day = utc_day(now_ms)
     columns = map(list, zip(*sorted(set(owners)), strict=True))
     rows = await db.fetch(USAGE, *columns, day)
     for change in budget_changes(OwnerUsage(*row) for row in rows):

@@ -28,9 +28,9 @@ from wakeful.run.usage import (
     Spent,
     add,
     budget_from_text,
-    capped,
-    day_of,
-    levels_of,
+    budget_levels,
+    limit_usage,
+    utc_day,
 )
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import incidents
@@ -122,7 +122,7 @@ PRUNE_COOLDOWNS: Final = "DELETE FROM alert_cooldowns WHERE at < $1"
 async def spent(session: Session, owner: BudgetOwner, day: int) -> Spent:
     """Return what was used on that day."""
     row = await session.row(SPENT, *owner, day)
-    return Spent() if row is None else capped(*row)
+    return Spent() if row is None else limit_usage(*row)
 
 
 async def budget_blocks(session: Session, day: int, workspace: str | None) -> list[BudgetBlock]:
@@ -162,7 +162,7 @@ async def reservation_facts(
     texts = await session.row(BUDGETS, *owner)
     assert texts is not None
     work, of_agent, of_workspace = texts
-    levels = levels_of(owner)
+    levels = budget_levels(owner)
     budgets = {
         level: caps
         for level, text in zip(levels, (work, of_agent, of_workspace)[-len(levels) :], strict=True)
@@ -173,10 +173,10 @@ async def reservation_facts(
     # Before what was used: an outcome that is written in between is then counted twice, and never not at all.
     reserved: dict[BudgetOwner, Spent] = {}
     for agent, job, tokens, cost in await session.rows(RESERVED, owner.workspace, request.run_id):
-        for level in levels_of(BudgetOwner(owner.workspace, agent, job)):
-            reserved[level] = add(reserved.get(level, Spent()), capped(tokens, cost))
+        for level in budget_levels(BudgetOwner(owner.workspace, agent, job)):
+            reserved[level] = add(reserved.get(level, Spent()), limit_usage(tokens, cost))
     spent = {
-        BudgetOwner(owner.workspace, row[0], row[1]): capped(row[2], row[3])
+        BudgetOwner(owner.workspace, row[0], row[1]): limit_usage(row[2], row[3])
         for row in await session.rows(SPENT_BY_LEVEL, *owner, day)
     }
     row = await session.row(LEDGER, request.run_id)
@@ -226,8 +226,8 @@ async def take_alert_events(
 async def prune(session: Session, before_ms: int) -> None:
     """Delete spending, blocks and cool-downs from before then, and what ended runs had reserved."""
     await session.execute(PRUNE_RESERVATIONS)
-    await session.execute(PRUNE_SPENDING, day_of(before_ms))
-    await session.execute(PRUNE_BLOCKS, day_of(before_ms))
+    await session.execute(PRUNE_SPENDING, utc_day(before_ms))
+    await session.execute(PRUNE_BLOCKS, utc_day(before_ms))
     await session.execute(PRUNE_COOLDOWNS, before_ms)
 
 

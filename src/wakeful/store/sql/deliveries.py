@@ -10,7 +10,7 @@ from wakeful.store.deliveries import UNKNOWN_ERROR, Delivery, DeliveryResult, De
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
 from wakeful.values.ids import first_id
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 #: the primary keys of runs and agents, once for each
 ADD: Final = """
@@ -176,7 +176,7 @@ class SqlDeliveries(SqlBase):
         """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
         # The error may quote a channel.
         storable = [
-            each if each.error is None else each._replace(error=cleaned(each.error)) for each in results
+            each if each.error is None else each._replace(error=clean_text(each.error)) for each in results
         ]
         return await self._driver.write(self._with_events(finish_deliveries), now_ms, worker, storable)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
 from wakeful.store.sessions import HistoryEntry, SessionKey
 from wakeful.store.sql.driver import Session
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
 #: higher than every number of an entry
@@ -91,8 +91,8 @@ async def append(session: Session, entries: Sequence[HistoryAppend], now_ms: int
             continue
         appended = by_session[key]
         rows = [
-            (*key, last + number, each.role, cleaned(each.content), each.tokens, each.run_id, each.job_name,
-             each.at_ms)
+            (*key, last + number, each.role, clean_text(each.content), each.tokens, each.run_id,
+             each.job_name, each.at_ms)
             for number, each in enumerate(appended, 1)
         ]  # fmt: skip
         await session.execute_many(ADD_ENTRY, rows)

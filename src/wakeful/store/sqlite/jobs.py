@@ -10,7 +10,7 @@ from typing import Final
 from wakeful.errors import AlreadyExists
 from wakeful.run.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.run.run import NewRun
-from wakeful.run.usage import day_of
+from wakeful.run.usage import utc_day
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
 from wakeful.store.columns import reader
 from wakeful.store.internal_jobs import IN_SQL
@@ -99,7 +99,7 @@ def check_agent(db: sqlite3.Connection, workspace: str, name: str, expected: Inh
 def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
     """Charge these new jobs to their workspaces and agents."""
     added = charges(jobs)
-    day = day_of(now_ms)
+    day = utc_day(now_ms)
     db.executemany(CHARGE, [(*owner, CREATE_JOB, count, day) for owner, count in added.items()])
     rows = db.execute(CHARGED, (json.dumps(list(added)), CREATE_JOB, LIVE_JOBS))
     charged = [Charged(*row) for row in rows]

@@ -17,7 +17,7 @@ from wakeful.run.outcome import Finished, Handled
 from wakeful.run.signal_rules import (
     InstanceFacts,
     SignalFacts,
-    instances_of,
+    instances_to_lock,
     new_of_agents,
     recipients,
     schedule_keys,
@@ -36,7 +36,7 @@ from wakeful.store.sqlite.mailbox import add_signals, known_signals, remember
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.waiting_runs import cancel
 from wakeful.values.clock import Clock
-from wakeful.values.stored_text import cleaned
+from wakeful.values.stored_text import clean_text
 
 #: jobs_schedule: for each instance a range of it, in its order
 SCHEDULES: Final = f"""
@@ -122,7 +122,7 @@ async def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Fin
     instances = {
         key: InstanceFacts(status, revision, waiting, dynamic[key])
         for key, status, revision, waiting in db.execute(
-            INSTANCES, (json.dumps(instances_of(returned)), bool(to))
+            INSTANCES, (json.dumps(instances_to_lock(returned)), bool(to))
         )
     }
     if not to and not jobs and not any(each.schedules for each in handlers):
@@ -182,7 +182,7 @@ async def write_directives(
             each.version,
             each.memory,
             each.status,
-            None if each.note is None else cleaned(each.note),
+            None if each.note is None else clean_text(each.note),
             now_ms,
         )
         for each in effects.instances

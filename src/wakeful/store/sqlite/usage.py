@@ -19,10 +19,10 @@ from wakeful.run.usage import (
     Reserved,
     Spent,
     budget_changes,
-    day_of,
+    budget_levels,
     decide_reservation,
     incident_details,
-    levels_of,
+    utc_day,
 )
 from wakeful.store.internal_jobs import ALERT_JOBS
 from wakeful.store.sql import budgets
@@ -94,7 +94,7 @@ def owners_of(
 async def reserve(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, request: ReservationRequest
 ) -> Reserved:
-    session, day = SqliteSession(db), day_of(now_ms)
+    session, day = SqliteSession(db), utc_day(now_ms)
     found = await budgets.running_owner(session, request)
     if found is None:
         return Reserved(lost=True)
@@ -104,7 +104,7 @@ async def reserve(
         return Reserved(lost=not running)
     decision = decide_reservation(request, facts, day)
     if decision.added != Spent():
-        add_usage(db, events, now_ms, {(level, day): decision.added for level in levels_of(owner)})
+        add_usage(db, events, now_ms, {(level, day): decision.added for level in budget_levels(owner)})
     await budgets.write_reservation(session, request.run_id, owner, decision)
     return decision.answer
 
@@ -124,7 +124,7 @@ def update_blocks(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
     """Block the owners that have reached a cap today, and unblock the others."""
-    day = day_of(now_ms)
+    day = utc_day(now_ms)
     rows = db.execute(USAGE, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
     for change in budget_changes(OwnerUsage(*row) for row in rows):
         events.publish("budget_blocks")

@@ -11,7 +11,7 @@ from celery import Celery
 from celery.backends.base import KeyValueStoreBackend
 
 from wakeful.launch.celery.client import ENDED, CeleryClient, Sending, Withdrawn
-from wakeful.launch.celery.results import report_of
+from wakeful.launch.celery.results import task_report
 from wakeful.launch.celery.target import Task
 
 
@@ -42,7 +42,7 @@ def test_results_are_read_from_every_backend_and_one_that_is_garbage_affects_no_
     app.backend.set(app.backend.get_key_for_task("shape"), b"[1, 2]")
     states = client.read(ids)
     assert set(states) == set(ids) - {"missing"}
-    reports = {each: report_of("r1", 1, state.meta) for each, state in states.items()}
+    reports = {each: task_report("r1", 1, state.meta) for each, state in states.items()}
     assert (reports["done"].status, reports["done"].output) == ("succeeded", '{"sum":3}')
     assert reports["failed"].error == "ValueError: no"
     for each in ("garbage", "shape"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wakeful.launch.celery.results import report_of
+from wakeful.launch.celery.results import task_report
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from wakeful.launch.celery.results import report_of
     ],
 )
 def test_the_result_of_a_task_is_the_output_of_its_run(result: object, output: str | None) -> None:
-    report = report_of("r1", 2, {"status": "SUCCESS", "result": result})
+    report = task_report("r1", 2, {"status": "SUCCESS", "result": result})
     assert (report.run_id, report.attempt, report.status, report.output) == ("r1", 2, "succeeded", output)
 
 
@@ -37,14 +37,14 @@ def test_the_result_of_a_task_is_the_output_of_its_run(result: object, output: s
     ],
 )
 def test_a_failure_names_the_exception(result: object, error: str, reason: str | None) -> None:
-    report = report_of("r1", 1, {"status": "FAILURE", "result": result, "traceback": "x" * 5_000})
+    report = task_report("r1", 1, {"status": "FAILURE", "result": result, "traceback": "x" * 5_000})
     assert (report.status, report.error, report.reason, report.permanent) == ("failed", error, reason, False)
     assert report.output == "x" * 2_000
 
 
 def test_permanent_in_a_task_prevents_a_retry() -> None:
     result = {"exc_type": "Permanent", "exc_message": ["no such user"], "exc_module": "wakeful.errors"}
-    assert report_of("r1", 1, {"status": "FAILURE", "result": result}).permanent
+    assert task_report("r1", 1, {"status": "FAILURE", "result": result}).permanent
 
 
 def test_a_revoked_task_fails_without_a_retry() -> None:
@@ -52,7 +52,7 @@ def test_a_revoked_task_fails_without_a_retry() -> None:
         "status": "REVOKED",
         "result": {"exc_type": "TaskRevokedError", "exc_message": ["expired"]},
     }
-    report = report_of("r1", 1, meta)
+    report = task_report("r1", 1, meta)
     assert (report.error, report.permanent, report.reason) == (
         "the task was revoked (expired)",
         True,
@@ -62,4 +62,4 @@ def test_a_revoked_task_fails_without_a_retry() -> None:
 
 @pytest.mark.parametrize("status", ["STARTED", "RETRY", "RECEIVED", "PROGRESS"])
 def test_other_states_are_progress(status: str) -> None:
-    assert report_of("r1", 1, {"status": status, "result": {"done": 3}}).status == "running"
+    assert task_report("r1", 1, {"status": status, "result": {"done": 3}}).status == "running"

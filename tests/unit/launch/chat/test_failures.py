@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.launch.chat.endpoint import adapted, failed, is_overflow
+from wakeful.launch.chat.endpoint import choose_dialect, is_overflow, read_failure
 from wakeful.launch.chat.request import Dialect
 from wakeful.launch.chat.response import EndpointError
 
@@ -29,7 +29,7 @@ from wakeful.launch.chat.response import EndpointError
 )
 def test_an_overflow_is_recognised_at_each_endpoint(error: EndpointError):
     assert is_overflow(error)
-    outcome = failed(error, key=None)
+    outcome = read_failure(error, key=None)
     assert (outcome.permanent, outcome.reason) == (True, "context_length")
 
 
@@ -55,7 +55,7 @@ def test_other_errors_are_no_overflow(error: EndpointError):
     ],
 )  # fmt: skip
 def test_only_what_a_retry_cannot_change_is_permanent(status: int | None, permanent: bool):
-    outcome = failed(EndpointError(status, "no"), key=None, retry_after_ms=1_000)
+    outcome = read_failure(EndpointError(status, "no"), key=None, retry_after_ms=1_000)
     assert (outcome.permanent, outcome.pause_job, outcome.counted) == (permanent, False, True)
     assert outcome.response_code == status
     if status is not None:
@@ -63,12 +63,12 @@ def test_only_what_a_retry_cannot_change_is_permanent(status: int | None, perman
 
 
 def test_an_error_says_what_to_do():
-    assert failed(EndpointError(401, "bad key"), key="my-llm").error == (
+    assert read_failure(EndpointError(401, "bad key"), key="my-llm").error == (
         "HTTP 401 Unauthorized: bad key; check WAKEFUL_CHAT_KEY_MY_LLM"
     )
-    assert "the target has no `key`" in failed(EndpointError(401, "no key"), key=None).error
-    assert "check the url and the model" in failed(EndpointError(404, "no model"), key=None).error
-    assert "redirects are not followed" in failed(EndpointError(307, ""), key=None).error
+    assert "the target has no `key`" in read_failure(EndpointError(401, "no key"), key=None).error
+    assert "check the url and the model" in read_failure(EndpointError(404, "no model"), key=None).error
+    assert "redirects are not followed" in read_failure(EndpointError(307, ""), key=None).error
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_an_error_says_what_to_do():
 )
 def test_a_model_without_tools_is_asked_without_them(message: str):
     error = EndpointError(400, message)
-    assert adapted(Dialect(), error, tools=True) == Dialect(tools=False)
-    assert adapted(Dialect(), error, tools=False) is None
-    assert adapted(Dialect(tools=False), error, tools=True) is None
+    assert choose_dialect(Dialect(), error, tools=True) == Dialect(tools=False)
+    assert choose_dialect(Dialect(), error, tools=False) is None
+    assert choose_dialect(Dialect(tools=False), error, tools=True) is None
 
 
 def test_another_error_changes_no_dialect():
-    assert adapted(Dialect(), EndpointError(400, "max_tokens is too large: 20000"), tools=True) is None
-    assert adapted(Dialect(), EndpointError(401, "tools are not supported"), tools=True) is None
+    assert choose_dialect(Dialect(), EndpointError(400, "max_tokens is too large: 20000"), tools=True) is None
+    assert choose_dialect(Dialect(), EndpointError(401, "tools are not supported"), tools=True) is None
     renamed = Dialect("max_completion_tokens")
     error = EndpointError(400, "Unsupported parameter: 'max_tokens'", param="max_tokens")
-    assert adapted(renamed, error, tools=False) is None
+    assert choose_dialect(renamed, error, tools=False) is None

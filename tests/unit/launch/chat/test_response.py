@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wakeful.launch.chat.endpoint import MAX_RESPONSE, adapted, failed
+from wakeful.launch.chat.endpoint import MAX_RESPONSE, choose_dialect, read_failure
 from wakeful.launch.chat.request import Dialect
 from wakeful.launch.chat.response import Answer, EndpointError, Spending, TokenUsage, read_response
 from wakeful.settings.chat import ChatModel
@@ -59,9 +59,9 @@ def test_no_response_takes_long_to_read(part: str):
     began = time.thread_time()
     assert answer({"content": text}).text == text
     refused = error(400, {"error": {"message": part * 100_000, "code": part * 100_000}})
-    adapted(Dialect(), refused, tools=True)
-    failed(refused, key=None)
-    failed(error(502, part * 100_000), key=None)
+    choose_dialect(Dialect(), refused, tools=True)
+    read_failure(refused, key=None)
+    read_failure(error(502, part * 100_000), key=None)
     assert time.thread_time() - began < 5.0
 
 
@@ -237,7 +237,7 @@ def test_any_json_is_an_answer_or_an_error(status: int, body: object):
 def test_any_error_of_an_endpoint_is_a_failed_attempt(status: int, facts: dict[str, object]):
     found = read_response(status, json.dumps({"error": {"type": "error", **facts}}))
     assert isinstance(found, EndpointError)
-    assert failed(found, key=None).error
+    assert read_failure(found, key=None).error
 
 
 @given(st.dictionaries(st.sampled_from(["content", "tool_calls", "refusal", "reasoning"]), JSON), JSON, JSON)

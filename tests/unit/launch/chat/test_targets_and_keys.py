@@ -11,9 +11,9 @@ from yarl import URL
 from wakeful import Chat, InvalidArgument
 from wakeful.document.target import read_target
 from wakeful.launch.chat.endpoint import ChatKeys
-from wakeful.launch.chat.response import TokenUsage, cost_of
+from wakeful.launch.chat.response import TokenUsage, compute_cost
 from wakeful.launch.chat.target import read_chat_target
-from wakeful.logs.redaction import secrets_of
+from wakeful.logs.redaction import setting_secrets
 from wakeful.settings import read_settings
 from wakeful.settings.chat import ChatModel
 
@@ -132,7 +132,7 @@ def test_settings_are_read_from_the_environment_and_the_file(tmp_path: Path):
     assert read.chat_hosts == {"openai": ("api.openai.com", "*.azure.com")}
     assert read.chat_models == {"gpt": ChatModel(1, 2.5, 0, 8000)}
     assert SECRET not in repr(read)
-    assert SECRET in secrets_of(read)
+    assert SECRET in setting_secrets(read)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +164,6 @@ def test_an_invalid_setting_is_named(name: str, value: str, error: str):
 
 def test_cost_is_that_of_the_operator_else_that_of_the_endpoint():
     usage = TokenUsage(1_000_000, 1_000_000, cached=500_000, cost=9.0)
-    assert cost_of(usage, ChatModel()) == 9.0
-    assert cost_of(usage, ChatModel(1, 10)) == 11.0
-    assert cost_of(usage, ChatModel(1, 10, cached_input=0.5)) == 10.75
+    assert compute_cost(usage, ChatModel()) == 9.0
+    assert compute_cost(usage, ChatModel(1, 10)) == 11.0
+    assert compute_cost(usage, ChatModel(1, 10, cached_input=0.5)) == 10.75

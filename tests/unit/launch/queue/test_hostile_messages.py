@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.effort import cases
 from wakeful.errors import InvalidArgument
 from wakeful.launch.broker import Report, read_report
-from wakeful.launch.queue.messages import launch_of, report_body
+from wakeful.launch.queue.messages import read_message, report_body
 
 RUN = "0199c1de-7a4f-7000-8000-000000000001"
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
@@ -63,7 +63,7 @@ NUMBERS = st.text() | st.sampled_from(
 def test_a_message_is_read_or_refused(changed: dict[str, str], body: bytes) -> None:
     headers = {f"x-wakeful-{name}": value for name, value in {**HEADERS, **changed}.items()}
     try:
-        run = launch_of(body, headers)
+        run = read_message(body, headers)
     except InvalidArgument:
         return
     assert run.attempt >= 1

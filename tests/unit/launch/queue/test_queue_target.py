@@ -14,9 +14,9 @@ from wakeful.errors import InvalidArgument
 from wakeful.launch.broker import Report, read_report
 from wakeful.launch.port import Launch
 from wakeful.launch.queue.connection import read_credentials
-from wakeful.launch.queue.messages import launch_of, message_of, report_body, subject_of
+from wakeful.launch.queue.messages import message_subject, read_message, report_body, write_message
 from wakeful.launch.queue.target import QueueTarget, read_queue
-from wakeful.logs.redaction import secrets_of
+from wakeful.logs.redaction import setting_secrets
 from wakeful.service.admin.doctor import check_nats
 from wakeful.settings import Settings, read_settings
 
@@ -59,31 +59,31 @@ def test_an_invalid_target_is_refused(fields: dict[str, object], says: str) -> N
 
 def test_a_message_has_what_a_worker_needs() -> None:
     target = QueueTarget("reports.daily", headers={"x-team": "ops"})
-    body, headers = message_of(_run(), target)
+    body, headers = write_message(_run(), target)
     assert body == b'{"job":"digest","payload":{"team":"news"}}'
     assert (headers["Nats-Msg-Id"], headers["x-wakeful-key"], headers["x-team"]) == ("9f2c-3", "9f2c", "ops")
-    assert (subject_of(_run(), target), subject_of(_run(), QueueTarget())) == (
+    assert (message_subject(_run(), target), message_subject(_run(), QueueTarget())) == (
         "reports.daily",
         "wakeful.work.default",
     )
-    run = launch_of(body, headers)
+    run = read_message(body, headers)
     assert (run.id, run.attempt, run.payload, run.timeout_ms) == (RUN_ID, 3, {"team": "news"}, 60_000)
     assert (run.scheduled_ms, run.agent, run.idempotency_key) == (1_741_392_000_000, "ada", "9f2c")
     assert (run.target, run.traceparent) == (
         {"kind": "function", "name": "digest"},
         headers["traceparent"],
     )
-    assert launch_of(*message_of(_run(None), QueueTarget(function="other"))).target["name"] == "other"
+    assert read_message(*write_message(_run(None), QueueTarget(function="other"))).target["name"] == "other"
 
 
 @pytest.mark.parametrize("missing", ["x-wakeful-run-id", "x-wakeful-attempt", "x-wakeful-key"])
 def test_a_message_of_another_program_is_refused(missing: str) -> None:
-    body, headers = message_of(_run(), QueueTarget())
+    body, headers = write_message(_run(), QueueTarget())
     del headers[missing]
     with pytest.raises(InvalidArgument, match=missing):
-        launch_of(body, headers)
+        read_message(body, headers)
     with pytest.raises(InvalidArgument):
-        launch_of(b"not JSON", message_of(_run(), QueueTarget())[1])
+        read_message(b"not JSON", write_message(_run(), QueueTarget())[1])
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
@@ -125,7 +125,7 @@ def test_a_credentials_file_signs_the_challenge(tmp_path: Path) -> None:
 def test_the_password_of_a_server_is_never_shown() -> None:
     settings = read_settings({"WAKEFUL_NATS_URL": "nats://me:hunter22@a:4222, tls://b"})
     assert settings.nats_url == ("nats://me:hunter22@a:4222", "tls://b")
-    assert "hunter22" in secrets_of(settings)
+    assert "hunter22" in setting_secrets(settings)
     assert "hunter22" not in repr(settings)
     with pytest.raises(InvalidArgument) as refused:
         read_settings({"WAKEFUL_NATS_URL": "me:hunter22@a"})

@@ -16,7 +16,7 @@ from wakeful.remote.kubernetes.states import (
     log_tail,
     newest_pod,
     outdated_jobs,
-    stuck,
+    stuck_reason,
 )
 
 FAILED = JobCompletion(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
@@ -64,12 +64,12 @@ def test_without_a_failed_container_the_error_is_that_of_the_job():
 
 
 def test_a_pod_that_is_being_created_is_not_stuck():
-    assert stuck([]) is None
-    assert stuck([pod({"waiting": {"reason": "ContainerCreating"}})]) is None
-    assert stuck([pod({"running": {}})]) is None
-    assert stuck([{"metadata": {}, "status": {"phase": "Pending"}}]) is None
-    assert stuck([pod({"waiting": {"reason": "InvalidImageName"}})]) == "InvalidImageName"
-    assert stuck([pod({}, init={"waiting": {"reason": "ErrImagePull"}})]) == "ErrImagePull"
+    assert stuck_reason([]) is None
+    assert stuck_reason([pod({"waiting": {"reason": "ContainerCreating"}})]) is None
+    assert stuck_reason([pod({"running": {}})]) is None
+    assert stuck_reason([{"metadata": {}, "status": {"phase": "Pending"}}]) is None
+    assert stuck_reason([pod({"waiting": {"reason": "InvalidImageName"}})]) == "InvalidImageName"
+    assert stuck_reason([pod({}, init={"waiting": {"reason": "ErrImagePull"}})]) == "ErrImagePull"
 
 
 def test_the_output_is_the_end_of_a_log_without_a_divided_character():

@@ -15,11 +15,11 @@ from wakeful.server.processes.metrics import (
     Collected,
     MetricsExchange,
     Snapshot,
-    continued,
+    continue_counters,
     from_json,
     lasting,
-    merged,
-    snapshot_of,
+    merge_snapshots,
+    take_snapshot,
     to_json,
 )
 from wakeful.values.process_share import ProcessShare
@@ -45,7 +45,7 @@ def text(snapshot: Snapshot) -> dict[str, float]:
 
 
 def snapshot(metrics: Metrics) -> Snapshot:
-    return snapshot_of(metrics.registry.collect())
+    return take_snapshot(metrics.registry.collect())
 
 
 def test_one_snapshot_has_the_text_of_its_registry():
@@ -59,7 +59,7 @@ def test_one_snapshot_has_the_text_of_its_registry():
 
 def test_counters_histograms_and_gauges_are_combined():
     found = text(
-        merged(
+        merge_snapshots(
             snapshot(counted(3, lanes=(1, 8), planned_at=100.0)),
             [snapshot(counted(4, lanes=(2, 7), planned_at=90.0))],
         )
@@ -77,7 +77,7 @@ def test_a_snapshot_survives_json_and_an_end_keeps_only_what_grows():
     whole = snapshot(counted(2))
     assert from_json(json.loads(json.dumps(to_json(whole)))) == whole
     assert {family.kind for family in lasting(whole).values()} == {"counter", "histogram"}
-    found = text(continued(lasting(whole), snapshot(counted(1))))
+    found = text(continue_counters(lasting(whole), snapshot(counted(1))))
     assert found['wakeful_pings_total{result="answered"}'] == 3
     assert found["wakeful_processes_responding"] == 1
 
