@@ -1,7 +1,7 @@
 """How pytest collects: quickly, since every worker of a run collects all tests, and the longest first.
 
 `make test` leaves out what `make test-all` adds: the second store of tests that are not about stores, and
-the tests of `_SLOW`. A test that is named on the command line always runs, on both stores.
+the tests that are slow. A test that is named on the command line always runs, on both stores.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import gc
 import zlib
 from collections import defaultdict
 from collections.abc import Generator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -28,16 +29,26 @@ _LONGEST = (
     "tests/chaos/",
 )
 
-#: Tests that only `make test-all` runs: all pages in a browser and those of the documentation, killed
-#: processes, generated requests, other PostgreSQLs, and whether the simulation finds what is broken
-#: on purpose.
+#: Tests that only `make test-all` runs, besides those with the mark `slow`: most of the browser, the examples
+#: and deployments of the documentation, killed processes, generated requests, query plans of large tables,
+#: other PostgreSQLs, packages, and whether the simulation finds what is broken on purpose.
 _SLOW = (
-    "tests/browser/test_pages.py",
+    "tests/browser/test_[a-i]*.py",
+    "tests/browser/test_job_*.py",
+    "tests/browser/test_pa*.py",
     "tests/chaos",
     "tests/integration/api/http/test_schemathesis.py",
+    "tests/integration/deploy/test_docker.py",
+    "tests/integration/deploy/test_monitoring.py",
     "tests/integration/docs/test_docs.py",
-    "tests/simulation/agents/test_broken_mailboxes.py",
-    "tests/simulation/test_broken_engines.py",
+    "tests/integration/docs/test_examples.py",
+    "tests/integration/engine/test_suspended_replica.py",
+    "tests/integration/scripts",
+    "tests/integration/store/test_poolers.py",
+    "tests/integration/*/test_rolling_restarts.py",
+    "tests/simulation/*test_broken_*.py",
+    "tests/store/*query_plans.py",
+    "tests/store/postgres/test_servers.py",
     "tests/store/postgres/test_versions.py",
 )
 #: Tests about stores: they run on both.
@@ -64,7 +75,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not import what `make test-all` adds."""
     name = collection_path.relative_to(config.rootpath).as_posix()
-    return True if name in _SLOW and _is_short(config) else None
+    return True if _is_short(config) and any(fnmatchcase(name, each) for each in _SLOW) else None
 
 
 def _is_short(config: pytest.Config) -> bool:
@@ -77,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Otherwise one worker would run them at the end while the others have no work.
     """
     if _is_short(config):
-        left_out = _on_other_store(items)
+        left_out = _on_other_store(items) + [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]

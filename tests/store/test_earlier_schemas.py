@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.databases import Database, SqliteDatabase
 from tests.support.earlier_schemas import FIRST, FIXTURES, Rows, at_schema, tables_of
+from tests.support.effort import part
 from tests.support.factories import DAY, alone, ended, look, plan_of, tick
 from wakeful import Wakeful
 from wakeful.service.auth.access import LOCAL
@@ -29,7 +30,7 @@ def test_every_earlier_schema_has_a_fixture() -> None:
     )
 
 
-@pytest.mark.parametrize("number", EARLIER[1:])
+@pytest.mark.parametrize("number", part(EARLIER[1:]))
 async def test_a_migration_keeps_every_row(database: Database, number: int) -> None:
     before = await at_schema(database, number)
     await database.connect()
@@ -45,7 +46,7 @@ def _sorted(rows: Rows, columns: set[str]) -> list[str]:
     return sorted(repr([row[column] for column in sorted(columns)]) for row in rows)
 
 
-@pytest.mark.parametrize("number", EARLIER[1:])
+@pytest.mark.parametrize("number", part(EARLIER[1:]))
 async def test_jobs_can_be_read_and_waiting_runs_continue(database: Database, number: int) -> None:
     await at_schema(database, number)
     store = await database.connect()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.store.test_verifications import LEASE, report
 from tests.support.databases import Database, PostgresDatabase, SqliteDatabase
+from tests.support.effort import part
 from tests.support.factories import NOW, alone, asked, asleep, ended, fire, held, job, look
 from tests.support.instances import HAS_REPORT, LANES, MAILBOX, agent_class, arrival, done
 from tests.support.interruptions import cancel_at_each_await
@@ -221,7 +222,7 @@ _OPERATIONS = [
     _Work.plan, _Work.take, _Work.prefetch, _Work.claim, _Work.release_claims, _Work.finish_and_take,
     _Work.release, _Work.send, _Work.verify, _Work.keyed,
 ]  # fmt: skip
-each_operation = pytest.mark.parametrize("operate", _OPERATIONS, ids=lambda each: each.__name__)
+each_operation = pytest.mark.parametrize("operate", part(_OPERATIONS), ids=lambda each: each.__name__)
 
 
 @each_operation

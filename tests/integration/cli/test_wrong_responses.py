@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.cli.test_help import ALL
 from tests.support.command_line import Machine
+from tests.support.effort import part
 from tests.unit.client.test_wrong_responses import BODIES
 from wakeful.client.connection import Connection
 from wakeful.errors import Unavailable
@@ -21,7 +22,7 @@ OTHER = {"demo", "serve", "worker", "executor", "migrate", "edit", "import", "mc
 ONE_JOB = {"name": "digest", "schedule": "0 7 * * *", "target": {"kind": "pull"}}
 
 
-@pytest.mark.parametrize("what", ["nothing", "another object", "lists are [null]", "lists are [{}]"])
+@pytest.mark.parametrize("what", part(["nothing", "another object", "lists are [null]", "lists are [{}]"]))
 def test_a_command_ends_with_one_sentence(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "jobs.yaml").write_text(json.dumps([ONE_JOB]))
     monkeypatch.chdir(tmp_path)

@@ -78,6 +78,7 @@ def test_every_part_is_in_a_file():
     assert [name for name in PARTS if f"generated: {name}" not in texts] == []
 
 
+@pytest.mark.slow
 def test_a_field_is_added_by_its_declaration_alone(tmp_path: Path):
     for folder in ("src", "scripts", "docs/reference"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _whole(call: str) -> str:
 def test_every_command_has_a_section_with_all_its_options():
     text = (DOCS / "reference/cli.md").read_text()
     documented = dict(re.findall(r"^### wakeful (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
-    actual = dict(_commands(get_command(command_line)))
+    actual = _all_commands()
 
     assert documented.keys() == actual.keys()
     for name, options in actual.items():
@@ -135,7 +136,7 @@ def test_every_command_has_a_section_with_all_its_options():
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_on_a_page_exists_with_its_options(page: Path):
-    known = dict(_commands(get_command(command_line)))
+    known = _all_commands()
     groups = {name.split(" ")[0] for name in known if " " in name}
     for command in commands(page):
         words = re.sub(r"'[^']*'|\"[^\"]*\"", "''", command).split()[1:]
@@ -155,6 +156,11 @@ def test_every_exit_code_is_in_the_table():
     codes = {exit_codes.exit_code(kind("…")) for kind in kinds if issubclass(kind, errors.WakefulError)}
 
     assert documented == {exit_codes.OK, exit_codes.INTERRUPTED, *codes}
+
+
+@cache
+def _all_commands() -> dict[str, set[str]]:
+    return dict(_commands(get_command(command_line)))
 
 
 def _commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from tests.integration.conftest import QUICK, SELDOM
 from tests.support.movable_clock import MovableClock, store_with
 from tests.support.waiting import eventually, in_state
@@ -21,6 +23,7 @@ async def claimed(app: Wakeful, name: str) -> Run:
     return run
 
 
+@pytest.mark.slow
 async def test_work_that_ended_while_all_servers_were_down_is_accepted(database: str):
     clock = MovableClock()
     async with app_at(database, clock) as app:

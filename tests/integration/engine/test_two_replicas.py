@@ -72,6 +72,7 @@ async def test_every_tick_runs_once_on_two_replicas(new_app: NewApp):
     assert {run.attempt for run in runs} <= {0, 1}
 
 
+@pytest.mark.slow
 async def test_every_tick_runs_once_in_two_processes(new_app: NewApp, database: str, tmp_path: Path):
     journal = tmp_path / "journal"
     names = [f"job-{number}" for number in range(5)]

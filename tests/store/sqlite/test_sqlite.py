@@ -196,6 +196,7 @@ async def test_a_transaction_of_a_cancelled_caller_commits_and_is_announced(
     assert len(await store.take(NOW, "w1", {"cron": 5})) == 1
 
 
+@pytest.mark.slow
 async def test_a_batch_larger_than_the_parameter_limit_is_accepted(store: SqliteStore) -> None:
     runs = [held(jobless()) for _ in range(33_000)]  # SQLite allows 32,766 parameters
     await store.add_runs(runs)

@@ -90,6 +90,7 @@ def test_none_is_cached_and_an_error_is_not():
     assert made == [0, 1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "write"),
     [
@@ -118,6 +119,7 @@ def test_the_memory_that_texts_take_is_within_the_budget(function: object, write
     assert held < 1.25 * MB
 
 
+@pytest.mark.slow
 def test_the_memory_that_expressions_take_is_within_the_budget():
     from wakeful.cron.evaluator import _shared_cron
     from wakeful.job.job import _ticks

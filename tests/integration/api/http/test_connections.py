@@ -284,6 +284,7 @@ asyncio.run(serve(settings, app=app, started=started))
 """
 
 
+@pytest.mark.slow
 @on_one_store
 async def test_hundreds_of_half_open_connections_do_not_stop_the_scheduler(database: str, tmp_path: Path):
     log = tmp_path / "log"

@@ -18,6 +18,7 @@ from tests.support import prefork
 from tests.support.api_client import HOME, JOBS, ApiClient, Reply, served
 from tests.support.command_line import Machine, first_json
 from tests.support.commit_proxy import CommitProxy, Cut, commit_proxy
+from tests.support.effort import part
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE, over
 from wakeful import Permanent, Wakeful
@@ -86,7 +87,7 @@ async def _counts(ask: ApiClient) -> tuple[int, ...]:
 
 @pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is not installed")
 @pytest.mark.parametrize("cut", ["before", "after"])
-@pytest.mark.parametrize("prepare", _OPERATIONS)
+@pytest.mark.parametrize("prepare", part(_OPERATIONS))
 async def test_a_retry_after_a_connection_cut_at_commit_executes_once(
     cut: Cut, prepare: Callable[[ApiClient], Awaitable[tuple[str, object]]]
 ) -> None:

@@ -157,6 +157,7 @@ async def test_no_text_of_a_run_breaks_a_list_a_page_or_a_stream(new_app: NewApp
             assert (await ask("POST", f"{JOBS}/test-target", document)).status == 200
 
 
+@pytest.mark.slow
 async def test_a_stored_run_that_cannot_be_read_is_shown_as_such(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):

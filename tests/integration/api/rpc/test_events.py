@@ -151,6 +151,7 @@ async def test_authenticating_with_another_key_ends_the_subscription(new_app: Ne
         assert await call("events.unsubscribe") == {"unsubscribed": False}
 
 
+@pytest.mark.slow
 async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 1.0)
     # The client reads its close frame only after the other client has read everything.

@@ -215,6 +215,7 @@ async def test_a_broker_that_has_lost_its_messages_is_used_again(queue_app: NewQ
         await _check(world, 1)
 
 
+@pytest.mark.slow
 @on_one_store
 async def test_each_run_is_executed_once_while_nats_and_the_workers_are_restarted(
     queue_app: NewQueueApp, broker: NatsServer
