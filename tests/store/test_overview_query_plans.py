@@ -14,12 +14,12 @@ import pytest
 from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
 from wakeful.store.postgres import instances as postgres_instances
-from wakeful.store.postgres import list_statements as postgres_lists
 from wakeful.store.rows import RunFilter
 from wakeful.store.sql import overviews
+from wakeful.store.sql.driver import Statement
+from wakeful.store.sql.runs import list_dead_letters, list_runs
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import instances as sqlite_instances
-from wakeful.store.sqlite import list_statements as sqlite_lists
 from wakeful.store.sqlite.session import translate
 from wakeful.store.stats import DeadLetterFilter
 
@@ -122,7 +122,9 @@ async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None
         for name, (given, _) in CASES.items()
     }
     statements["PENDING"] = sqlite_instances.PENDING, ["x", BATCH]
-    statements |= {str(only): sqlite_lists.dead_letters(only) for only in DEAD}
+    for only in DEAD:
+        text, args = list_dead_letters(only)
+        statements[str(only)] = translate(text), list(args)
     bad = {}
     for name, (statement, given) in statements.items():
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {statement}", given)]
@@ -154,17 +156,19 @@ async def test_postgres_visits_few_rows() -> None:
 
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
-    statements = {name: (getattr(overviews, name), given, most) for name, (given, most) in CASES.items()}
+    statements: dict[str, tuple[Statement, list[Any], int]] = {
+        name: (getattr(overviews, name), given, most) for name, (given, most) in CASES.items()
+    }
     statements["PENDING"] = postgres_instances.PENDING, [_uuid(9, 1), BATCH], 5
     for only in DEAD:
-        text, args = postgres_lists.dead_letters(only)
+        text, args = list_dead_letters(only)
         statements[str(only)] = text, list(args), BATCH
     for listed in (
         RunFilter("ws", dead=True, limit=BATCH),
         RunFilter("ws", "agent-1", dead=True, limit=BATCH),
         RunFilter("ws", dead=True, before=MIDDLE, states=("failed",), limit=BATCH),
     ):
-        query, given_args = postgres_lists.list_runs(listed)
+        query, given_args = list_runs(listed)
         statements[str(listed)] = query, list(given_args), BATCH
     beyond = {}
     async with store._pool._acquired() as db:

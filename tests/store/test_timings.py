@@ -14,7 +14,6 @@ from wakeful.forecast.peaks import TimingCount
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import stats
-from wakeful.store.sql.driver import Texts
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 
@@ -100,9 +99,7 @@ async def test_postgres_reads_the_jobs_of_the_workspace_only() -> None:
     async with store._pool._acquired() as db:
         await db.execute("ANALYZE")
         for name, given in _ARGUMENTS.items():
-            statement = getattr(stats, name)
-            text = statement.postgresql if isinstance(statement, Texts) else statement
-            rows, _ = await visited(db, text, *given)
+            rows, _ = await visited(db, getattr(stats, name), *given)
             assert rows <= 3 * _COUNT / (100 if "AGENT" in name else 10), name
     await store.close()
 

@@ -11,7 +11,8 @@ from tests.support.factories import NOW, FalseClock
 from tests.support.query_plans import visited
 from wakeful.store.rows import RunFilter
 from wakeful.store.sql import verifications
-from wakeful.store.sqlite import SqliteStore, list_statements
+from wakeful.store.sql.runs import list_runs
+from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.session import translate
 
 COUNT = 20_000
@@ -83,8 +84,8 @@ async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
         step[3]
         for step in db.execute(f"EXPLAIN QUERY PLAN {translate(verifications.DUE)}", [NOW, "[]", 0, 5, "[]"])
     ]
-    listing, args = list_statements.list_runs(TO_CONFIRM)
-    listed = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {listing}", args)]
+    listing, args = list_runs(TO_CONFIRM)
+    listed = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {translate(listing)}", args)]
     found = len(await store.runs(TO_CONFIRM))
     await store.close()
     assert found == 100
@@ -98,7 +99,6 @@ async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
 async def test_postgres_visits_few_rows() -> None:
     server = pytest.importorskip("tests.support.postgres_server")
     from wakeful.store.postgres import PostgresStore
-    from wakeful.store.postgres import list_statements as postgres_lists
 
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
@@ -109,7 +109,7 @@ async def test_postgres_visits_few_rows() -> None:
             rows, scanned = await visited(db, getattr(verifications, name), *given)
             if rows > 100 or "verifications" in scanned or "runs" in scanned:
                 beyond[name] = rows, scanned
-        listing, values = postgres_lists.list_runs(TO_CONFIRM)
+        listing, values = list_runs(TO_CONFIRM)
         rows, scanned = await visited(db, listing, *values)
         if rows > 1_000 or "verifications" in scanned or "runs" in scanned:
             beyond["TO_CONFIRM"] = rows, scanned

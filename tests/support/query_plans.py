@@ -6,12 +6,20 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from wakeful.store.sql.driver import Statement
+
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
 
-async def visited(db: Db, statement: str, *given: object) -> tuple[int, list[str]]:
+def postgres_text(statement: Statement) -> str:
+    """Return the text of a statement for PostgreSQL."""
+    return statement if isinstance(statement, str) else statement.postgresql
+
+
+async def visited(db: Db, statement: Statement, *given: object) -> tuple[int, list[str]]:
     """Execute a statement; return the number of visited rows, and the tables it scans completely."""
+    statement = postgres_text(statement)
     answer = await db.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *given)
     rows, scanned = 0, []
     for node in _nodes(json.loads(answer)[0]["Plan"]):
@@ -29,10 +37,10 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(inner)
 
 
-async def visited_with_kept_plan(db: Db, statement: str, *given: object) -> tuple[int, list[str]]:
+async def visited_with_kept_plan(db: Db, statement: Statement, *given: object) -> tuple[int, list[str]]:
     """As `visited`, with a plan for any arguments, which is kept. `EXPLAIN` cannot show its row counts."""
     before = {row[0]: row[1:] for row in await db.fetch(_COUNTS)}
-    await db.fetch(statement, *given)
+    await db.fetch(postgres_text(statement), *given)
     rows, scanned = 0, []
     for name, table_rows, index_rows in await db.fetch(_COUNTS):
         old_table_rows, old_index_rows = before.get(name, (0, 0))

@@ -18,11 +18,11 @@ from tests.support.instances import HAS_REPORT, arrival, new_instance
 from tests.support.query_plans import visited
 from wakeful.store.instances import InstanceFilter
 from wakeful.store.postgres import PostgresStore, instances, mailbox_statements, signal_outcomes
-from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import RunFilter
 from wakeful.store.sql import instances as shared
+from wakeful.store.sql import runs as run_reads
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -161,7 +161,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         InstanceFilter("default", "report", after=("report", "i5")),
     ):
         yield str(only), *shared.list_statement(instances.VIEW_COLUMNS, only)
-    yield str(of_instance), *lists.list_runs(of_instance)  # type: ignore[misc]
+    yield str(of_instance), *run_reads.list_runs(of_instance)  # type: ignore[misc]
     # Runs of a job in mailboxes: run, job and instance have the same id.
     found = await db.fetch(
         """SELECT run_id::text FROM live_runs WHERE sequence = 1 AND state = 'pending'

@@ -46,7 +46,8 @@ from wakeful.store.sql import (
     stats,
 )
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql.driver import Texts
+from wakeful.store.sql import runs as run_reads
+from wakeful.store.sql.driver import Statement, Texts
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -62,7 +63,7 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "deliveries": (deliveries,),
     "live": (figures,),
     "prechecks": (prechecks,),
-    "queries": (changelog, postgres_changelog, postgres_store, stats, runs, jobs_and_runs),
+    "queries": (changelog, postgres_changelog, postgres_store, stats, runs, run_reads, jobs_and_runs),
 }
 JOBS = 10_000
 RUNS = 100_000
@@ -162,7 +163,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield statements with arguments, in an order in which each still finds rows."""
     claimed = await db.fetch(sql.CLAIM, NOW, BATCH)
     jobs = [row[0] for row in claimed]
@@ -249,11 +250,11 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
     for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
         yield name, getattr(sql, name), [jobs[5]]
-    yield "queries.OLDEST_LETTERS", runs.OLDEST_LETTERS, ["ws-0", BATCH]
-    yield "queries.LETTERS", runs.LETTERS, ["ws-1", mine]
+    yield "queries.OLDEST_LETTERS", run_reads.OLDEST_LETTERS, ["ws-0", BATCH]
+    yield "queries.LETTERS", run_reads.LETTERS, ["ws-1", mine]
     yield "queries.CLEAR_DEAD", jobs_and_runs.CLEAR_DEAD, [mine]
     for name in ("RUN", "LOCK_RUN", "ATTEMPTS"):
-        yield name, getattr(sql, name), [newest[0][0]]
+        yield f"queries.{name}", getattr(run_reads, name), [newest[0][0]]
     for jobs_only in (
         JobFilter("ws-1"),
         JobFilter("ws-1", "agent-1", False),
@@ -290,10 +291,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         RunFilter("ws-1", job_id=jobs[7], states=("failed",)),
         RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),
     ):
-        yield str(only), *lists.list_runs(only)  # type: ignore[misc]
+        yield str(only), *run_reads.list_runs(only)  # type: ignore[misc]
 
 
-async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield the statements of accounts, audit, quotas, workflows and idempotency keys."""
     agents = [f"agent-{number}" for number in range(500)]
     of = [f"ws-{number % 10}" for number in range(500)]
@@ -364,7 +365,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         yield f"admin.{name}", statements[f"admin.{name}"], values
 
 
-async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _query_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield the statements of the changelog, the audit, statistics and small queries."""
     many = [f"ws-{number}" for number in range(500)]
     entries = [link(AuditEntry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
@@ -380,7 +381,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "CHANGES": [RUNS // 2, 20],
         "LAST_CHANGE": [],
         "PRUNE_CHANGES": [NOW + 1, BATCH, NOW + 2],
-        "RUNS_BY_IDS": [runs],
+        "RUNS_BY_IDS": [runs.split(",")],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "COUNT_LIVE": ["ws-5", "agent-5"],
         "NEXT_TICK": ["ws-5", None],
@@ -412,7 +413,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         yield f"queries.{name}", statements[f"queries.{name}"], values
 
 
-async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield the statements of budgets and alerts."""
     runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
     jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
@@ -453,7 +454,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         yield f"budgets.{name}", statements[f"budgets.{name}"], values
 
 
-async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield the statements of deliveries, most of which are finished."""
     new = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs ORDER BY id DESC LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
@@ -474,7 +475,7 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         yield f"deliveries.{name}", getattr(deliveries, name), values
 
 
-async def _live_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _live_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield the statements of live figures."""
     runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
@@ -491,7 +492,7 @@ async def _live_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         yield f"live.{name}", statements[f"live.{name}"], values
 
 
-async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _precheck_cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield the statements of prechecks."""
     newest = f"SELECT id::text, worker FROM runs ORDER BY runs.id DESC LIMIT {BATCH}"
     run, worker = next((row[0], row[1]) for row in await db.fetch(newest) if row[1] is not None)

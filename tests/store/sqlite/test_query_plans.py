@@ -31,6 +31,7 @@ from wakeful.store.sql import (
     stats,
 )
 from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.driver import Texts
 from wakeful.store.sqlite import (
     SqliteStore,
@@ -141,7 +142,7 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, admin, base),
-    *(budgets, changelog, deliveries, executors, jobs_and_runs, figures, prechecks, stats),
+    *(budgets, changelog, deliveries, executors, jobs_and_runs, figures, prechecks, run_reads, stats),
 )
 OWN = (sqlite_changelog, jobs, leases, runs, statements, usage)
 
@@ -164,9 +165,9 @@ def _all_statements() -> dict[str, str]:
                 for agent, job_id in ((None, None), ("a", None), (None, "j"), ("a", "j")):
                     listed = RunFilter("w", agent, job_id, states, None, dead, before)
                     for each in (listed, listed._replace(to_confirm=True)):
-                        named[str(each)] = sqlite_list_statements.list_runs(each)[0]
+                        named[str(each)] = translate(run_reads.list_runs(each)[0])
                 of_instance = RunFilter("w", "a", None, states, None, dead, before, instance_id="i")
-                named[str(of_instance)] = sqlite_list_statements.list_runs(of_instance)[0]
+                named[str(of_instance)] = translate(run_reads.list_runs(of_instance)[0])
     for agent in (None, "a"):
         for after in (None, ("a", "b")):
             for disabled in (True, False):

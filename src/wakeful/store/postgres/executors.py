@@ -17,9 +17,10 @@ from wakeful.store.plans import TURN_MS
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.postgres.runs import runs_by_ids
+from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import release_runs
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.sql.runs import runs_by_ids
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -139,13 +140,13 @@ async def claim(
     taken = await start(db, events, now_ms, worker, picked, now_ms, claim_id)
     if not taken:
         return []
-    views = {view.id: view for view in await runs_by_ids(db, [run.id for run in taken])}
+    views = {view.id: view for view in await runs_by_ids(PostgresSession(db), [run.id for run in taken])}
     return [(run, views[run.id]) for run in taken]
 
 
 async def taken_runs(db: Db, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
     """Return runs that are running, with what a launch needs of each."""
-    views = {view.id: view for view in await runs_by_ids(db, ids)}
+    views = {view.id: view for view in await runs_by_ids(PostgresSession(db), ids)}
     taken = [TakenRun(*row) for row in await db.fetch(TAKEN_RUNS, list(ids))]
     return [(run, views[run.id]) for run in taken]
 

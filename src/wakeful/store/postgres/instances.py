@@ -30,7 +30,6 @@ from wakeful.store.postgres.mailbox import (
     lock_limits,
     remember,
 )
-from wakeful.store.postgres.runs import runs_by_ids
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import (
     change_schedules,
@@ -45,6 +44,7 @@ from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import RunView
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.driver import Duplicate
+from wakeful.store.sql.runs import runs_by_ids
 from wakeful.values.clock import Clock
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ async def send(
     views = {view.id: view for view in stored}
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
-        views |= {view.id: view for view in await runs_by_ids(db, others)}
+        views |= {view.id: view for view in await runs_by_ids(PostgresSession(db), others)}
     return [received(each, known, views, now_ms) for each in arrivals]
 
 

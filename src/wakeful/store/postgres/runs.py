@@ -10,7 +10,6 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
 from wakeful.store.plans import LiveRuns, ManualRunRule
-from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import lock_of_runs
@@ -18,9 +17,9 @@ from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
+from wakeful.store.rows import DeadLetter, RunView
 from wakeful.store.sql.new_runs import hold_jobs
-from wakeful.store.stats import DeadLetterFilter, DeadLetterRow
+from wakeful.store.sql.runs import lock_run, run_of
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -29,24 +28,12 @@ if TYPE_CHECKING:
 
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-#: the primary key, once for each
-RUNS_BY_IDS: Final = sql.runs_where("r.id = ANY(string_to_array($1, ',')::uuid[])")
 #: live_runs_of_job and the runs' primary key: running and retrying runs, and those that wait for their
 #: turn
 LIVE: Final = """
     SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
         OR (r.serial OR r.instance_id IS NOT NULL) AND r.trigger IN ('schedule', 'user', 'agent'))"""
-_LETTER: Final = f"""
-    SELECT {sql.run_view("'not_requested'", "NULL")},
-        coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')
-    FROM runs r LEFT JOIN jobs j ON j.id = r.job_id"""
-#: the primary keys of runs and jobs, once for each
-LETTERS: Final = f"""{_LETTER}
-    WHERE r.id = ANY($2::uuid[]) AND r.workspace = $1 AND r.dead ORDER BY r.id FOR UPDATE OF r"""
-#: runs_dead: the beginning of it, in its order; the jobs' primary key for what is found
-OLDEST_LETTERS: Final = f"""{_LETTER}
-    WHERE r.workspace = $1 AND r.dead ORDER BY r.id LIMIT $2 FOR UPDATE OF r"""
 
 
 async def add_runs(
@@ -90,12 +77,12 @@ async def cancel_run(
 ) -> RunView | None:
     if is_id(run_id):
         await lock_of_runs(db, [run_id])  # before the run
-    found = await _locked(db, run_id)
+    found = await lock_run(PostgresSession(db), run_id)
     if found is None:
         return None
     check_cancellable(run_id, found.state, running=running)
     await cancel(db, events, now_ms, [(run_id, reason)])
-    return await run(db, run_id)
+    return await run_of(PostgresSession(db), run_id)
 
 
 async def cancel_runs(
@@ -128,51 +115,6 @@ async def complete_run(
                 events.publish(f"stop:{finished.run_id}:{finished.attempt}")
             return True
     return False
-
-
-async def run(db: Db, run_id: str) -> RunView | None:
-    row = await db.fetchrow(sql.RUN, run_id) if is_id(run_id) else None
-    return None if row is None else RunView(*row)
-
-
-async def _locked(db: Db, run_id: str) -> RunView | None:
-    """Return the run with that id, locked until the end of the transaction."""
-    row = await db.fetchrow(sql.LOCK_RUN, run_id) if is_id(run_id) else None
-    return None if row is None else RunView(*row)
-
-
-async def runs_by_ids(db: Db, ids: Sequence[str]) -> list[RunView]:
-    return [RunView(*row) for row in await db.fetch(RUNS_BY_IDS, ",".join(filter(is_id, ids)))]
-
-
-async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
-    """Return the runs that match, newest first."""
-    if not all(is_id(run_id) for run_id in (only.job_id, only.before) if run_id is not None):
-        return []
-    query, args = lists.list_runs(only)
-    return [RunView(*row) for row in await db.fetch(query, *args)]
-
-
-async def dead_letters(db: Db, only: DeadLetterFilter) -> list[DeadLetterRow]:
-    if not all(value is None or is_id(value) for value in (only.after, only.through, only.before)):
-        return []
-    query, args = lists.dead_letters(only)
-    return [DeadLetterRow(*row) for row in await db.fetch(query, *args)]
-
-
-async def attempts(db: Db, run_id: str) -> list[AttemptView]:
-    rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
-    return [AttemptView(*row) for row in rows]
-
-
-async def lock_dead_letters(db: Db, workspace: str, which: Sequence[str] | int) -> list[DeadLetter]:
-    if isinstance(which, int):
-        rows = await db.fetch(OLDEST_LETTERS, workspace, which)
-        return [_dead_letter(row) for row in rows]
-    ids = list(filter(is_id, dict.fromkeys(which)))
-    rows = await db.fetch(LETTERS, workspace, ids)
-    found = {letter.run.id: letter for letter in map(_dead_letter, rows)}
-    return [found[run_id] for run_id in ids if run_id in found]
 
 
 def _dead_letter(row: Record) -> DeadLetter:

@@ -18,7 +18,7 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
-from wakeful.store.rows import AttemptView, JobRow, RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import JobRow, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import running
 
@@ -684,39 +684,3 @@ def jobs_where(condition: str) -> str:
 def jobs_of(ids: str) -> str:
     """Return the statement that reads the jobs with the ids of this relation `k`. The primary keys."""
     return f"SELECT {_JOB_ROW} FROM {ids} JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"
-
-
-# --- runs -----------------------------------------------------------------------------------------------
-
-#: the primary key of deliveries, once for each
-_DELIVERY: Final = """coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
-            FROM deliveries d WHERE d.run_id = r.id), 'not_requested')"""
-_DELIVERY_ERROR: Final = "(SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"
-
-
-def run_view(delivery: str, delivery_error: str) -> str:
-    """Return the columns of a run `r` as `RunView`, with these of its delivery."""
-    expressions = {
-        "id": "r.id::text",
-        "job_id": "r.job_id::text",
-        "replay_of": "r.replay_of::text",
-        "delivery": delivery,
-        "delivery_error": delivery_error,
-    }
-    return select_list(RunView._fields, "r", expressions)
-
-
-_RUN: Final = f"SELECT {run_view(_DELIVERY, _DELIVERY_ERROR)} FROM runs r"
-#: the primary key
-RUN: Final = f"{_RUN} WHERE r.id = $1"
-#: the primary key
-LOCK_RUN: Final = f"{RUN} FOR UPDATE"
-#: the attempts' primary key, in its order
-ATTEMPTS: Final = f"""
-    SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts
-    WHERE run_id = $1 ORDER BY attempt"""
-
-
-def runs_where(condition: str, joined: str = "") -> str:
-    """Return the statement that reads these runs (`r`, and what is `joined` to them) as `RunView`."""
-    return f"{_RUN} {joined} WHERE {condition}"

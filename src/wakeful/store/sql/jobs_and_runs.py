@@ -29,6 +29,7 @@ from wakeful.store.rows import (
     RunView,
 )
 from wakeful.store.sql import base, chains, history, prechecks, revisions, suggestions, verifications
+from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.suggestions import SuggestionDecision
 
@@ -360,15 +361,15 @@ class SqlJobsAndRuns(SqlBase):
 
     async def run(self, run_id: str) -> RunView | None:
         """Return the run of that id."""
-        return await self._driver.read(self._operations.runs.run, run_id)
+        return await self._read(run_reads.run_of, run_id)
 
     async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
         """Return those of these runs that exist, in any order."""
-        return await self._driver.read(self._operations.runs.runs_by_ids, ids)
+        return await self._read(run_reads.runs_by_ids, ids)
 
     async def runs(self, only: RunFilter) -> list[RunView]:
         """Return runs, newest first (by id)."""
-        return await self._driver.read(self._operations.runs.list_runs, only)
+        return await self._read(run_reads.runs, only)
 
     async def follow_up_runs(self, run_id: str, limit: int = 50) -> list[RunView]:
         """Return the runs that the end of a run caused (chains, heartbeats, alerts) and its replays."""
@@ -391,7 +392,7 @@ class SqlJobsAndRuns(SqlBase):
 
     async def attempts(self, run_id: str) -> list[AttemptView]:
         """Return the attempts of a run before its last, in order."""
-        return await self._driver.read(self._operations.runs.attempts, run_id)
+        return await self._read(run_reads.attempts, run_id)
 
     # --- dead letters -----------------------------------------------------------------------------
 
@@ -412,7 +413,7 @@ class SqlJobsAndRuns(SqlBase):
         now_ms = self.clock.now_ms()
 
         async def replay(db: Any, events: TransactionEvents) -> list[RunView]:
-            letters = await self._operations.runs.lock_dead_letters(db, workspace, which)
+            letters = await run_reads.lock_dead_letters(self._driver.session(db), workspace, which)
             made = [(letter.run.id, make(letter)) for letter in letters]
             replayed = {dead: run._replace(replay_of=dead) for dead, run in made if run is not None}
             if not replayed:
@@ -432,7 +433,7 @@ class SqlJobsAndRuns(SqlBase):
         """Discard dead letters; their runs stay. Returns their ids. Arguments as in `replay_runs`."""
 
         async def discard(db: Any, _: TransactionEvents) -> list[str]:
-            letters = await self._operations.runs.lock_dead_letters(db, workspace, which)
+            letters = await run_reads.lock_dead_letters(self._driver.session(db), workspace, which)
             discarded = [letter.run.id for letter in letters]
             await self._driver.session(db).execute(CLEAR_DEAD, discarded)
             return discarded

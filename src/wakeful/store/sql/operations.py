@@ -31,19 +31,12 @@ from wakeful.store.lane_shares import LaneUse
 from wakeful.store.plans import DueJob, JobPlan, ManualRunRule, Planned, TakeNext
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
-    AttemptView,
-    DeadLetter,
     JobChange,
     JobFilter,
     JobRow,
-    RunFilter,
     RunView,
     TakenRun,
     UnfinishedRun,
-)
-from wakeful.store.stats import (
-    DeadLetterFilter,
-    DeadLetterRow,
 )
 from wakeful.values.clock import Clock
 
@@ -329,20 +322,6 @@ class Runs(Protocol[C]):
         finished: Finished,
         consequences: Consequences,
     ) -> bool: ...
-
-    async def run(self, db: C, run_id: str) -> RunView | None: ...
-
-    async def runs_by_ids(self, db: C, ids: Sequence[str]) -> list[RunView]: ...
-
-    async def list_runs(self, db: C, only: RunFilter) -> list[RunView]: ...
-
-    async def attempts(self, db: C, run_id: str) -> list[AttemptView]: ...
-
-    async def dead_letters(self, db: C, only: DeadLetterFilter) -> list[DeadLetterRow]: ...
-
-    async def lock_dead_letters(
-        self, db: C, workspace: str, which: Sequence[str] | int
-    ) -> list[DeadLetter]: ...
 
 
 class InsertRuns(Protocol[C]):

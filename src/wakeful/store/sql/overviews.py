@@ -10,6 +10,7 @@ from wakeful.job.job import HEARTBEAT_JOB
 from wakeful.store.accounts import AgentRow
 from wakeful.store.rows import RunView
 from wakeful.store.sessions import SessionKey, SessionMessage
+from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
 from wakeful.store.sql.base import SqlBase
 from wakeful.store.sql.driver import Session
@@ -159,10 +160,10 @@ class SqlOverviews(SqlBase):
 
     async def dead_letters(self, only: DeadLetterFilter) -> list[DeadLetterRow]:
         """Return dead letters, newest first or oldest first."""
-        return await self._driver.read(self._operations.runs.dead_letters, only)
+        return await self._read(run_reads.dead_letters, only)
 
     async def _in_order(self, ids: Sequence[str]) -> list[RunView]:
         if not ids:
             return []
-        found = {run.id: run for run in await self._driver.read(self._operations.runs.runs_by_ids, ids)}
+        found = {run.id: run for run in await self._read(run_reads.runs_by_ids, ids)}
         return [found[run_id] for run_id in ids if run_id in found]

@@ -17,10 +17,11 @@ from wakeful.store.changelog import claim_topic
 from wakeful.store.columns import fields_before, select_list
 from wakeful.store.plans import TURN_MS
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
+from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.leases import longest_due, read_due_runs
 from wakeful.store.sqlite.outcomes import settle
-from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
+from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN, OF_DUE_RUN
 from wakeful.store.sqlite.waiting_runs import HeldRun, release_runs
 from wakeful.values.clock import Clock
@@ -140,18 +141,17 @@ async def claim(
     db.executemany(MARK_CLAIMED, [(worker, now_ms, each.run.attempt, each.rowid, claim_id) for each in due])
     ids = [each.run.id for each in due]
     events.started(ids)
-    views = _views(db, ids)
+    views = await _views(db, ids)
     return [(each.run, views[each.run.id]) for each in due]
 
 
-def _views(db: sqlite3.Connection, ids: Sequence[str]) -> dict[str, RunView]:
-    views = map(run_view, db.execute(RUNS_BY_IDS, (json.dumps(list(ids)),)))
-    return {view.id: view for view in views}
+async def _views(db: sqlite3.Connection, ids: Sequence[str]) -> dict[str, RunView]:
+    return {view.id: view for view in await runs_by_ids(SqliteSession(db), ids)}
 
 
 async def taken_runs(db: sqlite3.Connection, ids: Sequence[str]) -> list[tuple[TakenRun, RunView]]:
     """Return runs that are running, with what a launch needs of each."""
-    views = _views(db, ids)
+    views = await _views(db, ids)
     due = read_due_runs(db.execute(TAKEN_RUNS, (json.dumps(list(ids)),)))
     return [(each.run, views[each.run.id]) for each in due]
 

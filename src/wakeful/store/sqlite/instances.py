@@ -24,9 +24,9 @@ from wakeful.store.mailbox_rules import received, signal_key
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import instances as shared
+from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
-from wakeful.store.sqlite.runs import runs_by_ids
 from wakeful.store.sqlite.session import SqliteSession, translate
 from wakeful.store.sqlite.signal_outcomes import change_schedules, schedules_of
 from wakeful.store.sqlite.waiting_runs import cancel
@@ -82,7 +82,7 @@ async def send(
     views = {run.id: view_of(run, now_ms) for run in stored}
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
-        views |= {view.id: view for view in await runs_by_ids(db, others)}
+        views |= {view.id: view for view in await runs_by_ids(SqliteSession(db), others)}
     return [received(each, known, views, now_ms) for each in arrivals]
 
 

@@ -14,7 +14,7 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
-from wakeful.store.rows import AttemptView, JobRow, RunView, TakenRun, UnfinishedRun
+from wakeful.store.rows import AttemptView, JobRow, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.store.sql import running
 from wakeful.store.sqlite.session import Bulk
@@ -498,26 +498,3 @@ JOB_NAMES: Final = "SELECT id, workspace, agent, name FROM jobs WHERE id = ?"
 MARK_DELETED: Final = """
     UPDATE jobs SET deleted_at = ?1, updated_at = ?1, next_at = NULL, wake_at = NULL, version = version + 1
     WHERE id = ?2 AND deleted_at IS NULL"""
-
-# --- runs -----------------------------------------------------------------------------------------------
-
-#: `RunView`: the primary key of deliveries, once for each
-RUN_VIEW: Final = select_list(
-    RunView._fields,
-    "runs",
-    {
-        "delivery": """coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending')
-            FROM deliveries d WHERE d.run_id = runs.id), 'not_requested')""",
-        "delivery_error": "(SELECT d.error FROM deliveries d WHERE d.run_id = runs.id)",
-    },
-)
-#: the primary key
-RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
-#: the attempts' primary key, in its order
-ATTEMPTS: Final = f"""
-    SELECT {select_list(AttemptView._fields, "attempts")} FROM attempts
-    WHERE run_id = ? ORDER BY attempt"""
-#: runs_running and runs_waiting, all of them
-LIVE_ROWS: Final = """
-    SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
-    SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying')"""
