@@ -1,18 +1,17 @@
 """Send signals to instances of agents. A signal is a run: it is recorded when `send` returns.
 
-Concurrent sends are written in one transaction: a commit costs the same for one signal as for a hundred. A
-send that arrives while a batch is being written goes into the next batch; a single send is written at once.
+Concurrent sends to an agent are written in one transaction.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job.job import check_slug
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.job.start_rules import BudgetOwner
@@ -21,12 +20,13 @@ from wakeful.run.signal_rules import Arrival, signal_run
 from wakeful.service.admin.limits import Budgets
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
+from wakeful.service.batcher import Batcher
 from wakeful.service.jobs.run_origin import AgentCall, RunOrigins
 from wakeful.service.recent_values import RecentValues
 from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.signal.requests import MAX_BATCH
 from wakeful.signal.signals import Signal
-from wakeful.store.idempotency import Keyed, current_claim, is_claiming
+from wakeful.store.idempotency import Keyed, is_claiming
 from wakeful.store.instances import Received
 from wakeful.store.port import Store
 from wakeful.values.bounded_cache import MB
@@ -84,6 +84,13 @@ class AgentClasses:
         self._known.forget_all()
 
 
+class _Send(NamedTuple):
+    """Signals that are stored all or none, and the size of the mailbox."""
+
+    arrivals: Sequence[Arrival]
+    mailbox: int
+
+
 class SignalService:
     """Sends signals."""
 
@@ -104,7 +111,9 @@ class SignalService:
         self._limits = limits
         self._origins = origins
         #: by workspace and agent: one that waits for a lock holds up no other
-        self._batchers: WeakValueDictionary[tuple[str, str], SendBatcher] = WeakValueDictionary()
+        self._batchers: WeakValueDictionary[tuple[str, str], Batcher[_Send, list[Received]]] = (
+            WeakValueDictionary()
+        )
         self._telemetry = telemetry
 
     async def send(
@@ -165,11 +174,26 @@ class SignalService:
             charge, runs = call.charge, call.triggered([each.run for each in arrivals])
             arrivals = [each._replace(run=run) for each, run in zip(arrivals, runs, strict=True)]
         if keyed is None and charge is None and not is_claiming():
-            new = SendBatcher(self._store, self._budgets, self._limits)
-            batcher = self._batchers.setdefault((workspace, agent), new)
-            return await batcher.add(arrivals, agent_class.mailbox)
+            return await self._batcher(workspace, agent).add(_Send(arrivals, agent_class.mailbox))
         await self._budgets.check(BudgetOwner(workspace, agent))
         return await self._store.send(arrivals, agent_class.mailbox, self._limits, (), keyed, charge)
+
+    def _batcher(self, workspace: str, agent: str) -> Batcher[_Send, list[Received]]:
+        new = Batcher(
+            "wakeful-sends",
+            self._write_sends,
+            most=_LARGEST_BATCH,
+            weigh=lambda send: len(send.arrivals),
+            group=lambda send: send.mailbox,
+        )
+        return self._batchers.setdefault((workspace, agent), new)
+
+    async def _write_sends(self, batch: Sequence[_Send]) -> Sequence[list[Received]]:
+        arrivals = [arrival for send in batch for arrival in send.arrivals]
+        run = arrivals[0].run
+        await self._budgets.check(BudgetOwner(run.workspace, run.agent))
+        received = iter(await self._store.send(arrivals, batch[0].mailbox, self._limits))
+        return [list(islice(received, len(send.arrivals))) for send in batch]
 
 
 def _arrival(
@@ -186,102 +210,3 @@ def _arrival(
         signal_id=None if sent.generated_id else sent.id,
         triggered_by=principal.actor,
     )
-
-
-class _PendingSend(NamedTuple):
-    arrivals: Sequence[Arrival]
-    mailbox: int
-    received: asyncio.Future[list[Received]]
-
-    @property
-    def owner(self) -> tuple[str, str, int]:
-        """Workspace, agent and mailbox: sends with the same owner can share a transaction."""
-        run = self.arrivals[0].run
-        return run.workspace, run.agent, self.mailbox
-
-
-class SendBatcher:
-    """Stores signals in batches."""
-
-    def __init__(self, store: Store, budgets: Budgets, limits: InstanceLimits) -> None:
-        self._store = store
-        self._budgets = budgets
-        self._limits = limits
-        self._waiting: list[_PendingSend] = []
-        self._writing: asyncio.Task[None] | None = None
-
-    async def add(self, arrivals: Sequence[Arrival], mailbox: int) -> list[Received]:
-        """Store the signals of one send, all or none. Raise only the error of this send.
-
-        ResourceExhausted: also if the budget of the agent or its workspace is used up.
-        """
-        loop = asyncio.get_running_loop()
-        received: asyncio.Future[list[Received]] = loop.create_future()
-        self._waiting.append(_PendingSend(arrivals, mailbox, received))
-        if self._writing is None or self._writing.done():
-            self._writing = loop.create_task(self._write(), name="wakeful-send-batcher")
-        return await received
-
-    async def _write(self) -> None:
-        current_claim.set(None)  # of the request that started this task
-        while batch := self._next_batch():
-            try:
-                _settle(batch, await self._send(batch))
-            except (FailedPrecondition, InvalidArgument, ResourceExhausted) as error:
-                await self._one_by_one(batch, error)
-            except BaseException as error:
-                _fail(batch, error)
-                if not isinstance(error, Exception):
-                    raise
-
-    def _next_batch(self) -> list[_PendingSend]:
-        """Return the sends that wait for the same agent as the first, in their order."""
-        batch: list[_PendingSend] = []
-        rest: list[_PendingSend] = []
-        size = 0
-        for each in self._waiting:
-            if each.received.done():  # the caller was cancelled
-                continue
-            size += len(each.arrivals) if not batch or each.owner == batch[0].owner else 0
-            if not batch or (each.owner == batch[0].owner and size <= _LARGEST_BATCH):
-                batch.append(each)
-            else:
-                rest.append(each)
-        self._waiting = rest
-        return batch
-
-    async def _send(self, batch: Sequence[_PendingSend]) -> list[Received]:
-        arrivals = [arrival for each in batch for arrival in each.arrivals]
-        workspace, agent, _ = batch[0].owner
-        await self._budgets.check(BudgetOwner(workspace, agent))
-        return await self._store.send(arrivals, batch[0].mailbox, self._limits)
-
-    async def _one_by_one(self, batch: Sequence[_PendingSend], error: Exception) -> None:
-        """Store each send alone after a batch failed because of one of them."""
-        if len(batch) == 1:
-            _fail(batch, error)
-            return
-        for pending in batch:
-            try:
-                _settle([pending], await self._send([pending]))
-            except Exception as own_error:
-                _fail([pending], own_error)
-
-
-def _settle(batch: Sequence[_PendingSend], received: Sequence[Received]) -> None:
-    start = 0
-    for arrivals, _, future in batch:
-        own = list(received[start : start + len(arrivals)])
-        start += len(arrivals)
-        if not future.done():
-            future.set_result(own)
-
-
-def _fail(batch: Sequence[_PendingSend], error: BaseException) -> None:
-    for *_, future in batch:
-        if future.done():  # the caller was cancelled
-            continue
-        if isinstance(error, asyncio.CancelledError):
-            future.cancel()
-        else:
-            future.set_exception(error)

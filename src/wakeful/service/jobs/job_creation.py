@@ -1,8 +1,6 @@
 """Create jobs, one or many, or change a job to match its document. All is checked before it is written.
 
-Concurrent creates are written in one transaction: a commit costs the same for one job as for a hundred. A
-create that arrives while a batch is being written goes into the next batch; a single create is written at
-once.
+Concurrent creates are written in one transaction.
 """
 
 from __future__ import annotations
@@ -23,6 +21,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
+from wakeful.service.batcher import Batcher
 from wakeful.service.jobs.job_editor import (
     JobDependencies,
     JobEditor,
@@ -42,9 +41,7 @@ from wakeful.service.jobs.save_warnings import (
 )
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.audit import AuditEntry
-from wakeful.store.idempotency import Keyed, current_claim, is_claiming
-from wakeful.store.port import Store
-from wakeful.store.quotas import Allowance
+from wakeful.store.idempotency import Keyed, is_claiming
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import bypass
@@ -55,6 +52,14 @@ _AT_ONCE: Final = 50
 _LARGEST_BATCH: Final = 500
 
 
+class _NewJob(NamedTuple):
+    """A job to write, and what it inherits from its agent."""
+
+    row: JobRow
+    entry: AuditEntry
+    agent: Inherited
+
+
 class JobCreator(JobEditor):
     """Writes new jobs, and documents of jobs."""
 
@@ -63,7 +68,7 @@ class JobCreator(JobEditor):
         self._allowance = dependencies.allowance
         self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
         #: by workspace: one that waits for a lock holds up no other
-        self._batchers: WeakValueDictionary[str, CreateBatcher] = WeakValueDictionary()
+        self._batchers: WeakValueDictionary[str, Batcher[_NewJob, None]] = WeakValueDictionary()
 
     async def create(
         self,
@@ -94,8 +99,7 @@ class JobCreator(JobEditor):
                 workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
             )
             if keyed is None and not is_claiming() and (call is None or call.run is None):
-                batcher = self._batchers.setdefault(workspace, CreateBatcher(self._store, self._allowance))
-                await batcher.add(saved.row, entry, context.inherited)
+                await self._batcher(workspace).add(_NewJob(saved.row, entry, context.inherited))
             else:  # not batched: waiting for another request with this key would delay the whole batch
                 agents = {(workspace, agent): context.inherited}
                 response: Keyed[None] | None = keyed.of(lambda _: saved) if keyed else None
@@ -103,6 +107,19 @@ class JobCreator(JobEditor):
             return saved
 
         return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
+
+    def _batcher(self, workspace: str) -> Batcher[_NewJob, None]:
+        new = Batcher("wakeful-creates", self._write_new, most=_LARGEST_BATCH, is_of_one=_is_of_one)
+        return self._batchers.setdefault(workspace, new)
+
+    async def _write_new(self, batch: Sequence[_NewJob]) -> Sequence[None]:
+        agents: dict[tuple[str, str], Inherited] = {}
+        for job, _, agent in batch:
+            if agents.setdefault((job.workspace, job.agent), agent) != agent:
+                raise AgentChanged(job.agent)  # one of the two has an outdated agent
+        rows, entries = [each.row for each in batch], [each.entry for each in batch]
+        await self._store.create_jobs(rows, entries, self._allowance, agents=agents)
+        return [None] * len(batch)
 
     async def create_many(
         self,
@@ -260,86 +277,6 @@ class JobCreator(JobEditor):
         return saved
 
 
-class _PendingCreate(NamedTuple):
-    job: JobRow
-    entry: AuditEntry
-    agent: Inherited
-    written: asyncio.Future[None]
-
-
-class CreateBatcher:
-    """Writes new jobs in batches."""
-
-    def __init__(self, store: Store, allowance: Allowance | None) -> None:
-        self._store = store
-        self._allowance = allowance
-        self._waiting: list[_PendingCreate] = []
-        self._writing: asyncio.Task[None] | None = None
-
-    async def add(self, job: JobRow, entry: AuditEntry, agent: Inherited) -> None:
-        """Write a job; `agent` is what it inherits. Raise only the error of this job."""
-        loop = asyncio.get_running_loop()
-        written: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_PendingCreate(job, entry, agent, written))
-        if self._writing is None or self._writing.done():
-            self._writing = loop.create_task(self._write(), name="wakeful-create-batcher")
-        await written
-
-    async def _write(self) -> None:
-        current_claim.set(None)  # of the request that started this task
-        while batch := self._waiting[:_LARGEST_BATCH]:
-            del self._waiting[: len(batch)]
-            try:
-                await self._create(batch)
-            except Exception as error:
-                if _is_of_all(error):
-                    _settle(batch, error)
-                else:
-                    await self._one_by_one(batch, error)
-            except BaseException as error:
-                _settle(batch, error)
-                raise
-            else:
-                _settle(batch)
-
-    async def _create(self, batch: Sequence[_PendingCreate]) -> None:
-        agents: dict[tuple[str, str], Inherited] = {}
-        for job, _, agent, _ in batch:
-            if agents.setdefault((job.workspace, job.agent), agent) != agent:
-                raise AgentChanged(job.agent)  # one of the two has an outdated agent
-        await self._store.create_jobs(
-            [each.job for each in batch], [each.entry for each in batch], self._allowance, agents=agents
-        )
-
-    async def _one_by_one(self, batch: Sequence[_PendingCreate], error: Exception) -> None:
-        """Write each job alone after a batch failed because of one of them."""
-        if len(batch) == 1:
-            _settle(batch, error)
-            return
-        for number, pending in enumerate(batch):
-            try:
-                await self._create([pending])
-            except Exception as failure:
-                if _is_of_all(failure):
-                    _settle(batch[number:], failure)
-                    return
-                _settle([pending], failure)
-            else:
-                _settle([pending])
-
-
-def _is_of_all(error: Exception) -> bool:
-    """Return whether no job of a batch is the cause of its error."""
-    return isinstance(error, Unavailable) and not isinstance(error, AgentChanged)
-
-
-def _settle(batch: Sequence[_PendingCreate], error: BaseException | None = None) -> None:
-    for *_, written in batch:
-        if written.done():  # the caller was cancelled
-            continue
-        if error is None:
-            written.set_result(None)
-        elif isinstance(error, asyncio.CancelledError):
-            written.cancel()
-        else:
-            written.set_exception(error)
+def _is_of_one(error: Exception) -> bool:
+    """Return whether one job of a batch may be the cause of its error."""
+    return not isinstance(error, Unavailable) or isinstance(error, AgentChanged)

@@ -10,15 +10,15 @@ are its later deadlines.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from wakeful.errors import DatabaseFault, Unavailable
+from wakeful.errors import DatabaseFault, Unavailable, WakefulError
 from wakeful.launch.broker import Report, ReportResult
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, MAX_FAILED_OUTPUT, truncate
 from wakeful.logs import get_logger
 from wakeful.run.outcome import PRECHECK, TAKEN_OVER, Failed, Skipped, Succeeded
+from wakeful.service.batcher import Batcher
 from wakeful.service.runs.completions import (
     JobOfRun,
     Reported,
@@ -39,21 +39,15 @@ _MAX_BATCH: Final = 200
 log = get_logger("wakeful.service")
 
 
-class _Waiting(NamedTuple):
+class _Received(NamedTuple):
     """A report that is to be applied. `kind` is that of its target."""
 
     kind: str
     report: Report
-    result: asyncio.Future[ReportResult]
 
-    def done(self, result: ReportResult | Exception) -> None:
-        """Return the result to the caller, or raise the error there."""
-        if self.result.done():  # the caller was cancelled
-            return
-        if isinstance(result, Exception):
-            self.result.set_exception(result)
-        else:
-            self.result.set_result(result)
+
+#: By run: what became of a report, or its error.
+_Results = dict[str, ReportResult | Exception]
 
 
 class BrokerReports:
@@ -63,111 +57,83 @@ class BrokerReports:
         self._store = store
         self._telemetry = telemetry
         self._record = record
-        self._waiting: list[_Waiting] = []
-        #: applies what waits; None: nothing waits
-        self._applying: asyncio.Task[None] | None = None
+        self._batcher: Batcher[_Received, ReportResult] = Batcher(
+            "wakeful-broker-reports",
+            self._apply_batch,
+            most=_MAX_BATCH,
+            distinct=lambda received: received.report.run_id,
+            is_of_one=lambda error: False,  # errors of single reports are among the results
+        )
 
     async def apply(self, kind: str, report: Report) -> ReportResult:
         """Apply a report about a run of a target of that kind. A refused one changes nothing and is logged.
 
         Raises Unavailable if it cannot be applied now.
         """
-        waiting = _Waiting(kind, report, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
-        if self._applying is None:
-            self._applying = asyncio.create_task(self._apply_waiting(), name="wakeful-broker-reports")
         try:
-            result = await waiting.result
-        except Exception:  # the launcher applies it later
+            result = await self._batcher.add(_Received(kind, report))
+        except Exception as error:  # the launcher applies it later
+            if not isinstance(error, WakefulError):
+                log.exception("report.error", run_id=report.run_id)
             self._record(kind, "delayed")
             raise
         self._record(kind, "applied" if result.applied else "refused")
         return result
 
-    async def _apply_waiting(self) -> None:
-        try:
-            while self._waiting:
-                batch = self._next_batch()
-                try:
-                    await self._apply_batch(batch)
-                except Exception as error:  # an error in this program: the reports are applied later
-                    log.exception("report.error", count=len(batch))
-                    for each in batch:
-                        each.done(error)
-        finally:
-            self._applying = None
-
-    def _next_batch(self) -> list[_Waiting]:
-        """Remove the next batch. Of several reports about one run it has the first."""
-        batch: dict[str, _Waiting] = {}
-        left: list[_Waiting] = []
-        for each in self._waiting:
-            if each.report.run_id in batch or len(batch) >= _MAX_BATCH:
-                left.append(each)
-            else:
-                batch[each.report.run_id] = each
-        self._waiting = left
-        return list(batch.values())
-
-    async def _apply_batch(self, batch: Sequence[_Waiting]) -> None:
+    async def _apply_batch(self, batch: Sequence[_Received]) -> Sequence[ReportResult | Exception]:
         """Apply reports about different runs. An error of one does not affect the others."""
-        try:
-            runs = {
-                run.id: run for run in await self._store.runs_by_ids([each.report.run_id for each in batch])
-            }
-            wanted = sorted({run.job_id for run in runs.values() if run.job_id is not None})
-            jobs = {job.id: job for job in await self._store.jobs_by_ids(wanted)} if wanted else {}
-        except Exception as error:
-            for each in batch:
-                each.done(error)
-            return
-        progress: list[tuple[_Waiting, RunView, Extension]] = []
-        outcomes: list[tuple[_Waiting, Reported]] = []
+        found = await self._store.runs_by_ids([received.report.run_id for received in batch])
+        runs = {run.id: run for run in found}
+        wanted = sorted({run.job_id for run in found if run.job_id is not None})
+        jobs = {job.id: job for job in await self._store.jobs_by_ids(wanted)} if wanted else {}
+        results: _Results = {}
+        progress: list[tuple[_Received, RunView, Extension]] = []
+        outcomes: list[tuple[_Received, Reported]] = []
         now_ms = self._store.clock.now_ms()
-        for each in batch:
-            run, report = runs.get(each.report.run_id), each.report
+        for received in batch:
+            kind, report = received
+            run = runs.get(report.run_id)
             try:
                 if run is None or run.job_id not in jobs:
-                    each.done(await self._apply(each.kind, report))
+                    results[report.run_id] = await self._apply(kind, report)
                     continue
                 job = job_from_row(jobs[run.job_id])
-                why = _refusal(each.kind, report, run, job)
+                why = _refusal(kind, report, run, job)
                 if why is not None:
-                    each.done(self._refuse(each.kind, report, why, run))
+                    results[report.run_id] = self._refuse(kind, report, why, run)
                 elif report.status == "waiting":
-                    each.done(await self._note(run, report.error))
+                    results[report.run_id] = await self._note(run, report.error)
                 elif report.status == "running":
-                    progress.append((each, run, _extension(run, job, now_ms)))
+                    progress.append((received, run, _extension(run, job, now_ms)))
                 elif run.awaiting_callback and run.worker is None and run.instance is None:
                     finished = conclude_report(run, job, _outcome(report), now_ms)
-                    outcomes.append((each, Reported(run, finished)))
+                    outcomes.append((received, Reported(run, finished)))
                 else:  # a worker still records the acceptance
-                    each.done(await self._apply(each.kind, report))
+                    results[report.run_id] = await self._apply(kind, report)
             except Exception as error:
-                each.done(error)
-        if progress:
-            await self._extend(progress)
-        if outcomes:
-            await self._write(outcomes)
+                results[report.run_id] = error
+        results |= await self._extend(progress)
+        results |= await self._write(outcomes)
+        return [results[received.report.run_id] for received in batch]
 
-    async def _extend(self, progress: Sequence[tuple[_Waiting, RunView, Extension]]) -> None:
+    async def _extend(self, progress: Sequence[tuple[_Received, RunView, Extension]]) -> _Results:
         """Extend the deadlines of runs, in one transaction."""
         # A worker that still records the acceptance of a run sets its deadline itself.
         extensions = [extension for _, run, extension in progress if run.worker is None]
         try:
             extended = await self._store.extend_callbacks(extensions) if extensions else set()
         except Exception as error:
-            for each, _, _ in progress:
-                each.done(error)
-            return
-        for each, run, _ in progress:
-            if run.worker is not None or run.id in extended:
-                try:
-                    each.done(await self._note(run, None))
-                except Exception as error:
-                    each.done(error)
-                continue
-            await self._apply_alone(each)  # the run has changed meanwhile
+            return {run.id: error for _, run, _ in progress}
+        results: _Results = {}
+        for received, run, _ in progress:
+            try:
+                if run.worker is not None or run.id in extended:
+                    results[run.id] = await self._note(run, None)
+                else:  # the run has changed meanwhile
+                    results[run.id] = await self._apply(*received)
+            except Exception as error:
+                results[run.id] = error
+        return results
 
     async def _note(self, run: RunView, problem: str | None) -> ReportResult:
         """Write why a run is not executed, unless it shows that; None: it is executed."""
@@ -178,29 +144,28 @@ class BrokerReports:
             await self._store.note_callback(run.id, run.attempt, text)
         return ReportResult(True)
 
-    async def _write(self, together: Sequence[tuple[_Waiting, Reported]]) -> None:
+    async def _write(self, together: Sequence[tuple[_Received, Reported]]) -> _Results:
         """Write outcomes of runs that await them, in one transaction. After an error, each in its own."""
-        reported = [each for _, each in together]
+        if not together:
+            return {}
         written: set[str] = set()
         try:
+            reported = [each for _, each in together]
             written = await write_reports(self._store, None, reported, together[0][0].kind)
         except Exception as error:
             if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
-                for each, _ in together:
-                    each.done(error)
-                return
-        for each, (run, finished) in together:
-            if run.id in written:
-                self._telemetry.record_completion(finished, run)
-                each.done(ReportResult(True))
-                continue
-            await self._apply_alone(each)  # the run has changed meanwhile, or it cannot be written
-
-    async def _apply_alone(self, waiting: _Waiting) -> None:
-        try:
-            waiting.done(await self._apply(waiting.kind, waiting.report))
-        except Exception as error:
-            waiting.done(error)
+                return {run.id: error for _, (run, _) in together}
+        results: _Results = {}
+        for received, (run, finished) in together:
+            try:
+                if run.id in written:
+                    self._telemetry.record_completion(finished, run)
+                    results[run.id] = ReportResult(True)
+                else:  # the run has changed meanwhile, or it cannot be written
+                    results[run.id] = await self._apply(*received)
+            except Exception as error:
+                results[run.id] = error
+        return results
 
     async def _apply(self, kind: str, report: Report) -> ReportResult:
         """Apply one report."""
