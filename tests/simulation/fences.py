@@ -16,6 +16,7 @@ def without_fences(monkeypatch: pytest.MonkeyPatch) -> None:
         assert statements.FENCE_OF_MANY in statement.after
         without = replace(statement, after=") v WHERE runs.id = v.column1 AND ?1 IS ?1")
         monkeypatch.setattr(statements, name, without)
-    text = statements.FINISH.replace(statements._FENCE, "WHERE id = ? AND ? > 0 AND ? > ''")
+    assert statements.FENCE in statements.FINISH
+    text = statements.FINISH.replace(statements.FENCE, "WHERE id = :run_id")
     monkeypatch.setattr(statements, "FINISH", text)
     monkeypatch.setattr(outcomes, "_held", lambda db, worker, finished: list(finished))

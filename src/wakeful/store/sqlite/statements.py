@@ -244,6 +244,7 @@ NOT_HELD: Final = """
 # --- outcomes -------------------------------------------------------------------------------------------
 
 # The fence: run, attempt and worker. The primary key finds the run. The shapes are as for new runs.
+FENCE: Final = "WHERE id = :run_id AND attempt = :attempt AND worker IS :worker AND state = 'running'"
 #: the primary key. A run that is being verified was reported already
 HOLDER: Final = """
     SELECT worker, is_pull, instance_id FROM runs
@@ -272,7 +273,7 @@ SUCCEED_WITH_RESPONSE: Final = Bulk(
 )
 # A pull run that is retried waits for an executor as long as the first time. Its job may have got another
 # target meanwhile (`pull_statements.FOLLOW`).
-FINISH: Final = """
+FINISH: Final = f"""
     UPDATE runs SET is_pull = iif(:retrying, claim_timeout_ms IS NOT NULL, is_pull),
         claim_deadline = coalesce(claim_timeout_ms + iif(:retrying, :due_ms, NULL), claim_deadline),
         state = :state, started_at = :started_ms, finished_at = iif(:over, :finished_ms, NULL),
@@ -280,7 +281,7 @@ FINISH: Final = """
         error = :error, reason = :reason, usage = :usage, dead = :state = 'failed',
         failed_attempts = :failed_attempts, response_code = :response_code,
         awaiting_callback = :state = 'running'
-    WHERE id = :run_id AND attempt = :attempt AND worker IS :worker AND state = 'running'"""
+    {FENCE}"""
 #: the primary key, once for each
 WHICH_ARE_HELD: Final = """
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
