@@ -5,65 +5,28 @@ A process that has died, hangs or has no database sends no pings, which the watc
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Final
 
-from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout
+from yarl import URL
 
 from wakeful.engine.loop import Loop
-from wakeful.launch.http.messages import MAX_INTERIM
+from wakeful.launch.address_guard import AddressGuard, GuardedResolver
+from wakeful.launch.http.client import HttpClient
+from wakeful.launch.http.messages import HttpError
 from wakeful.logs import get_logger
 from wakeful.values.clock import Clock
+from wakeful.values.package import VERSION
 
-if TYPE_CHECKING:
-    from aiohttp.connector import Connection
-
-_SWITCHING_PROTOCOLS: Final = 101
 _TIMEOUT_S: Final = 10.0
 #: When to check again after the process was not ready.
 _RECHECK_MS: Final = 1_000
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS: Final = 10
+_HEADERS: Final = {"accept": "*/*", "user-agent": f"wakeful/{VERSION}"}
 
 log = get_logger("wakeful.pinger")
-
-
-class TooManyInterimResponses(ClientError):
-    """The receiver sent more interim responses than are accepted."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"the receiver sent more than {MAX_INTERIM} interim responses (1xx) and no final one"
-        )
-
-
-class LimitedResponse(ClientResponse):
-    """A response with at most MAX_INTERIM interim responses before it: `ClientSession(response_class=…)`.
-
-    aiohttp reads and drops interim responses without a limit, and without yielding to other tasks while there
-    is more to read: a receiver that sends them endlessly would block the process until the timeout.
-    """
-
-    async def start(self, connection: Connection) -> ClientResponse:
-        """Read up to the final response. Raises TooManyInterimResponses."""
-        # aiohttp reads messages in a loop inside start(), so they are counted in the read() of the protocol.
-        protocol = cast(Any, connection.protocol)
-        read = protocol.read
-        interim = 0
-
-        async def limited_read() -> Any:
-            nonlocal interim
-            received = await read()
-            code = received[0].code
-            if 100 <= code < 200 and code != _SWITCHING_PROTOCOLS:
-                interim += 1
-                if interim > MAX_INTERIM:
-                    raise TooManyInterimResponses
-            return received
-
-        protocol.read = limited_read
-        try:
-            return await super().start(connection)
-        finally:
-            del protocol.read
 
 
 class Pinger(Loop):
@@ -98,17 +61,33 @@ class Pinger(Loop):
             log.warning("ping.withheld", reason=reason)
             return now_ms + min(self._every_ms, _RECHECK_MS)
         try:
-            async with (
-                ClientSession(
-                    timeout=ClientTimeout(total=_TIMEOUT_S), response_class=LimitedResponse
-                ) as session,
-                session.get(self._url) as response,
-            ):
-                succeeded = 200 <= response.status < 300
-                if not succeeded:
-                    log.warning("ping.refused", status=response.status)
-        except (ClientError, OSError, ValueError) as error:
+            async with asyncio.timeout(_TIMEOUT_S):
+                status = await _request(self._url)
+            succeeded = 200 <= status < 300
+            if not succeeded:
+                log.warning("ping.refused", status=status)
+        except (HttpError, OSError, ValueError) as error:
             succeeded = False
             log.warning("ping.failed", error=f"{type(error).__name__}: {error}")
         self._on_ping(succeeded)
         return now_ms + self._every_ms
+
+
+async def _request(address: str) -> int:
+    """Request a URL, follow redirects, and return the last status."""
+    guard, url = AddressGuard(allow_private=True), URL(address)
+    resolver = GuardedResolver(guard, threads=1)
+    client = HttpClient(guard, resolver, connections=1, per_host=1)
+    try:
+        for _ in range(_MAX_REDIRECTS):
+            if url.scheme not in ("http", "https") or not url.raw_host:
+                raise ValueError("the URL of the watchdog, or a redirect, is not an HTTP URL")
+            response = await client.request("GET", url, _HEADERS, None, 0)
+            location = response.header(b"location")
+            if response.status not in _REDIRECTS or location is None:
+                return response.status
+            url = url.join(URL(location))
+        raise HttpError(f"more than {_MAX_REDIRECTS} redirects")
+    finally:
+        await client.close()
+        await resolver.close()

@@ -48,3 +48,12 @@ async def test_a_process_that_is_not_ready_does_not_ping(new_app: NewApp, receiv
     assert receiver.requests == []
     assert again_ms is not None
     assert again_ms - before_ms < 60_000
+
+
+async def test_a_ping_follows_redirects(new_app: NewApp, receiver: Receiver):
+    receiver.answers(302, location="/moved")
+    app = new_app(settings=pinging(receiver))
+    async with app:
+        await eventually(lambda: "/moved" in {request.path for request in receiver.requests})
+        receiver.answers(200)
+        await eventually(lambda: app.services.metrics.pings["answered"] >= 1)

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from importlib.metadata import version
 from typing import Final, NamedTuple, cast
 
 from yarl import URL
@@ -27,6 +26,7 @@ from wakeful.run.outcome import Failed
 from wakeful.settings import PREFIX
 from wakeful.values.clock import Clock
 from wakeful.values.json_value import Json, compact
+from wakeful.values.package import VERSION
 
 #: A longer name of an unknown key is not shown in errors.
 _LONGEST_SHOWN: Final = 24
@@ -261,7 +261,7 @@ class ChatEndpoint:
         self._clock = clock
         self._on_response = on_response
         self._resolver = GuardedResolver(guard, threads=_CONNECTIONS)
-        self._agent = f"wakeful/{version('wakeful')}"
+        self._agent = f"wakeful/{VERSION}"
         self._client: HttpClient | None = None
 
     async def open(self) -> None:
