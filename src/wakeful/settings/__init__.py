@@ -13,6 +13,7 @@ import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -228,7 +229,7 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
     Traceback (most recent call last):
     wakeful.errors.InvalidArgument: WAKEFUL_PORT: 'http' is not a whole number
     """
-    known = {key: kind for key, kind in get_type_hints(Settings).items() if key not in _NAMED}
+    known = _kinds()
     values: dict[str, Any] = {"lanes": {}, "channels": {}}
     chat: dict[str, tuple[str, object]] = {}
     if file is not None and file.is_file():
@@ -245,6 +246,12 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
             chat[key] = name, text
     read = read_chat(chat)
     return Settings(**values, chat_keys=read.keys, chat_hosts=read.hosts, chat_models=read.models)
+
+
+@cache
+def _kinds() -> Mapping[str, Any]:
+    """Return the type of each setting that is one value."""
+    return {key: kind for key, kind in get_type_hints(Settings).items() if key not in _NAMED}
 
 
 def _from_file(file: Path, known: Mapping[str, Any], chat: dict[str, tuple[str, object]]) -> dict[str, Any]:
