@@ -156,14 +156,15 @@ class DirectRoutes:
     def __init__(self, app: ASGIApp, routes: Iterable[BaseRoute], handlers: _Handlers) -> None:
         self._app = app
         self._handlers = handlers
-        self._routes: list[tuple[Route, tuple[str, ...], Plan | None]] = []
+        self._routes: list[tuple[Route, tuple[str, ...]]] = []
+        #: the plans of the routes that have been requested: all of them would delay the start
+        self._plans: dict[int, Plan | None] = {}
         self._roots: dict[str, _Node] = {}
         for route in routes:
             if isinstance(route, Route) and not any(":" in part for part in _parts(route.path)):
                 self._add(route)
 
     def _add(self, route: Route) -> None:
-        plan = plan_of(route) if isinstance(route, APIRoute) else None
         parts = _parts(route.path)
         names = tuple(part[1:-1] for part in parts if part.startswith("{"))
         for method in route.methods or ():
@@ -176,7 +177,7 @@ class DirectRoutes:
                     node = node.parts.setdefault(part, _Node())
             if node.route is None:
                 node.route = len(self._routes)
-        self._routes.append((route, names, plan))
+        self._routes.append((route, names))
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str], Plan] | None:
         """Return the first route that matches, with the parameters of its path; None: the framework must."""
@@ -187,7 +188,10 @@ class DirectRoutes:
         place = _first(root, parts, 0)
         if place is None:
             return None
-        route, names, plan = self._routes[place]
+        route, names = self._routes[place]
+        if place not in self._plans:
+            self._plans[place] = plan_of(route) if isinstance(route, APIRoute) else None
+        plan = self._plans[place]
         if plan is None:
             return None
         declared = _parts(route.path)
