@@ -53,6 +53,8 @@ _SLOW = (
 )
 #: Tests about stores: they run on both.
 _OF_STORES = "tests/store/"
+#: So many cases of such a test are divided between the stores.
+_MANY = 4
 #: The names of the parameter of a test that says on which store it runs.
 _STORE = ("database", "store")
 
@@ -98,22 +100,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _on_other_store(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return one of each two items that are one test on two stores, chosen by the name of the test.
 
-    A third of the tests run on PostgreSQL, where a test takes twice the time.
+    A third of the tests run on PostgreSQL, where a test takes twice the time. A test about stores runs on
+    both, with every second case on each if it has many.
     """
     same: dict[str, dict[str, pytest.Item]] = defaultdict(dict)
     for item in items:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             given = item.callspec.params
             store = next((given[name] for name in _STORE if isinstance(given.get(name), str)), None)
-            if store in ("sqlite", "postgres") and not item.nodeid.startswith(_OF_STORES):
+            if store in ("sqlite", "postgres"):
                 test, _, values = item.nodeid.partition("[")
                 others = [value for value in values.rstrip("]").split("-") if value != store]
                 same["-".join([test, *others])][store] = item
-    return [
-        stores["postgres" if zlib.crc32(test.encode()) % 3 else "sqlite"]
-        for test, stores in same.items()
-        if len(stores) == 2
-    ]
+    left_out, cases = [], defaultdict(list)
+    for test, stores in same.items():
+        if len(stores) == 2 and test.startswith(_OF_STORES):
+            cases[stores["sqlite"].nodeid.partition("[")[0]].append(stores)
+        elif len(stores) == 2:
+            left_out.append(stores["postgres" if zlib.crc32(test.encode()) % 3 else "sqlite"])
+    for many in cases.values():
+        if len(many) >= _MANY:
+            left_out += [stores["postgres"] for stores in many[::2]]
+            left_out += [stores["sqlite"] for stores in many[1::2]]
+    return left_out
 
 
 @pytest.hookimpl(wrapper=True)
