@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 
 from benchmarks.bare.databases import STORES, fresh
 from wakeful import AsyncClient, Wakeful
-from wakeful.client.rest.client import RestClient
+from wakeful.client.rest import RestClient
 from wakeful.remote import Worker
 from wakeful.values.json_value import Json
 
@@ -101,13 +101,13 @@ async def loop(url: str, key: str, *, together: bool) -> int:
     done = 0
     rest = RestClient(url, key)
     async with rest:
-        while runs := await rest.runs.claim({"worker": "bare", "limit": 10}):
+        while runs := await rest.claim_runs(worker="bare", limit=10):
             reports = [_report(run["id"], run["attempt"]) for run in runs]
             if together:
-                await rest.runs.complete_many(reports)
+                await rest.complete_runs(runs=reports)
             else:
                 for report in reports:
-                    await rest.runs.complete(str(report.pop("id")), report)
+                    await rest.complete_run(str(report.pop("id")), report)
             done += len(runs)
     return done
 

@@ -129,6 +129,13 @@ def shapes() -> Iterable[str]:
     yield from ("", "")
 
 
+def endpoints() -> Iterable[str]:
+    """Return the class of client/endpoints.py, which follows from the routes."""
+    from scripts import generate_client  # it imports the routes, which need the files before
+
+    return generate_client.endpoints()
+
+
 def _shape(kind: type) -> str:
     return f"{resource_name(kind) or kind.__name__}Shape"
 
@@ -191,6 +198,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "cli-options": cli_options,
     "commands": commands,
     "shapes": shapes,
+    "endpoints": endpoints,
     "schedule": lambda: reference("schedule"),
     "target": lambda: reference("target"),
     "policy": lambda: reference("policy"),
@@ -198,6 +206,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
 }
 FILES: Final = (
     "src/wakeful/client/types.py",  # the commands need it
+    "src/wakeful/client/endpoints.py",
     "src/wakeful/model/job_fields.py",
     "src/wakeful/model/job.py",
     "src/wakeful/cli/commands/index.py",

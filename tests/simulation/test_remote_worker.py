@@ -17,7 +17,7 @@ import pytest
 from tests.simulation.virtual_loop import run_virtually
 from tests.support.effort import part
 from tests.support.interruptions import cancel_at_each_await
-from wakeful.client.rest.client import RestClient
+from wakeful.client.rest import RestClient
 from wakeful.errors import Unavailable
 from wakeful.remote import Result, Worker, WorkerConfig
 from wakeful.remote.handlers import run_report
@@ -70,7 +70,9 @@ class ModelServer:
         client._connection.request = self.request  # type: ignore[method-assign, assignment]
         return client
 
-    async def request(self, method: str, path: str, *, body: Any, extra_timeout: float = 0.0) -> Any:
+    async def request(
+        self, method: str, path: str, *, body: Any, extra_timeout: float, **others: object
+    ) -> Any:
         kind = path.rpartition("/")[2]
         self.counts[kind] = self.counts.get(kind, 0) + 1
         fault = next((f for f in self.faults if (f.kind, f.number) == (kind, self.counts[kind])), None)
@@ -399,11 +401,11 @@ def test_a_late_refusal_of_one_attempt_does_not_drop_the_outcome_of_the_next():
     sent: list[list[tuple[str, int]]] = []
 
     class Runs:
-        async def complete_many(self, reports: Any) -> Any:
-            sent.append([(each["id"], each["attempt"]) for each in reports])
+        async def complete_runs(self, *, runs: Any) -> Any:
+            sent.append([(each["id"], each["attempt"]) for each in runs])
             await asyncio.sleep(1)
             refused = {"state": None, "code": "failed-precondition", "message": "at attempt 2"}
-            return [{"id": "7", **(refused if each["attempt"] == 1 else {"code": None})} for each in reports]
+            return [{"id": "7", **(refused if each["attempt"] == 1 else {"code": None})} for each in runs]
 
     async def story() -> list[tuple[str, int]]:
         done: list[tuple[str, int]] = []

@@ -33,7 +33,7 @@ async def _names(incomplete: str) -> list[str]:
     workspace = os.environ.get("WAKEFUL_WORKSPACE") or "default"
     agent = os.environ.get("WAKEFUL_AGENT") or "default"
     async with RestClient(workspace=workspace, timeout=_TIMEOUT_S) as client:
-        jobs = await client.jobs.list(all_agents=True)
+        jobs = await client.list_every_job()
     names = [job["name"] if job["agentId"] == agent else f"{job['agentId']}/{job['name']}" for job in jobs]
     return [name for name in names if name.startswith(incomplete)]
 

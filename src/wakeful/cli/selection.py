@@ -91,8 +91,8 @@ async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
     """Return the jobs of these names. One error lists all names that are unknown."""
 
     async def get(name: str) -> JobShape:
-        jobs, slug = await s.find_job(name)
-        return await jobs.get(slug)
+        agent, slug = await s.find_job(name)
+        return await s.client.get_job(agent, slug)
 
     found, failed = await s.out.wait_for(for_each(list(dict.fromkeys(names)), get))
     if failed:
@@ -117,17 +117,17 @@ async def find_jobs(
     verb: str,
     only: Filter | None,
     names: Sequence[str],
-    request: Callable[..., Awaitable[BulkResultShape | BulkRunsShape]],
+    request: Callable[[dict[str, Json]], Awaitable[BulkResultShape | BulkRunsShape]],
     *,
     yes: bool,
 ) -> tuple[Sequence[JobIdShape], bool]:
     """Return the jobs of these names, or those that a filter finds, and whether the operation goes on.
 
-    With `dry_run`, the request finds the jobs of a filter. The user confirms them.
+    As a dry run, the request finds the jobs of a filter. The user confirms them.
     """
     if only is None:
         return await named_jobs(s, names), True
-    found = (await s.out.wait_for(request(build_selection(only), dry_run=True)))["jobs"]
+    found = (await s.out.wait_for(request({**build_selection(only), "dryRun": True})))["jobs"]
     return found, confirm(s, verb, only, found, yes=yes)
 
 

@@ -23,7 +23,7 @@ from wakeful.cli.pages import event_line
 from wakeful.cli.serve_options import database_text, load_app, wakeful_command
 from wakeful.cli.times import local_zone
 from wakeful.client.api_key_file import key_file, read_key, store_key
-from wakeful.client.rest.client import DEFAULT_URL
+from wakeful.client.rest import DEFAULT_URL
 from wakeful.client.types import EventShape
 from wakeful.errors import InvalidArgument, Unauthenticated, Unavailable, WakefulError
 from wakeful.settings import PREFIX, Settings

@@ -20,7 +20,7 @@ from wakeful.cli.help import HelpCommand, HelpGroup
 from wakeful.cli.output import Output
 from wakeful.cli.unknown_names import NamedObject, UnknownName, add_suggestion, check_new_agents
 from wakeful.client import tls
-from wakeful.client.rest import RestClient, RestJobs, RestRuns
+from wakeful.client.rest import RestClient
 from wakeful.errors import InvalidArgument, NotFound, Unavailable
 from wakeful.values.ids import is_id
 
@@ -101,17 +101,17 @@ class Session:
     named: list[NamedObject] = field(default_factory=list, compare=False)
 
     @property
-    def all_agents(self) -> bool:
-        """Whether lists cover all agents: yes, unless --agent names one."""
-        return self.agent is None
+    def own_agent(self) -> str:
+        """The agent of --agent, else the agent `default`."""
+        return self.agent or "default"
 
     @property
     def agent_option(self) -> bool:
         """Whether --agent names the agent, and not only WAKEFUL_AGENT."""
         return self.agent is not None and self.agent != os.environ.get("WAKEFUL_AGENT")
 
-    async def find_job(self, name: str) -> tuple[RestJobs, str]:
-        """Return the jobs of a job's agent, and the job's name or id.
+    async def find_job(self, name: str) -> tuple[str, str]:
+        """Return the agent of a job, and the job's name or id.
 
         `agent/name` gives both. Without an agent, an id is of any agent, and a name of the agent `default`:
         if several agents have it, the error lists them.
@@ -119,26 +119,26 @@ class Session:
         agent, slash, rest = name.partition("/")
         if slash and self.agent not in (None, agent):
             raise InvalidArgument(f"'{name}' names the agent '{agent}', but --agent is '{self.agent}'")
-        named = NamedObject(agent, rest) if slash else NamedObject(self.agent or "default", name)
+        named = NamedObject(agent, rest) if slash else NamedObject(self.own_agent, name)
         self.named.append(named)
         if slash or self.agent is not None:
-            return self.jobs(named.agent), named.job or name
+            return named.agent, named.job or name
         try:
-            job = await self.out.wait_for(self.client.jobs.find(name))
+            job = await self.out.wait_for(self.client.find_job(name))
         except NotFound:
             if is_id(name):
                 raise
-            return self.jobs(), name  # the command itself reports the unknown name
+            return self.own_agent, name  # the command itself reports the unknown name
         own = job["agentId"] == "default" or job["id"] == name or await self._is_own_agent(job["agentId"])
         if not own:
             raise UnknownName(
                 f"no job '{name}' of the agent 'default'; did you mean '{job['agentId']}/{name}'?"
             )
-        return self.jobs(job["agentId"]), job["name"]
+        return job["agentId"], job["name"]
 
     async def _is_own_agent(self, agent: str) -> bool:
         """Return whether the key is limited to this agent."""
-        return (await self.client.status()).get("agentId") == agent
+        return (await self.client.get_status()).get("agentId") == agent
 
     def named_agent(self, name: str) -> str:
         """Return the name of an agent that an argument gives."""
@@ -150,7 +150,7 @@ class Session:
 
         With `create`, its jobs create it nevertheless. A command that saves jobs calls this first.
         """
-        await check_new_agents(self.client, agents or [self.agent or "default"], create=create)
+        await check_new_agents(self.client, agents or [self.own_agent], create=create)
 
     async def add_suggestion(self, error: NotFound, *names: str) -> NotFound:
         """Return the error with names that resemble the unknown one, if there are any.
@@ -159,21 +159,13 @@ class Session:
         """
         named = self.named
         if names:
-            own = [(self.agent or "default", name) for name in names]
+            own = [(self.own_agent, name) for name in names]
             named = [
                 NamedObject(*(name.split("/", 1) if "/" in name else (agent, name))) for agent, name in own
             ]
         if self.agent:
             named = [*named, NamedObject(self.agent)]
         return await add_suggestion(self.client, error, named)
-
-    def jobs(self, agent: str | None = None) -> RestJobs:
-        """Return the jobs of `agent`, else of --agent, else of the agent `default`."""
-        return self.client.jobs.of(agent or self.agent or "default")
-
-    def runs(self) -> RestRuns:
-        """Return the runs of --agent, else of the agent `default`."""
-        return self.client.runs.of(self.agent or "default")
 
 
 def command_group(

@@ -145,10 +145,10 @@ async def _sentence(client: RestClient, named: NamedObject) -> str | None:
         return f"no agent '{named.agent}'; {offer}"
     if named.job is None:
         return None
-    own = [job["name"] for job in await client.jobs.of(named.agent).list(at_most=_MAX_JOBS)]
+    own = [job["name"] for job in await client.list_every_job(named.agent, at_most=_MAX_JOBS)]
     found = suggestions(named.job, own)
     if not found:
-        jobs = await client.jobs.list(all_agents=True, at_most=_MAX_JOBS)
+        jobs = await client.list_every_job(at_most=_MAX_JOBS)
         of_others = [job for job in jobs if job["agentId"] != named.agent]
         names = suggestions(named.job, [job["name"] for job in of_others])
         wanted = [named.job] if any(job["name"] == named.job for job in of_others) else names
@@ -162,11 +162,11 @@ def _full_names(names: Sequence[str], jobs: Sequence[tuple[str, str]], limit: in
 
 async def _exists(client: RestClient, agent: str) -> bool:
     try:
-        await client.agents.get(agent)
+        await client.get_agent(agent)
     except NotFound:
         return False
     return True
 
 
 async def _agents(client: RestClient) -> list[str]:
-    return [agent["name"] for agent in await client.agents.list()]
+    return [agent["name"] for agent in await client.list_agents()]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from wakeful.client.admin import Agents, Audit, Keys, Quotas, Workflows
 from wakeful.client.incidents import Incidents
 from wakeful.client.jobs import Jobs
-from wakeful.client.rest.client import RestClient
+from wakeful.client.rest import RestClient
 from wakeful.client.runs import Runs
 from wakeful.client.scheduler import Scheduler
 from wakeful.client.suggestions import Suggestions
@@ -57,7 +57,6 @@ class AsyncClient:
             url,
             key,
             workspace=workspace,
-            agent=agent,
             timeout=timeout,
             cert=cert,
             cert_key=cert_key,
@@ -66,18 +65,18 @@ class AsyncClient:
         )
         self.workspace = workspace
         #: create, change and run jobs
-        self.jobs = Jobs(self._rest.jobs)
+        self.jobs = Jobs(self._rest, agent)
         #: read, stop, replay and complete runs
-        self.runs = Runs(self._rest.runs)
-        self.agents = Agents(self._rest.agents, self._rest.instances)
+        self.runs = Runs(self._rest, agent)
+        self.agents = Agents(self._rest)
         #: read and acknowledge incidents
-        self.incidents = Incidents(self._rest.incidents)
+        self.incidents = Incidents(self._rest)
         #: read and decide suggestions
-        self.suggestions = Suggestions(self._rest.suggestions)
-        self.keys = Keys(self._rest.keys)
-        self.audit = Audit(self._rest.audit)
-        self.quotas = Quotas(self._rest.quotas)
-        self.workflows = Workflows(self._rest.workflows)
+        self.suggestions = Suggestions(self._rest)
+        self.keys = Keys(self._rest)
+        self.audit = Audit(self._rest)
+        self.quotas = Quotas(self._rest)
+        self.workflows = Workflows(self._rest)
 
     @property
     def url(self) -> str:
@@ -106,11 +105,11 @@ class AsyncClient:
 
     async def status(self) -> dict[str, Json]:
         """Return the status of the server and the counts of the workspace."""
-        return await self._rest.status()
+        return await self._rest.get_status()
 
     async def doctor(self) -> dict[str, Json]:
         """Return the checks of `wakeful doctor`, each with its state, a message and what to do."""
-        return await self._rest.doctor()
+        return cast(dict[str, Json], await self._rest.get_doctor())
 
     async def cost(
         self,
@@ -124,7 +123,7 @@ class AsyncClient:
 
         `first` and `last` are days (UTC), such as `2027-03-01`; by default the last 30.
         """
-        return await self._rest.cost(first=first, last=last, agent=agent, limit=limit)
+        return await self._rest.get_cost(from_=first, to=last, agent=agent, limit=limit)
 
     async def sign_in_link(self) -> str:
         """Return a link to the dashboard that signs in with the key of this client, once, in five minutes."""
@@ -135,7 +134,7 @@ class AsyncClient:
 
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""
-        return await self._rest.slo()
+        return await self._rest.get_slo()
 
     async def ready(self) -> bool:
         """Return True if the server and its database respond; Unavailable otherwise."""

@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 from urllib.parse import quote
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 T = TypeVar("T")
-Query = Mapping[str, str | int | bool | list[str] | None]
+Query = Mapping[str, str | int | bool | Sequence[str] | None]
 
 #: Seconds to connect.
 _CONNECT_TIMEOUT: Final = 10.0
@@ -243,6 +243,35 @@ class Connection:
         )
 
 
+class WorkspaceConnection:
+    """A connection, for requests about one workspace."""
+
+    def __init__(self, connection: Connection, workspace: str) -> None:
+        self._connection = connection
+        self.workspace = workspace
+
+    async def _request(
+        self,
+        method: str,
+        *parts: str | int,
+        body: Json = None,
+        query: Query | None = None,
+        if_version: int | None = None,
+        extra_timeout: float = 0.0,
+        optional: bool = False,
+    ) -> Json:
+        """Do `Connection.request` with a path of the workspace."""
+        return await self._connection.request(
+            method,
+            path(self.workspace, *map(str, parts)),
+            body=body,
+            query=query,
+            headers=None if if_version is None else {"If-Match": f'"{if_version}"'},
+            extra_timeout=extra_timeout,
+            optional=optional,
+        )
+
+
 def path(*parts: str) -> str:
     """Return a path under /api/workspaces, with its parts quoted.
 
@@ -255,9 +284,9 @@ def path(*parts: str) -> str:
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def read_page(reply: Json, name: str) -> Page[T]:
+def read_page(reply: Json, name: str, kind: type) -> Page[T]:
     """Return the list of that name in a reply, with the cursor of the next page."""
-    found = read_list(reply, name, dict)
+    found = read_list(reply, name, kind)
     assert isinstance(reply, dict)
     cursor = reply.get("cursor")
     if not isinstance(cursor, str | None):
@@ -313,7 +342,7 @@ def _pairs(query: Query) -> list[tuple[str, str]]:
         (name, _text(each))
         for name, value in query.items()
         if value is not None
-        for each in (value if isinstance(value, list) else [value])
+        for each in ([value] if isinstance(value, str | int) else value)
     ]
 
 

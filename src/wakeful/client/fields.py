@@ -32,6 +32,11 @@ def document(fields: Mapping[str, object]) -> dict[str, Json]:
     }
 
 
+def given_fields(fields: Mapping[str, object]) -> dict[str, Json]:
+    """Return the fields that are not None as a JSON document."""
+    return document({name: value for name, value in fields.items() if value is not None})
+
+
 def _plain(value: object) -> Json:
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from wakeful.client.rest.admin import RestIncidents
 from wakeful.client.scheduler import IncidentsApi
 from wakeful.model import Incident, Page
 from wakeful.model.codec import from_json, page_from_json
+
+if TYPE_CHECKING:
+    from wakeful.client.rest import RestClient
 
 
 class Incidents(IncidentsApi):
     """The incidents of a workspace: `client.incidents`. `wakeful.client.scheduler` documents the methods."""
 
-    def __init__(self, rest: RestIncidents) -> None:
+    def __init__(self, rest: RestClient) -> None:
         self._rest = rest
 
     async def list(
@@ -25,11 +28,13 @@ class Incidents(IncidentsApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Incident]:
-        page = await self._rest.list(states=states, agent=agent, job=job, limit=limit, cursor=cursor)
+        page = await self._rest.list_incidents(
+            state=",".join(states) or None, agent=agent, job=job, limit=limit, cursor=cursor
+        )
         return page_from_json(Incident, page)
 
     async def get(self, incident_id: str) -> Incident:
-        return from_json(Incident, await self._rest.get(incident_id))
+        return from_json(Incident, await self._rest.get_incident(incident_id))
 
     async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
-        return from_json(Incident, await self._rest.ack(incident_id, note=note))
+        return from_json(Incident, await self._rest.acknowledge_incident(incident_id, note=note))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast, overload
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 from wakeful.client.connection import check_next
-from wakeful.client.fields import document
 from wakeful.client.instances_api import EventLike, InstancesApi, SignalLike, check_signals, check_state
-from wakeful.client.rest.instances import RestInstances
 from wakeful.errors import FailedPrecondition, PermissionDenied
 from wakeful.job.job import DEFAULT_INSTANCE
 from wakeful.model import InstanceInfo, InstanceStatus, Page, Run
@@ -17,6 +15,9 @@ from wakeful.model.codec import from_json, page_from_json
 from wakeful.run.instances import InstanceStatus as StatusName
 from wakeful.signal.signals import Signal
 from wakeful.values.json_value import Json
+
+if TYPE_CHECKING:
+    from wakeful.client.rest import RestClient
 
 #: The source of signals that have none.
 SOURCE: Final = "/client"
@@ -26,27 +27,26 @@ _PAGE: Final = 500
 class Instances(InstancesApi):
     """The part of `client.agents` for instances."""
 
-    def __init__(self, rest: RestInstances) -> None:
-        self._instances = rest
+    def __init__(self, rest: RestClient) -> None:
+        self._rest = rest
 
     async def start(
         self, name: str, id: str = DEFAULT_INSTANCE, *, state: Mapping[str, object] | None = None
     ) -> InstanceInfo:
         check_state(state)
-        given = None if state is None else document(state)
-        return from_json(InstanceInfo, await self._instances.start(name, id, state=given))
+        return from_json(InstanceInfo, await self._rest.start_instance(name, id, state=state))
 
     async def stop(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return from_json(InstanceInfo, await self._instances.stop(name, id))
+        return from_json(InstanceInfo, await self._rest.stop_instance(name, id))
 
     async def pause(self, name: str, id: str = DEFAULT_INSTANCE, *, note: str | None = None) -> InstanceInfo:
-        return from_json(InstanceInfo, await self._instances.pause(name, id, note=note))
+        return from_json(InstanceInfo, await self._rest.pause_instance(name, id, note=note))
 
     async def resume(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return from_json(InstanceInfo, await self._instances.resume(name, id))
+        return from_json(InstanceInfo, await self._rest.resume_instance(name, id))
 
     async def hibernate(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return from_json(InstanceInfo, await self._instances.hibernate(name, id))
+        return from_json(InstanceInfo, await self._rest.hibernate_instance(name, id))
 
     @overload
     async def send(self, name: str, id: str, signal: SignalLike) -> Run: ...
@@ -61,11 +61,11 @@ class Instances(InstancesApi):
         return await self._send(name, id, signal)
 
     async def _send(self, name: str, id: str, signals: Sequence[SignalLike]) -> builtins.list[Run]:
-        sent = await self._instances.send(name, id, [event_of(signal) for signal in signals])
+        sent = await self._rest.send_events(name, id, [event_of(signal) for signal in signals])
         return [from_json(Run, run) for run in sent]
 
     async def state(self, name: str, id: str = DEFAULT_INSTANCE) -> dict[str, Any]:
-        found = await self._instances.get(name, id)
+        found = await self._rest.get_instance(name, id)
         if "state" not in found:
             raise PermissionDenied("only an admin may read the state of an instance; use an admin's key")
         state = found["state"]
@@ -77,7 +77,7 @@ class Instances(InstancesApi):
         return state
 
     async def instance(self, name: str, id: str = DEFAULT_INSTANCE) -> InstanceInfo:
-        return from_json(InstanceInfo, await self._instances.get(name, id))
+        return from_json(InstanceInfo, await self._rest.get_instance(name, id))
 
     async def instances(
         self,
@@ -87,7 +87,7 @@ class Instances(InstancesApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[InstanceInfo]:
-        page = await self._instances.list(name, status=status, limit=limit, cursor=cursor)
+        page = await self._rest.list_all_instances(agent=name, status=status, limit=limit, cursor=cursor)
         return page_from_json(InstanceInfo, page)
 
     async def _all_instances(self, name: str) -> builtins.list[InstanceInfo]:

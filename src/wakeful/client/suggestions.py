@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from wakeful.client.rest.admin import RestSuggestions
 from wakeful.client.suggestions_api import SuggestionsApi
 from wakeful.model import Page, Suggestion
 from wakeful.model.codec import from_json, page_from_json
+
+if TYPE_CHECKING:
+    from wakeful.client.rest import RestClient
 
 
 class Suggestions(SuggestionsApi):
     """The suggestions of a workspace: `client.suggestions`. See `wakeful.client.scheduler`."""
 
-    def __init__(self, rest: RestSuggestions) -> None:
+    def __init__(self, rest: RestClient) -> None:
         self._rest = rest
 
     async def list(
@@ -25,17 +28,19 @@ class Suggestions(SuggestionsApi):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[Suggestion]:
-        page = await self._rest.list(statuses=statuses, agent=agent, job=job, limit=limit, cursor=cursor)
+        page = await self._rest.list_suggestions(
+            status=",".join(statuses) or None, agent=agent, job=job, limit=limit, cursor=cursor
+        )
         return page_from_json(Suggestion, page)
 
     async def get(self, suggestion_id: str) -> Suggestion:
-        return from_json(Suggestion, await self._rest.get(suggestion_id))
+        return from_json(Suggestion, await self._rest.get_suggestion(suggestion_id))
 
     async def apply(self, suggestion_id: str) -> Suggestion:
-        return from_json(Suggestion, await self._rest.decide(suggestion_id, "apply"))
+        return from_json(Suggestion, await self._rest.apply_suggestion(suggestion_id))
 
     async def dismiss(self, suggestion_id: str) -> Suggestion:
-        return from_json(Suggestion, await self._rest.decide(suggestion_id, "dismiss"))
+        return from_json(Suggestion, await self._rest.dismiss_suggestion(suggestion_id))
 
     async def rollback(self, suggestion_id: str) -> Suggestion:
-        return from_json(Suggestion, await self._rest.decide(suggestion_id, "rollback"))
+        return from_json(Suggestion, await self._rest.roll_back_suggestion(suggestion_id))

@@ -874,7 +874,3 @@ class CompletionsShape(TypedDict):
 
 
 # generated: end
-#: A job after its next tick was skipped.
-SkippedShape = JobShape
-#: A session with a page of its history.
-SessionHistoryShape = SessionShape

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from wakeful.client.rest.runs import RestRuns
+from wakeful.client.rest import RestClient
 from wakeful.client.types import ReportResultShape
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.logs import get_logger
@@ -34,12 +34,12 @@ class Reporter:
 
     def __init__(
         self,
-        runs: RestRuns,
+        client: RestClient,
         backoff: ReconnectBackoff,
         on_request: Callable[[WakefulError | None], None],
         on_done: Callable[[str, int], None],
     ) -> None:
-        self._runs = runs
+        self._client = client
         self._backoff = backoff
         self._on_request = on_request
         self._on_done = on_done
@@ -88,7 +88,7 @@ class Reporter:
         """Send reports together. False: the server did not answer, or could not write some of them now."""
         self._in_flight = {_key(report) for report in batch}
         try:
-            results = await self._runs.complete_many(batch)
+            results = await self._client.complete_runs(runs=batch)
         except InvalidArgument as error:
             self._on_request(None)
             await self._send_apart(batch, error)

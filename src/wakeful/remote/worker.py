@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
 
-from wakeful.client.rest.client import RestClient
+from wakeful.client.rest import RestClient
 from wakeful.client.types import HeartbeatsShape, RunShape
 from wakeful.errors import (
     InvalidArgument,
@@ -209,7 +209,7 @@ class Worker:
         Raises the error of the server if it refuses the worker: a wrong key, URL or workspace.
         """
         config = self.config
-        self._reporter = Reporter(self._rest.runs, config.backoff, self._note_request, self._release)
+        self._reporter = Reporter(self._rest, config.backoff, self._note_request, self._release)
         background = [
             asyncio.create_task(self._keep(self._reporter.run), name="wakeful-remote-reports"),
             asyncio.create_task(self._keep(self._heartbeats), name="wakeful-remote-heartbeats"),
@@ -282,15 +282,18 @@ class Worker:
         """Return what was claimed. It is among the unanswered ones until its response is processed."""
         await self._return_unanswered()
         claim_id = uuid.uuid4().hex
-        request: dict[str, Json] = {
-            "worker": self.name, "agents": [*self._agents], "lanes": [*self._lanes], "limit": limit,
-            "claimId": claim_id,
-        }  # fmt: skip
         # The first claim does not wait, so that it is soon known whether the server is reachable.
         wait_ms = self.config.wait_ms if self._reachable else 0
         self._unanswered.append(claim_id)
         try:
-            return await self._rest.runs.claim(request, wait_ms=wait_ms)
+            return await self._rest.claim_runs(
+                worker=self.name,
+                agents=self._agents,
+                lanes=self._lanes,
+                limit=limit,
+                wait_ms=wait_ms,
+                claim_id=claim_id,
+            )
         except (Unauthenticated, PermissionDenied, NotFound, InvalidArgument):  # refused: it claimed nothing
             self._unanswered.remove(claim_id)
             raise
@@ -299,7 +302,7 @@ class Worker:
         """Return the runs of claims whose responses were lost, so that others can execute them."""
         for claim_id in [*self._unanswered]:
             try:
-                await self._rest.runs.release(self.name, claim_id=claim_id)
+                await self._rest.release_runs(worker=self.name, claim_id=claim_id)
             except Unavailable:
                 raise
             except WakefulError as error:  # an older server, or a key that was revoked: their leases end
@@ -406,14 +409,15 @@ class Worker:
         return True
 
     async def _renew(self, held: Sequence[tuple[str, int]]) -> HeartbeatsShape:
+        attempts = [{"id": run_id, "attempt": attempt} for run_id, attempt in held]
         waiting = {run_id: self._waiting[run_id] for run_id, _ in held if run_id in self._waiting}
         try:
-            return await self._rest.runs.heartbeat_many(held, waiting=waiting)
+            return await self._rest.heartbeat_runs(runs=attempts, waiting_for=waiting or None)
         except InvalidArgument:
             if not waiting:
                 raise
             self._waiting.clear()  # an older server does not know it
-            return await self._rest.runs.heartbeat_many(held)
+            return await self._rest.heartbeat_runs(runs=attempts)
 
     def _lose(self, run_id: str) -> None:
         assert self._reporter is not None

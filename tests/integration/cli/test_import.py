@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import Completed, Machine, serving
-from wakeful.client.rest import RestJobs
+from wakeful.client.rest import RestClient
 from wakeful.client.types import JobShape
 from wakeful.errors import Unavailable
-from wakeful.values.json_value import Json
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +208,14 @@ def test_an_import_shows_the_secrets_of_new_webhooks(machine: Machine):
 def test_an_import_that_loses_the_server_shows_what_it_saved(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
-    save = RestJobs.upsert
+    save = RestClient.save_job
 
-    async def upsert(self: RestJobs, document: Mapping[str, Json]) -> JobShape:
-        if document["name"] == "b":
+    async def save_job(self: RestClient, agent: str, fields: Mapping[str, object]) -> tuple[JobShape, bool]:
+        if fields["name"] == "b":
             raise Unavailable("the server does not respond")
-        return await save(self, document)
+        return await save(self, agent, fields)
 
-    monkeypatch.setattr(RestJobs, "upsert", upsert)
+    monkeypatch.setattr(RestClient, "save_job", save_job)
     result = machine.wakeful(
         *("import", "crontab", "--url", "https://example.com/x", "--agent", "lost"),
         stdin="@daily a\n@daily b\n@daily c\n",

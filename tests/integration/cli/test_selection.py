@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.command_line import Machine, serving, webhook_receiver
 from wakeful.cli import selection
-from wakeful.client.rest import RestJobs
+from wakeful.client.rest import RestClient
 from wakeful.errors import Unavailable
 
 
@@ -190,18 +190,18 @@ def test_a_job_that_cannot_be_resumed_is_reported_and_the_others_are(machine: Ma
 def test_what_was_done_before_a_request_failed_is_shown(
     machine: Machine, jobs: dict[str, str], monkeypatch: pytest.MonkeyPatch, command: str, field: str
 ):
-    several: Callable[..., Awaitable[object]] = getattr(RestJobs, f"{command}_many")
+    several: Callable[..., Awaitable[object]] = getattr(RestClient, f"{command}_jobs")
     sent: list[object] = []
 
-    async def cut(self: RestJobs, select: Mapping[str, object], **given: object) -> object:
+    async def cut(self: RestClient, select: Mapping[str, object]) -> object:
         if "jobs" in select:
             sent.append(select)
         if len(sent) > 2:
             raise Unavailable("no response")
-        return await several(self, select, **given)
+        return await several(self, select)
 
     monkeypatch.setattr(selection, "_PART", 1)
-    monkeypatch.setattr(RestJobs, f"{command}_many", cut)
+    monkeypatch.setattr(RestClient, f"{command}_jobs", cut)
     done = machine.wakeful(command, "--agent", "ops", "--yes", "--json")
     assert (done.code, len(done.json[field])) == (7, 2)
     assert "the other jobs may not have been" in done.err

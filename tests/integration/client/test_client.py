@@ -151,9 +151,9 @@ async def test_all_dead_letters_are_more_than_one_request(
     defaults = DeadLetterService.select.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "limit", 2)  # instead of a thousand
-    runs = client._rest.runs
+    rest = client._rest
     async with asyncio.timeout(PATIENCE):  # replayed runs fail again, and are not replayed without an end
-        done = await (runs.replay_all() if verb == "replay" else runs.discard_all(all_agents=True))
+        done = await (rest.replay_all("default") if verb == "replay" else rest.discard_all())
     assert done == dead
     assert not {run.id for run in await client.runs.dead_letters()} & set(dead)
 

@@ -13,7 +13,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import served
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import AsyncClient, InvalidArgument, NotFound, Unauthenticated, Unavailable, Wakeful
-from wakeful.client.rest.events import read_events
+from wakeful.client.events import read_events
 from wakeful.model import Event
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings

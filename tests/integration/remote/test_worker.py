@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -120,13 +120,13 @@ async def test_a_worker_executes_as_many_runs_as_it_has_slots_and_reports_them_t
         at_once -= 1
 
     sizes: list[int] = []
-    complete_many = worker._rest.runs.complete_many
+    complete_runs = worker._rest.complete_runs
 
-    async def counted(reports):
-        sizes.append(len(reports))
-        return await complete_many(reports)
+    async def counted(*, runs):
+        sizes.append(len(runs))
+        return await complete_runs(runs=runs)
 
-    monkeypatch.setattr(worker._rest.runs, "complete_many", counted)
+    monkeypatch.setattr(worker._rest, "complete_runs", counted)
     ids = [await start(ask, f"job-{number}") for number in range(3)]
     async with serving(worker):
         for run_id in ids:
@@ -285,16 +285,16 @@ async def test_a_server_that_knows_no_waits_renews_leases_nevertheless(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ):
     worker, done = new_worker(ask), asyncio.Event()
-    renew, refused = worker.client.runs.heartbeat_many, 0
+    renew, refused = worker.client.heartbeat_runs, 0
 
-    async def older(held: Iterable[tuple[str, int]], *, waiting: object = None) -> HeartbeatsShape:
+    async def older(*, runs: Sequence[Mapping[str, object]], waiting_for: object = None) -> HeartbeatsShape:
         nonlocal refused
-        if waiting:
+        if waiting_for:
             refused += 1
             raise InvalidArgument("waitingFor: unknown field")
-        return await renew(held)
+        return await renew(runs=runs)
 
-    monkeypatch.setattr(worker.client.runs, "heartbeat_many", older)
+    monkeypatch.setattr(worker.client, "heartbeat_runs", older)
 
     @worker.handler
     async def wait(run: Run) -> None:

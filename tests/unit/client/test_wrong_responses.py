@@ -16,8 +16,8 @@ from tests.support.waiting import PATIENCE
 from wakeful import AsyncClient, Unavailable
 from wakeful.api.mcp.stdio import RemoteScheduler
 from wakeful.client.connection import Connection
-from wakeful.client.rest.client import RestClient
-from wakeful.client.rest.events import events, read_events
+from wakeful.client.events import events, read_events
+from wakeful.client.rest import RestClient
 from wakeful.errors import ResourceExhausted, WakefulError
 from wakeful.service.cron_tool.tool import call
 
@@ -46,13 +46,11 @@ for value in ("null", '"a"', "[]", "[null]", "[{}]", "[[]]"):
 GIVEN: dict[str, Any] = {
     "start": datetime(2027, 1, 1, tzinfo=UTC), "end": datetime(2027, 1, 2, tzinfo=UTC), "version": 1,
     "fields": {}, "dag": {}, "signal": "go", "verified": True, "revision": 1, "status": "succeeded",
-    "document": {"name": "x"}, "patch": {}, "select": {}, "events": [{}], "report": {},
-    "reports": [{"id": "1"}], "request": {}, "held": [("1", 1)], "run_ids": ["1"], "attempt": 1,
-    "output": "x", "runs": [], "documents": [{"name": "x"}],
+    "body": {"name": "x"}, "events": [{}], "limit": 1, "run_ids": ["1"], "attempt": 1,
+    "output": "x", "runs": [], "jobs": [], "documents": [{"name": "x"}],
 }  # fmt: skip
 PARTS = (
-    "jobs", "runs", "agents", "incidents", "suggestions", "keys", "audit", "quotas", "workflows", "instances",
-    "operations",
+    "jobs", "runs", "agents", "incidents", "suggestions", "keys", "audit", "quotas", "workflows",
 )  # fmt: skip
 
 
@@ -133,7 +131,11 @@ async def test_a_response_that_is_cut_off_or_wrongly_framed_is_unavailable(what:
         raw_server(talk) as server,
         RestClient(f"http://127.0.0.1:{server.port}", "wk_x", timeout=0.2) as client,
     ):
-        for request in (client.status(), client.jobs.create({"name": "x"}), client.jobs.delete("x")):
+        for request in (
+            client.get_status(),
+            client.create_job("a", {"name": "x"}),
+            client.delete_job("a", "x"),
+        ):
             with pytest.raises(Unavailable):
                 await request
 

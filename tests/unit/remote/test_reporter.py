@@ -21,19 +21,19 @@ class _Server:
         self.requests: list[list[str]] = []
         self.written: list[tuple[str, str]] = []
 
-    async def complete_many(self, reports: Sequence[Report]) -> list[ReportResultShape]:
-        self.requests.append([str(report["id"]) for report in reports])
+    async def complete_runs(self, *, runs: Sequence[Report]) -> list[ReportResultShape]:
+        self.requests.append([str(report["id"]) for report in runs])
         answer = self.answers.pop(0) if self.answers else {}
         if isinstance(answer, WakefulError):
             raise answer
-        for report in reports:
+        for report in runs:
             if report["id"] not in answer:
                 self.written.append((str(report["id"]), str(report["status"])))
         return [
             ReportResultShape(
                 id=str(report["id"]), state=None, code=answer.get(str(report["id"])), message="no"
             )
-            for report in reports
+            for report in runs
         ]
 
 

@@ -40,13 +40,13 @@ def register(app: typer.Typer) -> None:
     @command(group, "list", examples=("wakeful agents list",))
     async def list_agents(s: Session) -> None:
         """Show the agents of the workspace."""
-        agents = await s.out.wait_for(s.client.agents.list())
+        agents = await s.out.wait_for(s.client.list_agents())
         s.out.show({"agents": agents}, agent_table(agents, now_ms()))
 
     @command(group, "show", examples=("wakeful agents show writer",))
     async def show(s: Session, name: AgentName) -> None:
         """Show an agent."""
-        agent = await s.out.wait_for(s.client.agents.get(s.named_agent(name)))
+        agent = await s.out.wait_for(s.client.get_agent(s.named_agent(name)))
         s.out.show(agent, agent_page(agent))
 
     @command(
@@ -131,7 +131,7 @@ def register(app: typer.Typer) -> None:
             "selfScheduling": await json_argument("--self-scheduling", self_scheduling),
         }
         agent = await s.out.wait_for(
-            s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
+            s.client.put_agent(name, {key: value for key, value in fields.items() if value is not None})
         )
         _show_saved(s, agent)
 
@@ -165,19 +165,19 @@ def register(app: typer.Typer) -> None:
             raise InvalidArgument(
                 "nothing to change; write FIELD=VALUE, as in active=false, or --unset FIELD"
             )
-        agent = await s.out.wait_for(s.client.agents.update(s.named_agent(name), patch))
+        agent = await s.out.wait_for(s.client.update_agent(s.named_agent(name), patch))
         _show_saved(s, agent)
 
     @command(group, "rotate-secret", examples=("wakeful agents rotate-secret writer",))
     async def rotate_secret(s: Session, name: AgentName) -> None:
         """Replace the secret of the agent's webhook. For a day, requests are signed with both."""
-        agent = await s.out.wait_for(s.client.agents.rotate_secret(s.named_agent(name)))
+        agent = await s.out.wait_for(s.client.rotate_agent_secret(s.named_agent(name)))
         s.out.show(agent, *secret(agent))
 
     @command(group, "delete", examples=("wakeful agents delete writer",))
     async def delete(s: Session, name: AgentName) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
-        await s.out.wait_for(s.client.agents.delete(s.named_agent(name)))
+        await s.out.wait_for(s.client.delete_agent(s.named_agent(name)))
         s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))
 
 

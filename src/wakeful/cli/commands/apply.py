@@ -70,7 +70,7 @@ def register(app: typer.Typer) -> None:
             raise InvalidArgument(
                 f"{file}: it names the agent '{others[0]}', but --agent is '{s.agent}'; remove one of them"
             )
-        before = await s.out.wait_for(s.client.jobs.list(all_agents=True))
+        before = await s.out.wait_for(s.client.list_every_job())
         errors = [*manifest.errors, *await _agent_errors(s, manifest, before, create_agent)]
         changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune, agent=s.agent)
         refused_by_server = await _validate(s, manifest.jobs)
@@ -150,7 +150,7 @@ async def _validate(s: Session, jobs: Sequence[ManifestJob]) -> list[ManifestErr
     """Return the errors that the server finds in the documents of the file."""
     from wakeful.cli.manifest import job_errors
 
-    _, failed = await for_each(jobs, lambda job: s.jobs(job.agent).dry_run(job.document))
+    _, failed = await for_each(jobs, lambda job: s.client.check_job(job.agent, job.document))
     raise_if_unreachable(error for _, error in failed)
     return [each for job, error in failed for each in job_errors(job, error)]
 
@@ -251,10 +251,10 @@ def _failure(
 
 async def _send(s: Session, change: ManifestChange) -> JobShape | list[str]:
     """Save a job, or delete it and return the warnings."""
-    jobs = s.jobs(change.agent)
     if change.kind == "removed":
-        return await jobs.delete(change.name)
-    return await jobs.upsert(change.document)
+        return await s.client.delete_job(change.agent, change.name)
+    saved, _ = await s.client.save_job(change.agent, change.document)
+    return saved
 
 
 def _actual(

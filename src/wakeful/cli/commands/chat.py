@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
 
 async def _say(s: Session, agent: str, session: str, message: str) -> int:
     """Send a message, wait for its turn, and print the answer."""
-    receipt = await s.out.wait_for(s.client.agents.say(agent, message, session=session))
+    receipt = await s.out.wait_for(s.client.send_message(agent, message=message, session=session))
     if receipt["state"] in ("dropped", "stopped"):
         stopped = receipt["stopped"] or receipt["dropped"]
         text = "stopped" if receipt["state"] == "stopped" and stopped else STATES[receipt["state"]][0]
@@ -165,7 +165,7 @@ class _Conversation:
             await self._show_history()
             return
         try:
-            receipt = await self._s.client.agents.say(self._agent, line, session=self._session)
+            receipt = await self._s.client.send_message(self._agent, message=line, session=self._session)
         except WakefulError as error:
             self._print(Text(f"{error}", "red"))
             return
@@ -226,9 +226,9 @@ class _Conversation:
     async def _entries(self, limit: int) -> list[HistoryEntryShape]:
         """Return the newest entries of the history, oldest first."""
         try:
-            found = await self._s.client.agents.session(self._agent, self._session, limit=limit)
+            found = await self._s.client.get_session(self._agent, self._session, limit=limit)
         except NotFound:
-            await self._s.client.agents.get(self._agent)  # an unknown agent is an error
+            await self._s.client.get_agent(self._agent)  # an unknown agent is an error
             return []
         return found["history"][::-1]
 

@@ -61,14 +61,12 @@ def register(app: typer.Typer) -> None:
         if groups:
             if cause is not None:
                 raise InvalidArgument("give --groups or --cause, not both")
-            grouped = await s.out.wait_for(s.runs().dead_letter_groups(job=job, all_agents=s.all_agents))
+            grouped = await s.out.wait_for(s.client.group_dead_letters(job=job, agent=s.agent))
             s.out.show(grouped, *group_lines(grouped, now_ms(), limit))
             return
 
         def fetch(size: int, cursor: str | None) -> Awaitable[Page[RunShape]]:
-            return s.runs().dead_letters(
-                limit=size, cursor=cursor, all_agents=s.all_agents, job=job, cause=cause
-            )
+            return s.client.list_dead_letters(limit=size, cursor=cursor, agent=s.agent, job=job, cause=cause)
 
         found = await s.out.wait_for(full_page(fetch, limit))
         runs, none = run_table(found, now_ms(), wide=s.out.wide), Text("no dead letters", "green")
@@ -101,14 +99,13 @@ def register(app: typer.Typer) -> None:
         if chosen is None or len(chosen) > 1:
             if wait:
                 raise InvalidArgument("--wait works for one run only")
-            runs = s.runs()
-            replaying = (
-                runs.replay_all(all_agents=s.all_agents) if chosen is None else runs.replay_many(chosen)
-            )
-            done = await s.out.wait_for(replaying)
+            if chosen is None:
+                done = await s.out.wait_for(s.client.replay_all(s.agent))
+            else:
+                done = await s.out.wait_for(s.client.replay_dead_letters({"ids": chosen}))
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
             return exit_codes.OK
-        run = await s.out.wait_for(s.client.runs.replay(chosen[0]))
+        run = await s.out.wait_for(s.client.replay_run(chosen[0]))
         if wait:
             run = await follow(s, run["id"])
         s.out.show(run, Text(f"{run['job']} runs again: {run['id']}" if not wait else run["id"], "green"))
@@ -127,12 +124,12 @@ def register(app: typer.Typer) -> None:
         """Remove runs from the dead letters. They stay failed."""
         chosen = _choose_runs(ids, all_, "discard")
         if chosen is None:
-            done = await s.out.wait_for(s.runs().discard_all(all_agents=s.all_agents))
+            done = await s.out.wait_for(s.client.discard_all(s.agent))
         elif len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
-            await s.out.wait_for(s.client.runs.discard(chosen[0]))
+            await s.out.wait_for(s.client.discard_run(chosen[0]))
             done = chosen
         else:
-            done = await s.out.wait_for(s.runs().discard_many(chosen))
+            done = await s.out.wait_for(s.client.discard_dead_letters({"ids": chosen}))
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
 
 

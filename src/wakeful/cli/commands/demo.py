@@ -94,7 +94,7 @@ def register(app: typer.Typer) -> None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await _watch(s, client, agent, server, enough)
-            runs = [] if server.done() else await client.runs.list(limit=_SHOWN, all_agents=True)
+            runs = [] if server.done() else await client.list_all_runs(limit=_SHOWN)
             result = {"url": url, "woken": agent.woken, "verified": agent.verified, "refused": agent.refused}
             s.out.show({**result, "runs": runs}, "", _counts(agent))
 
@@ -156,7 +156,7 @@ async def _watch(
 async def _runs(client: RestClient) -> list[RunShape]:
     """Return the last runs, oldest first; none while the server stops."""
     try:
-        return list(reversed(await client.runs.list(limit=_SHOWN, all_agents=True)))
+        return list(reversed(await client.list_all_runs(limit=_SHOWN)))
     except Unavailable:
         return []
 
@@ -256,18 +256,19 @@ class DemoAgent:
 
 async def make_jobs(client: RestClient, agent: DemoAgent) -> None:
     """Create the demo's jobs: one that succeeds, one that is retried, one for an executor."""
-    jobs = client.jobs.of(AGENT)
-    hello = await jobs.create(
+    hello = await client.create_job(
+        AGENT,
         {
             "name": "hello",
             "schedule": "every 2s",
             "webhookUrl": f"{agent.url}/wake",
             "message": "good morning",
             "description": "runs the agent every two seconds",
-        }
+        },
     )
     agent.trust("hello", str(hello.get("secret")))
-    flaky = await jobs.create(
+    flaky = await client.create_job(
+        AGENT,
         {
             "name": "flaky",
             "schedule": "every 5s",
@@ -275,10 +276,11 @@ async def make_jobs(client: RestClient, agent: DemoAgent) -> None:
             "maxAttempts": 2,
             "backoff": {"base": "1s", "max": "1s"},
             "description": "fails its first attempt, and sometimes all: a dead letter",
-        }
+        },
     )
     agent.trust("flaky", str(flaky.get("secret")))
-    await jobs.create(
+    await client.create_job(
+        AGENT,
         {
             "name": "standup",
             "schedule": "0 9 * * MON-FRI",
@@ -286,5 +288,5 @@ async def make_jobs(client: RestClient, agent: DemoAgent) -> None:
             "target": {"kind": "pull"},
             "message": "what is on today?",
             "description": "waits for an executor to claim it",
-        }
+        },
     )

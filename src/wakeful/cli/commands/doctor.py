@@ -65,13 +65,13 @@ async def _checks(s: Session, db: str | None) -> tuple[list[CheckJson], bool]:
     """Return the checks, and whether the server or the database responded."""
     began = time.time()
     try:
-        report = await s.out.wait_for(s.client.doctor())
+        report = await s.out.wait_for(s.client.get_doctor())
     except WakefulError as error:
         of_server = diagnosis.check_server(s.client.url, error.code, error.message)
         checks = [to_json(of_server), *await _database(db)]
         return checks, error.code != "unavailable" or any(check["name"] == "schema" for check in checks)
     took_ms = round(1000 * (time.time() - began))
-    skew_ms = cast(int, report["nowMs"]) - round(1000 * began) - took_ms // 2
+    skew_ms = report["nowMs"] - round(1000 * began) - took_ms // 2
     skew_ms = 0 if abs(skew_ms) <= took_ms else skew_ms
     own = [
         diagnosis.check_server(s.client.url, None, f"{s.client.url} responds in {took_ms} ms"),

@@ -23,7 +23,7 @@ from wakeful.cli.exit_codes import OK
 from wakeful.cli.output import field_lines, full_name, print_error
 from wakeful.cli.pages import secret, status, ticks
 from wakeful.cli.session import Session, command
-from wakeful.client.rest import RestJobs
+from wakeful.client.rest import RestClient
 from wakeful.client.types import JobShape
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.values.json_value import Json, camel
@@ -61,8 +61,10 @@ def register(app: typer.Typer) -> None:
         given = {**await read_document(options), "name": name, "enabled": False if paused else None}
         document = {key: value for key, value in given.items() if value is not None}
         await s.check_agents(create=create_agent)
-        jobs = s.jobs()
-        job = await s.out.wait_for(jobs.upsert(document) if replace else jobs.create(document))
+        if replace:
+            job, _ = await s.out.wait_for(s.client.save_job(s.own_agent, document))
+        else:
+            job = await s.out.wait_for(s.client.create_job(s.own_agent, document))
         now = now_ms()
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))
@@ -96,27 +98,27 @@ def register(app: typer.Typer) -> None:
         again with the error; a text that is not applied stays in a file. A change by someone else meanwhile
         is detected, and nothing is overwritten. --label adds a label to those that the job has.
         """
-        jobs, slug = await s.find_job(name)
+        agent, slug = await s.find_job(name)
         patch = await read_document(options)
         patch |= dict.fromkeys((camel(field) for field in unset or ()), None)
         if rename is not None:
             patch["name"] = rename
-        job = await s.out.wait_for(jobs.get(slug))
+        job = await s.out.wait_for(s.client.get_job(agent, slug))
         if not patch:
-            return await _edit_text(s, jobs, job)
+            return await _edit_text(s, job)
         if options.get("label") and isinstance(patch.get("labels"), dict):
             patch["labels"] = {**job["labels"], **cast(dict[str, Json], patch["labels"])}
-        saved = await s.out.wait_for(_save(jobs, job, patch))
+        saved = await s.out.wait_for(_save(s.client, job, patch))
         _show(s, job, saved)
         return OK
 
 
-async def _save(jobs: RestJobs, job: JobShape, patch: Mapping[str, Json]) -> JobShape:
+async def _save(client: RestClient, job: JobShape, patch: Mapping[str, Json]) -> JobShape:
     """Change the job if it is still as it was read. `ConcurrentEdit` if it is not."""
     try:
-        return await jobs.update(job["id"], patch, if_version=job["revision"])
+        return await client.update_job(job["agentId"], job["id"], patch, if_version=job["revision"])
     except FailedPrecondition as error:
-        now = await jobs.get(job["id"])
+        now = await client.get_job(job["agentId"], job["id"])
         if now["revision"] == job["revision"]:
             raise
         raise ConcurrentEdit(
@@ -129,7 +131,7 @@ class ConcurrentEdit(FailedPrecondition):
     """The job has changed since it was read."""
 
 
-async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
+async def _edit_text(s: Session, job: JobShape) -> int:
     from wakeful.document.definition import default_fields, editable
     from wakeful.service.auth.masking import masked_document
 
@@ -139,7 +141,7 @@ async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
     text = job_text(title, editable(shown, default_fields()))
     before = read_job_text(text) or {}
     file = EditedFile(job["name"], text)
-    saved = await _edit_until_saved(s, jobs, job, before, file, editor, text)
+    saved = await _edit_until_saved(s, job, before, file, editor, text)
     file.delete()
     if saved is None:
         s.out.show(job, Text("nothing changed", "yellow"))
@@ -150,7 +152,6 @@ async def _edit_text(s: Session, jobs: RestJobs, job: JobShape) -> int:
 
 async def _edit_until_saved(
     s: Session,
-    jobs: RestJobs,
     job: JobShape,
     before: dict[str, Json],
     file: EditedFile,
@@ -166,7 +167,7 @@ async def _edit_until_saved(
             patch = None if after is None else job_patch(before, after)
             if not patch:
                 return None
-            return await s.out.wait_for(_save(jobs, job, patch))
+            return await s.out.wait_for(_save(s.client, job, patch))
         except BaseException as error:
             if not isinstance(error, InvalidArgument) or remove_error(edited) == refused:
                 print_error(f"the text was not applied; it is in {file.path}")

@@ -18,7 +18,7 @@ from wakeful.errors import InvalidArgument
 
 _USAGE: Final = "give one incident: `wakeful incidents INCIDENT`, or `ack INCIDENT`"
 #: The states that the list shows unless the command names others.
-_UNRESOLVED: Final = ("open", "acknowledged")
+_UNRESOLVED: Final = "open,acknowledged"
 _STATES: Final = {"open": "red", "acknowledged": "yellow", "recovered": "green", "closed": "dim"}
 
 
@@ -64,14 +64,15 @@ def register(app: typer.Typer) -> None:
         if incident_id is not None:
             if state is not None or job is not None:
                 raise InvalidArgument("--state and --job work for the list only")
-            rest = s.client.incidents
-            call = rest.ack(incident_id, note=note) if verb else rest.get(incident_id)
-            incident = await s.out.wait_for(call)
+            if verb:
+                incident = await s.out.wait_for(s.client.acknowledge_incident(incident_id, note=note))
+            else:
+                incident = await s.out.wait_for(s.client.get_incident(incident_id))
             s.out.show(incident, incident_page(incident, now_ms()))
             return
-        states = () if state == "all" else _UNRESOLVED if state is None else state.split(",")
+        states = None if state == "all" else _UNRESOLVED if state is None else state
         found = await s.out.wait_for(
-            s.client.incidents.list(states=states, agent=s.agent, job=job, limit=limit)
+            s.client.list_incidents(state=states, agent=s.agent, job=job, limit=limit)
         )
         none = Text("no incidents" if state else "no open incidents", "green")
         s.out.show_page("incidents", found, incident_table(found, now_ms(), wide=s.out.wide), none=none)

@@ -55,14 +55,14 @@ def register(app: typer.Typer) -> None:
         if agent is not None:
             s.named_agent(agent)
         found = await s.out.wait_for(
-            s.client.instances.list(agent, status=status, limit=limit, cursor=cursor)
+            s.client.list_all_instances(agent=agent, status=status, limit=limit, cursor=cursor)
         )
         s.out.show_page("instances", found, instance_table(found, now_ms()))
 
     @command(group, "show", examples=("wakeful instances show daily-report eu",))
     async def show(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
         """Show an instance with its schedules and signals, and for an admin its state."""
-        instance = await s.out.wait_for(s.client.instances.get(s.named_agent(name), id_))
+        instance = await s.out.wait_for(s.client.get_instance(s.named_agent(name), id_))
         s.out.show(instance, *instance_page(instance, now_ms()))
 
     @command(
@@ -88,12 +88,12 @@ def register(app: typer.Typer) -> None:
         value = await json_argument("--state", state)
         if not isinstance(value, dict | None):
             raise InvalidArgument('--state: give an object, such as \'{"region": "eu"}\'')
-        _show(s, await s.out.wait_for(s.client.instances.start(s.named_agent(name), id_, state=value)))
+        _show(s, await s.out.wait_for(s.client.start_instance(s.named_agent(name), id_, state=value)))
 
     @command(group, "stop", examples=("wakeful instances stop daily-report eu",))
     async def stop(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
         """Stop an instance: delete its schedules and cancel its runs."""
-        _show(s, await s.out.wait_for(s.client.instances.stop(s.named_agent(name), id_)))
+        _show(s, await s.out.wait_for(s.client.stop_instance(s.named_agent(name), id_)))
 
     @command(
         group,
@@ -107,17 +107,17 @@ def register(app: typer.Typer) -> None:
         note: Annotated[str | None, typer.Option("--note", help="why, for other people")] = None,
     ) -> None:
         """Pause an instance: its signals wait until it is resumed."""
-        _show(s, await s.out.wait_for(s.client.instances.pause(s.named_agent(name), id_, note=note)))
+        _show(s, await s.out.wait_for(s.client.pause_instance(s.named_agent(name), id_, note=note)))
 
     @command(group, "resume", examples=("wakeful instances resume daily-report eu",))
     async def resume(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
         """Resume an instance that is paused or blocked."""
-        _show(s, await s.out.wait_for(s.client.instances.resume(s.named_agent(name), id_)))
+        _show(s, await s.out.wait_for(s.client.resume_instance(s.named_agent(name), id_)))
 
     @command(group, "hibernate", examples=("wakeful instances hibernate daily-report eu",))
     async def hibernate(s: Session, name: AgentName, id_: InstanceId = "default") -> None:
         """Remove an instance from the memory of every process. Its next signal loads it again."""
-        instance = await s.out.wait_for(s.client.instances.hibernate(s.named_agent(name), id_))
+        instance = await s.out.wait_for(s.client.hibernate_instance(s.named_agent(name), id_))
         s.out.show(instance, Text(f"{_name(instance)} hibernates", "green"))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -29,6 +28,7 @@ from wakeful.cli.selection import (
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment
+from wakeful.client.fields import given_fields
 from wakeful.client.types import BulkResultShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
@@ -70,12 +70,14 @@ def register(app: typer.Typer) -> None:
         """
         only = read_filter(s, "pause", names, label, all_)
         if only is None and names is not None and len(names) == 1:
-            jobs, slug = await s.find_job(names[0])
-            job = await s.out.wait_for(jobs.pause(slug, note=note, until=until))
+            agent, slug = await s.find_job(names[0])
+            job = await s.out.wait_for(s.client.pause_job(agent, slug, note=note, until=until))
             s.out.show(job, Text(f"{job['name']} is ", "yellow").append(status(job)))
             return OK
-        request = partial(s.jobs().pause_many, note=note, until=until)
-        return await _change_several(s, "pause", only, names or [], request, yes)
+        how = given_fields({"note": note, "until": until})
+        return await _change_several(
+            s, "pause", only, names or [], lambda select: s.client.pause_jobs({**select, **how}), yes
+        )
 
     @command(
         app,
@@ -100,17 +102,17 @@ def register(app: typer.Typer) -> None:
         """
         only = read_filter(s, "resume", names, label, all_)
         if only is None and names is not None and len(names) == 1:
-            jobs, slug = await s.find_job(names[0])
-            job = await s.out.wait_for(jobs.resume(slug))
+            agent, slug = await s.find_job(names[0])
+            job = await s.out.wait_for(s.client.resume_job(agent, slug))
             s.out.show(job, Text(f"{job['name']} is on, next ", "green").append(next_at(job, now_ms())))
             return OK
-        return await _change_several(s, "resume", only, names or [], s.jobs().resume_many, yes)
+        return await _change_several(s, "resume", only, names or [], s.client.resume_jobs, yes)
 
     @command(app, "skip-next", examples=("wakeful skip-next digest",), panel=_PANEL)
     async def skip_next(s: Session, name: JobName) -> None:
         """Skip the next tick of a job. The tick is recorded as a skipped run."""
-        jobs, slug = await s.find_job(name)
-        job = await s.out.wait_for(jobs.skip_next(slug))
+        agent, slug = await s.find_job(name)
+        job = await s.out.wait_for(s.client.skip_next_tick(agent, slug))
         tick = moment(job["skipped"]["scheduledAtMs"], job["tz"])
         line = Text(f"{job['name']} skips {tick}, next ", "yellow").append(next_at(job, now_ms()))
         s.out.show(job, line)
@@ -132,9 +134,10 @@ def register(app: typer.Typer) -> None:
             raise InvalidArgument(
                 f"'{enabled}' is neither true nor false; `wakeful toggle {name} false` pauses it"
             )
-        jobs, name = await s.find_job(name)
+        agent, name = await s.find_job(name)
         on = enabled.lower() in _YES
-        job = await s.out.wait_for(jobs.resume(name) if on else jobs.pause(name))
+        change = s.client.resume_job if on else s.client.pause_job
+        job = await s.out.wait_for(change(agent, name))
         done = Text(f"{name} is {'on' if on else 'off'}", "green" if on else "yellow")
         s.out.show(job, done.append(", next ").append(next_at(job, now_ms())) if on else done)
 
@@ -158,17 +161,17 @@ def register(app: typer.Typer) -> None:
         """Delete jobs and their runs that have not started. Their other runs remain visible."""
         only = read_filter(s, "delete", names, label, all_)
         if only is None and names is not None and len(names) == 1:
-            jobs, slug = await s.find_job(names[0])
-            warnings = await s.out.wait_for(jobs.delete(slug))
+            agent, slug = await s.find_job(names[0])
+            warnings = await s.out.wait_for(s.client.delete_job(agent, slug))
             told = {"warnings": warnings} if warnings else {}
             s.out.show({"deleted": slug, **told}, Text(f"{slug} is deleted", "green"))
             s.out.print_warnings(warnings)
             return OK
-        found, sure = await find_jobs(s, "delete", only, names or [], s.jobs().delete_many, yes=yes)
+        found, sure = await find_jobs(s, "delete", only, names or [], s.client.delete_jobs, yes=yes)
         if not sure:
             s.out.show({"deleted": [], "errors": []})
             return NOT_DONE if found else OK
-        results, stopped = await request_in_parts(s, found, s.jobs().delete_many)
+        results, stopped = await request_in_parts(s, found, s.client.delete_jobs)
         deleted = [full_name(job["agentId"], job["name"]) for result in results for job in result["jobs"]]
         errors = [error for result in results for error in result["errors"]]
         warnings = [warning for result in results for warning in result.get("warnings", ())]
@@ -183,8 +186,8 @@ def register(app: typer.Typer) -> None:
     @command(app, "rotate-secret", examples=("wakeful rotate-secret sync",), panel=_PANEL)
     async def rotate_secret(s: Session, name: JobName) -> None:
         """Replace the secret of a webhook; for a day, requests are signed with both secrets."""
-        jobs, slug = await s.find_job(name)
-        job = await s.out.wait_for(jobs.rotate_secret(slug))
+        agent, slug = await s.find_job(name)
+        job = await s.out.wait_for(s.client.rotate_secret(agent, slug))
         s.out.show(job, *secret(job))
 
 
@@ -193,7 +196,7 @@ async def _change_several(
     verb: str,
     only: Filter | None,
     names: list[str],
-    request: Callable[..., Awaitable[BulkResultShape]],
+    request: Callable[[dict[str, Json]], Awaitable[BulkResultShape]],
     yes: bool,
 ) -> int:
     """Pause or resume the named jobs, or those that a filter finds, if the user confirms it."""
@@ -202,7 +205,7 @@ async def _change_several(
         select: dict[str, Json] = {"jobs": ids}
     else:
         select = build_selection(only)
-        found = await s.out.wait_for(request(select, dry_run=True))
+        found = await s.out.wait_for(request({**select, "dryRun": True}))
         if not confirm(s, verb, only, found["jobs"], yes=yes):
             s.out.show(found)
             print_failures(f"{verb}d", found["errors"])

@@ -62,9 +62,16 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Show the jobs of all agents, or of --agent."""
-        filters = {"q": search, "state": state, "creator": creator, "sort": "next" if next_ else None}
         jobs = await s.out.wait_for(
-            s.jobs().list(include_disabled=all_, all_agents=s.all_agents, labels=label or (), filters=filters)
+            s.client.list_every_job(
+                s.agent,
+                include_disabled=all_,
+                labels=label or (),
+                q=search,
+                state=state,
+                creator=creator,
+                sort="next" if next_ else None,
+            )
         )
         hint = "no jobs" if all_ else "no enabled jobs; --all includes disabled ones"
         shown = job_table(jobs, now_ms(), wide=s.out.wide) if jobs else Text(hint, "dim")
@@ -81,8 +88,8 @@ def register(app: typer.Typer) -> None:
     )
     async def show(s: Session, name: JobName) -> None:
         """Show a job: its definition, its next ticks, its open incidents and its last runs."""
-        jobs, name = await s.find_job(name)
-        job = await s.out.wait_for(jobs.get(name))
+        agent, name = await s.find_job(name)
+        job = await s.out.wait_for(s.client.get_job(agent, name))
         if s.out.as_json:
             s.out.show(job)
             return
@@ -90,7 +97,7 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
         s.out.print_warnings(job.get("warnings", ()))
-        troubles = await s.client.incidents.list(states=("open", "acknowledged"), job=job["id"])
+        troubles = await s.client.list_incidents(state="open,acknowledged", job=job["id"])
         if troubles:
             s.out.say("", Text("incidents", "bold"), incident_table(troubles, now, wide=s.out.wide))
         if last:
@@ -114,20 +121,20 @@ def register(app: typer.Typer) -> None:
 
         To restore is an edit: the pause and the secret of the job stay.
         """
-        jobs, slug = await s.find_job(name)
+        agent, slug = await s.find_job(name)
         if restore is not None:
-            job = await s.out.wait_for(jobs.restore(slug, restore))
+            job = await s.out.wait_for(s.client.restore_revision(agent, slug, restore))
             done = f"{slug} has the fields of revision {restore} (revision {job['revision']} now)"
             s.out.show(job, Text(done, "green"))
             return
-        found = await s.out.wait_for(jobs.revisions(slug))
+        found = await s.out.wait_for(s.client.list_revisions(agent, slug))
         s.out.show({"revisions": found}, *_revision_lines(found))
 
 
 async def _read_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
     """Return the runs; those that are not over with what they wait for, which only a read of one run says."""
     over = [RunState(run["state"]).terminal for run in runs]
-    return [run if done else await s.client.runs.get(run["id"]) for run, done in zip(runs, over, strict=True)]
+    return [run if done else await s.client.get_run(run["id"]) for run, done in zip(runs, over, strict=True)]
 
 
 def _revision_lines(revisions: list[RevisionShape]) -> Iterator[RenderableType]:

@@ -18,7 +18,7 @@ from wakeful.cli.commands.run import WaitOption, WaitTimeout, follow, follow_unt
 from wakeful.cli.output import Cell, escape, page, table
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import relative_text
-from wakeful.client.types import HistoryEntryShape, ReceiptShape, RunShape, SessionHistoryShape, SessionShape
+from wakeful.client.types import HistoryEntryShape, ReceiptShape, RunShape, SessionShape
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.values.json_value import Json
 
@@ -93,7 +93,7 @@ def register(app: typer.Typer) -> None:
         content = await _read_data(stdin, data, data_file)
         if content is not None:
             event["data"] = content
-        (sent,) = await s.out.wait_for(s.client.instances.send(s.named_agent(name), instance, [event]))
+        (sent,) = await s.out.wait_for(s.client.send_events(s.named_agent(name), instance, [event]))
         if not wait:
             s.out.show(sent, *_sent_lines(sent, f"{name}/{instance}"))
             return exit_codes.OK
@@ -127,7 +127,9 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Send a message to an agent."""
         receipt = await s.out.wait_for(
-            s.client.agents.say(s.named_agent(name), message, session=session, channel=channel, to=to)
+            s.client.send_message(
+                s.named_agent(name), message=message, session=session, channel=channel, to=to
+            )
         )
         text, colour = STATES[receipt["state"]]
         if receipt["stopped"] or (receipt["state"] == "stopped" and receipt["dropped"]):
@@ -164,22 +166,21 @@ def register(app: typer.Typer) -> None:
         """Show the sessions of an agent, or one of them with what was said and answered."""
         check_given("AGENT", name)
         agent = s.named_agent(name or s.agent or "default")
-        agents = s.client.agents
         if delete:
             if session is None:
                 raise InvalidArgument(
                     "--delete: name the session too: wakeful sessions AGENT SESSION --delete"
                 )
-            await s.out.wait_for(agents.delete_session(agent, session))
+            await s.out.wait_for(s.client.delete_session(agent, session))
             s.out.show({"deleted": session}, Text(f"deleted the session {session} of {agent}", "green"))
             return
         if session is not None:
-            found = await s.out.wait_for(agents.session(agent, session, limit=limit, cursor=cursor))
+            found = await s.out.wait_for(s.client.get_session(agent, session, limit=limit, cursor=cursor))
             s.out.show(found, *session_page(found, now_ms()))
             if found["cursor"]:
                 s.out.say(Text("older entries exist; raise --limit to show them", "dim"))
             return
-        listed = await s.out.wait_for(agents.sessions(agent, limit=limit, cursor=cursor))
+        listed = await s.out.wait_for(s.client.list_sessions(agent, limit=limit, cursor=cursor))
         s.out.show_page("sessions", listed, session_table(listed, now_ms()))
 
 
@@ -218,9 +219,9 @@ async def wait_for_turn(s: Session, agent: str, receipt: ReceiptShape) -> str:
     """Wait until the message is part of a turn, and return the turn's run id."""
     while True:
         # The queue before the runs: a turn that starts in between is then found among the runs.
-        sessions = await s.client.agents.sessions(agent, limit=500)
+        sessions = await s.client.list_sessions(agent, limit=500)
         queued = {each["name"]: each["messages"] for each in sessions}.get(receipt["session"], 1)
-        for run in await s.client.runs.of(agent).list(limit=50):
+        for run in await s.client.list_all_runs(agent=agent, limit=50):
             payload = run["payload"]
             messages = payload.get("messages") if isinstance(payload, dict) else None
             if isinstance(messages, list) and receipt["id"] in messages:
@@ -247,7 +248,7 @@ def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
     return table(columns, rows, elastic="RUNNING")
 
 
-def session_page(session: SessionHistoryShape, now_ms: int) -> list[RenderableType]:
+def session_page(session: SessionShape, now_ms: int) -> list[RenderableType]:
     """Return a page with the state of a session, and its history, oldest first."""
     fields = page(
         {

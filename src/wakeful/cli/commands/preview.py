@@ -59,8 +59,8 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         start = now if after is None else _after_ms(after)
         if _is_name(what):
-            jobs, name = await s.find_job(what)
-            job = await s.out.wait_for(jobs.get(name))
+            agent, name = await s.find_job(what)
+            job = await s.out.wait_for(s.client.get_job(agent, name))
             found, zone, explain = _job_ticks(job, start, count)
         else:
             schedule = parse_schedule(what, now_ms=start, tz=tz)

@@ -28,7 +28,8 @@ from wakeful.cli.selection import (
 )
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import local_zone, parse_time
-from wakeful.client.rest import RestJobs
+from wakeful.client.fields import given_fields
+from wakeful.client.rest import RestClient
 from wakeful.client.types import BulkRunsShape, RunShape
 from wakeful.errors import Unavailable
 from wakeful.run.run import RunState
@@ -81,8 +82,8 @@ def register(app: typer.Typer) -> None:
         request = RunRequest("due" if due else "force", await json_argument("--payload", payload), overlap)
         if only is not None or names is None or len(names) > 1:
             return await _run_several(s, only, names or [], request, wait=wait, wait_s=wait_s, yes=yes)
-        jobs, slug = await s.find_job(names[0])
-        started = await s.out.wait_for(request.start(jobs, slug))
+        agent, slug = await s.find_job(names[0])
+        started = await s.out.wait_for(request.start(s.client, agent, slug))
         if started is None:
             s.out.show(None, Text(f"no tick of {slug} is due", "yellow"))
             return exit_codes.OK
@@ -117,12 +118,14 @@ def register(app: typer.Typer) -> None:
         """Run a job for each tick of its schedule between two times in the past."""
         from wakeful.cron import zone
 
-        jobs, slug = await s.find_job(name)
+        agent, slug = await s.find_job(name)
         times = [parse_time(option, text) for option, text in (("--from", start), ("--to", end))]
         own = zone(local_zone())
         first, last = ((at if at.tzinfo else own.utc_of(at)).isoformat() for at in times)
-        count = await s.out.wait_for(jobs.backfill(slug, first, last, overlap_policy=overlap))
-        s.out.show({"count": count}, Text(f"planned {plural(count, 'run')} of {slug}", "green"))
+        planned = await s.out.wait_for(
+            s.client.backfill_job(agent, slug, start=first, end=last, overlap_policy=overlap)
+        )
+        s.out.show(planned, Text(f"planned {plural(int(str(planned['count'])), 'run')} of {slug}", "green"))
 
 
 class RunRequest(NamedTuple):
@@ -132,13 +135,16 @@ class RunRequest(NamedTuple):
     payload: Json
     overlap: str | None
 
-    async def start(self, jobs: RestJobs, name: str) -> RunShape | None:
+    async def start(self, client: RestClient, agent: str, name: str) -> RunShape | None:
         """Run a job; None if no tick of it is due."""
-        return await jobs.run(name, mode=self.mode, payload=self.payload, overlap_policy=self.overlap)
+        return await client.run_job(
+            agent, name, mode=self.mode, payload=self.payload, overlap_policy=self.overlap
+        )
 
-    async def start_several(self, jobs: RestJobs, select: Mapping[str, Json]) -> BulkRunsShape:
+    async def start_several(self, client: RestClient, select: Mapping[str, Json]) -> BulkRunsShape:
         """Run several jobs."""
-        return await jobs.run_many(select, mode=self.mode, payload=self.payload, overlap_policy=self.overlap)
+        fields = given_fields({"mode": self.mode, "payload": self.payload, "overlapPolicy": self.overlap})
+        return await client.run_jobs({**select, **fields})
 
 
 async def _run_several(
@@ -151,11 +157,11 @@ async def _run_several(
     wait_s: float | None,
     yes: bool,
 ) -> int:
-    found, sure = await find_jobs(s, "run", only, names, s.jobs().run_many, yes=yes)
+    found, sure = await find_jobs(s, "run", only, names, s.client.run_jobs, yes=yes)
     if not sure:
         s.out.show({"runs": [], "notDue": [], "errors": []})
         return exit_codes.NOT_DONE if found else exit_codes.OK
-    results, stopped = await request_in_parts(s, found, partial(request.start_several, s.jobs()))
+    results, stopped = await request_in_parts(s, found, partial(request.start_several, s.client))
     runs = [run for result in results for run in result["runs"]]
     not_due = [full_name(job["agentId"], job["name"]) for result in results for job in result["notDue"]]
     errors = [error for result in results for error in result["errors"]]
@@ -183,7 +189,7 @@ async def _finish(
     from wakeful.client.scheduler import poll_until
 
     return await poll_until(
-        lambda: s.client.runs.get(run_id),
+        lambda: s.client.get_run(run_id),
         lambda run: RunState(run["state"]).terminal,
         poll=poll,
         longest=LONGEST_POLL,
@@ -209,7 +215,7 @@ async def follow_until(s: Session, run_id: str, seconds: float | None) -> RunSha
         async with asyncio.timeout(seconds):
             return await follow(s, run_id)
     except TimeoutError:
-        state = progress_line(await s.client.runs.get(run_id)).plain
+        state = progress_line(await s.client.get_run(run_id)).plain
         raise Unavailable(
             f"run {run_id} has not finished after {seconds:g} s; it is {state}; "
             f"`wakeful runs {run_id}` shows it"

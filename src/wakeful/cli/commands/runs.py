@@ -69,25 +69,25 @@ def register(app: typer.Typer) -> None:
         job_id: str | None = None
         if name and is_id(name):
             try:
-                run = await s.out.wait_for(s.client.runs.get(name))
+                run = await s.out.wait_for(s.client.get_run(name))
             except NotFound as error:
                 unknown, job_id = error, name  # the id of a job, which may be deleted
             else:
                 s.out.show(run, *run_page(run, now_ms()))
                 return
         elif name:
-            jobs, slug = await s.find_job(name)
+            agent, slug = await s.find_job(name)
             # By id: that endpoint filters by state. Getting the job first reports an unknown name.
-            job_id = (await s.out.wait_for(jobs.get(slug)))["id"]
+            job_id = (await s.out.wait_for(s.client.get_job(agent, slug)))["id"]
         found = await s.out.wait_for(
-            s.runs().list(
+            s.client.list_all_runs(
+                agent=None if job_id else s.agent if instance is None else s.own_agent,
                 job_id=job_id,
-                states=state or (),
+                state=",".join(state or ()) or None,
                 instance=instance,
-                to_confirm=to_confirm,
+                to_confirm=to_confirm or None,
                 limit=limit,
                 cursor=cursor,
-                all_agents=(s.all_agents and instance is None) or job_id is not None,
             )
         )
         if unknown is not None and not found and not await _is_job(s, str(name)):
@@ -97,13 +97,13 @@ def register(app: typer.Typer) -> None:
     @command(app, "cancel", examples=("wakeful cancel 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
     async def cancel(s: Session, run_id: RunId) -> None:
         """Cancel a run that is pending or retrying."""
-        run = await s.out.wait_for(s.client.runs.cancel(run_id))
+        run = await s.out.wait_for(s.client.cancel_run(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
 
     @command(app, "stop", examples=("wakeful stop 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
     async def stop(s: Session, run_id: RunId) -> None:
         """Stop a running run, on whichever replica it runs."""
-        run = await s.out.wait_for(s.client.runs.stop(run_id))
+        run = await s.out.wait_for(s.client.stop_run(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
 
     @command(
@@ -127,7 +127,7 @@ def register(app: typer.Typer) -> None:
         """
         if reason is not None and not reject:
             raise InvalidArgument("--reason works with --reject only")
-        run = await s.out.wait_for(s.client.runs.verify(run_id, not reject, reason=reason))
+        run = await s.out.wait_for(s.client.verify_run(run_id, verified=not reject, reason=reason))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "yellow" if reject else "green"))
 
     @command(
@@ -173,7 +173,7 @@ def register(app: typer.Typer) -> None:
 
 async def _is_job(s: Session, job_id: str) -> bool:
     try:
-        await s.client.jobs.find(job_id)
+        await s.client.find_job(job_id)
     except NotFound:
         return False
     return True
@@ -232,8 +232,8 @@ async def _job(s: Session, job: str | None) -> tuple[str | None, str | None]:
     """Return the agent and the job of the filter, which must exist."""
     if job is None:
         if s.agent is not None:
-            await s.out.wait_for(s.client.agents.get(s.agent))
+            await s.out.wait_for(s.client.get_agent(s.agent))
         return s.agent, None
-    jobs, name = await s.find_job(job)
-    found = await s.out.wait_for(jobs.get(name))
+    agent, name = await s.find_job(job)
+    found = await s.out.wait_for(s.client.get_job(agent, name))
     return found["agentId"], found["id"] if is_id(name) else found["name"]

@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
     )
     async def status(s: Session) -> None:
         """Show the state of the server and its service level objectives."""
-        status, slo = await s.out.wait_for(asyncio.gather(s.client.status(), s.client.slo()))
+        status, slo = await s.out.wait_for(asyncio.gather(s.client.get_status(), s.client.get_slo()))
         s.out.show({**status, "slo": slo}, status_page(s.client.url, status, slo))
 
     @command(app, "mcp", examples=("wakeful mcp --agent writer",), panel="Server")
@@ -89,7 +89,7 @@ def register(app: typer.Typer) -> None:
         A worker is alive if its last heartbeat is less than 30 s old. Only the process that answers knows the
         slots of its lanes. Requires an admin's key.
         """
-        found = await s.out.wait_for(s.client.operations.workers())
+        found = await s.out.wait_for(s.client.list_workers())
         now = now_ms()
         shown: list[RenderableType] = [Text("no workers", "yellow")]
         if found["workers"]:
@@ -119,7 +119,7 @@ def register(app: typer.Typer) -> None:
         """
         found = [
             each
-            for each in await s.out.wait_for(s.client.operations.settings())
+            for each in await s.out.wait_for(s.client.list_settings())
             if (text or "").lower() in each["name"].lower() and not (changed and each["source"] == "default")
         ]
         shown = setting_table(found, wide=s.out.wide) if found else Text("no such settings", "dim")

@@ -18,12 +18,11 @@ from wakeful.client.types import SuggestionShape
 from wakeful.errors import InvalidArgument
 from wakeful.values.json_value import Json
 
-_VERBS: Final = ("apply", "dismiss", "rollback")
 _USAGE: Final = (
     "give one suggestion: `wakeful suggestions SUGGESTION`, or with `apply`, `dismiss` or `rollback`"
 )
 #: The statuses that the list shows unless the command names others.
-_CURRENT: Final = ("open",)
+_CURRENT: Final = "open"
 _STATUSES: Final = {"open": "yellow", "applied": "green", "rolled_back": "red"}
 
 
@@ -65,17 +64,23 @@ def register(app: typer.Typer) -> None:
 
         An agent with `evolution: suggest` is analyzed once a day. Nothing changes until a person applies it.
         """
-        verb, suggestion_id = read_verb(words, _VERBS, _USAGE)
-        rest = s.client.suggestions
+        verb, suggestion_id = read_verb(words, ("apply", "dismiss", "rollback"), _USAGE)
         if suggestion_id is not None:
             if status is not None or job is not None:
                 raise InvalidArgument("--status and --job work for the list only")
-            call = rest.get(suggestion_id) if verb is None else rest.decide(suggestion_id, verb)
-            found = await s.out.wait_for(call)
+            request = {
+                None: s.client.get_suggestion,
+                "apply": s.client.apply_suggestion,
+                "dismiss": s.client.dismiss_suggestion,
+                "rollback": s.client.roll_back_suggestion,
+            }[verb]
+            found = await s.out.wait_for(request(suggestion_id))
             s.out.show(found, suggestion_page(found, now_ms()))
             return
-        statuses = () if status == "all" else _CURRENT if status is None else status.split(",")
-        listed = await s.out.wait_for(rest.list(statuses=statuses, agent=s.agent, job=job, limit=limit))
+        statuses = None if status == "all" else _CURRENT if status is None else status
+        listed = await s.out.wait_for(
+            s.client.list_suggestions(status=statuses, agent=s.agent, job=job, limit=limit)
+        )
         none = Text("no suggestions" if status else "no open suggestions", "green")
         s.out.show_page("suggestions", listed, suggestion_table(listed, now_ms(), wide=s.out.wide), none=none)
         if any(each["status"] == "open" for each in listed):

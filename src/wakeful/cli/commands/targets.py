@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -13,7 +13,6 @@ from wakeful.cli.exit_codes import NOT_DONE, OK
 from wakeful.cli.output import escape, page
 from wakeful.cli.session import Session, command
 from wakeful.cli.times import instant, moment, relative, span
-from wakeful.client.rest import RestJobs
 from wakeful.client.types import HookShape, TargetTestShape
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.values.json_value import Json
@@ -50,16 +49,16 @@ def register(app: typer.Typer) -> None:
         """
         if rotate and delete:
             raise InvalidArgument("give --rotate or --delete, not both")
-        jobs, slug = await s.find_job(name)
+        agent, slug = await s.find_job(name)
         if delete:
-            await s.out.wait_for(jobs.delete_hook(slug))
+            await s.out.wait_for(s.client.delete_hook(agent, slug))
             s.out.show({"deleted": slug}, Text(f"the trigger URL of {slug} is deleted", "green"))
             return
-        if not rotate and (await s.out.wait_for(jobs.get(slug))).get("hook"):
-            found = await s.out.wait_for(jobs.get_hook(slug))
+        if not rotate and (await s.out.wait_for(s.client.get_job(agent, slug))).get("hook"):
+            found = await s.out.wait_for(s.client.get_hook(agent, slug))
             s.out.show(found, *_hook_lines(name, found))
             return
-        created = await s.out.wait_for(jobs.create_hook(slug))
+        created = await s.out.wait_for(s.client.create_hook(agent, slug))
         s.out.show(created, *_new_hook(created))
 
     @command(
@@ -108,12 +107,12 @@ def register(app: typer.Typer) -> None:
         }
         given = {field: value for field, value in given.items() if value is not None}
         if file is not None:
-            jobs, document = await _job_of_file(s, name, file)
+            agent, document = await _job_of_file(s, name, file)
         elif name is not None:
-            jobs, slug = await s.find_job(name)
+            agent, slug = await s.find_job(name)
             document = {"job": slug}
         elif "webhookUrl" in given or "target" in given:
-            jobs, document = s.jobs(), {}
+            agent, document = s.own_agent, {}
         else:
             raise InvalidArgument(
                 "give a job, or a target: `wakeful test-target NAME`, or `wakeful test-target --url URL`"
@@ -122,14 +121,14 @@ def register(app: typer.Typer) -> None:
             given["payload"] = None  # else that of the job is sent
         replaced = {each for fields in _ALTERNATIVES if fields & given.keys() for each in fields}
         document = {field: value for field, value in document.items() if field not in replaced}
-        reply = await s.out.wait_for(jobs.test_target({**document, **given}), "waiting for the target")
-        test = cast(TargetTestShape, reply)
+        request = s.client.test_target(agent, {**document, **given})
+        test = await s.out.wait_for(request, "waiting for the target")
         s.out.show(test, *target_test_page(test))
         return OK if test["ok"] else NOT_DONE
 
 
-async def _job_of_file(s: Session, name: str | None, file: str) -> tuple[RestJobs, dict[str, Json]]:
-    """Return the jobs of its agent, and the fields of a job in a file that determine a test.
+async def _job_of_file(s: Session, name: str | None, file: str) -> tuple[str, dict[str, Json]]:
+    """Return the agent, and the fields of a job in a file that determine a test.
 
     A job of this name that exists is named in it, because its secret signs the request.
     """
@@ -145,13 +144,12 @@ async def _job_of_file(s: Session, name: str | None, file: str) -> tuple[RestJob
             "name one: `wakeful test-target NAME --file FILE`"
         )
     job = found[0]
-    jobs = s.jobs(job.agent)
     document = {field: value for field, value in job.document.items() if field in FIELDS}
     try:
-        await s.out.wait_for(jobs.get(job.name))
+        await s.out.wait_for(s.client.get_job(job.agent, job.name))
     except NotFound:
-        return jobs, document
-    return jobs, {**document, "job": job.name}
+        return job.agent, document
+    return job.agent, {**document, "job": job.name}
 
 
 def target_test_page(test: TargetTestShape) -> list[RenderableType]:

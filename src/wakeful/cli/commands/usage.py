@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
     )
     async def peaks(s: Session) -> None:
         """Show when many jobs start in the coming week, and quieter minutes nearby."""
-        found = await s.out.wait_for(s.jobs().peaks(all_agents=s.all_agents))
+        found = await s.out.wait_for(s.client.get_peaks(agent=s.agent))
         tz = local_zone()
         total = f"{plural(found['starts'], 'start')} of {plural(found['jobs'], 'job')} in the coming week"
         age = Text(f"computed {span(found['ageMs'])} ago", "dim")
@@ -66,7 +66,7 @@ def register(app: typer.Typer) -> None:
         ] = 20,
     ) -> None:
         """Show what runs used by day, agent and job, and what is left of the budgets today."""
-        found = await s.out.wait_for(s.client.cost(first=first, last=last, agent=s.agent, limit=limit))
+        found = await s.out.wait_for(s.client.get_cost(from_=first, to=last, agent=s.agent, limit=limit))
         if not found["tokens"] and not found["cost"] and not found["budgets"]:
             s.out.show(found, Text(f"no run used anything from {found['from']} to {found['to']}", "dim"))
             return

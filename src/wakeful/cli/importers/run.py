@@ -135,7 +135,7 @@ async def run_import(s: Session, reading: ReadResult, kind: str, given: ImportOp
         reading = ReadResult(
             tuple(_of_agent(entry, s.agent) for entry in reading.entries), reading.refused, reading.notes
         )
-    jobs = await s.out.wait_for(s.client.jobs.list(all_agents=True, include_disabled=True))
+    jobs = await s.out.wait_for(s.client.list_every_job())
     existing = [
         ExistingJob(
             job["agentId"],
@@ -194,7 +194,7 @@ def _of_agent(entry: ImportEntry, agent: str) -> ImportEntry:
 async def _check(s: Session, planned: Sequence[PlannedJob]) -> _Outcome:
     """Have the server check the documents."""
     done, failed = await s.out.wait_for(
-        for_each(planned, lambda each: s.jobs(each.agent).dry_run(each.document))
+        for_each(planned, lambda each: s.client.check_job(each.agent, each.document))
     )
     raise_if_unreachable([error for _, error in failed])
     refused = [_remark(each, error) for each, error in failed]
@@ -207,7 +207,7 @@ async def _save(s: Session, outcome: _Outcome) -> None:
     with s.out.show_progress("importing", len(accepted)) as step:
         for each in accepted:
             try:
-                saved = await s.out.wait_for(s.jobs(each.agent).upsert(each.document))
+                saved, _ = await s.out.wait_for(s.client.save_job(each.agent, each.document))
             except WakefulError as error:
                 raise_if_unreachable([error])
                 outcome.refused.append(_remark(each, error))

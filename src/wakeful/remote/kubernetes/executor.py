@@ -354,7 +354,7 @@ class KubernetesExecutor:
     async def _readable(self, run_id: str) -> Run | None:
         """Return a run; None: it was deleted, or this version cannot read it. That is not tried again."""
         try:
-            found = await self._worker.client.runs.get(run_id)
+            found = await self._worker.client.get_run(run_id)
         except NotFound:
             return None
         try:
@@ -367,7 +367,8 @@ class KubernetesExecutor:
         """Renew leases; return the ids of the runs that are still to be executed."""
         renewed: set[str] = set()
         for start in range(0, len(attempts), 1_000):
-            beat = await self._worker.client.runs.heartbeat_many(attempts[start : start + 1_000])
+            part = [{"id": each.run_id, "attempt": each.number} for each in attempts[start : start + 1_000]]
+            beat = await self._worker.client.heartbeat_runs(runs=part)
             renewed.update(beat["renewed"])
         return renewed
 

@@ -1,0 +1,1083 @@
+"""The HTTP API of a server, one method per operation of a workspace.
+
+The methods follow from the routes (`wakeful.api.http`): change those, and run `make generate`.
+"""
+
+# generated: endpoints
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from wakeful.client.connection import WorkspaceConnection, read_list, read_page
+from wakeful.client.fields import document, given_fields
+from wakeful.client.types import (
+    AgentShape,
+    BulkResultShape,
+    BulkRunsShape,
+    ChannelsShape,
+    ChannelTestShape,
+    CostShape,
+    DeadLetterGroupsShape,
+    DoctorShape,
+    EntryShape,
+    HeartbeatsShape,
+    HookShape,
+    IncidentShape,
+    InstanceShape,
+    JobShape,
+    JobSnippetsShape,
+    KeyShape,
+    PeaksShape,
+    QuotaShape,
+    ReceiptShape,
+    ReleasedShape,
+    ReportResultShape,
+    RevisionShape,
+    RunShape,
+    SchedulePreviewShape,
+    SearchResultShape,
+    SessionShape,
+    SettingShape,
+    SuggestionShape,
+    TargetTestShape,
+    VerifiedShape,
+    WebSessionShape,
+    WorkersShape,
+    WorkflowShape,
+)
+from wakeful.model import Page
+from wakeful.values.json_value import Json
+
+
+class Endpoints(WorkspaceConnection):
+    """The operations of a workspace. A query parameter or field that is None is not sent."""
+
+    async def list_agents(self) -> list[AgentShape]:
+        """List agents."""
+        return cast(list[AgentShape], read_list(await self._request("GET", "agents"), "agents", dict))
+
+    async def get_agent(self, agent: str) -> AgentShape:
+        """Read an agent."""
+        return cast(AgentShape, await self._request("GET", "agents", agent))
+
+    async def put_agent(
+        self, agent: str, body: Mapping[str, object], *, if_version: int | None = None
+    ) -> AgentShape:
+        """Create or change an agent."""
+        return cast(
+            AgentShape,
+            await self._request("PUT", "agents", agent, body=document(body), if_version=if_version),
+        )
+
+    async def update_agent(
+        self, agent: str, body: Mapping[str, object], *, if_version: int | None = None
+    ) -> AgentShape:
+        """Change fields of an agent."""
+        return cast(
+            AgentShape,
+            await self._request("PATCH", "agents", agent, body=document(body), if_version=if_version),
+        )
+
+    async def delete_agent(self, agent: str) -> None:
+        """Delete an agent."""
+        await self._request("DELETE", "agents", agent)
+
+    async def rotate_agent_secret(self, agent: str) -> AgentShape:
+        """Give an agent a new webhook secret."""
+        return cast(AgentShape, await self._request("POST", "agents", agent, "rotate-secret"))
+
+    async def send_message(
+        self,
+        agent: str,
+        *,
+        message: str,
+        session: str | None = None,
+        channel: str | None = None,
+        to: str | None = None,
+    ) -> ReceiptShape:
+        """Send a message to an agent."""
+        return cast(
+            ReceiptShape,
+            await self._request(
+                "POST",
+                "agents",
+                agent,
+                "messages",
+                body=document({"message": message})
+                | given_fields({"session": session, "channel": channel, "to": to}),
+            ),
+        )
+
+    async def list_sessions(
+        self, agent: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> Page[SessionShape]:
+        """List the sessions of an agent."""
+        return read_page(
+            await self._request("GET", "agents", agent, "sessions", query={"limit": limit, "cursor": cursor}),
+            "sessions",
+            dict,
+        )
+
+    async def get_session(
+        self, agent: str, session: str, *, limit: int | None = None, cursor: str | None = None
+    ) -> SessionShape:
+        """Read a session."""
+        return cast(
+            SessionShape,
+            await self._request(
+                "GET", "agents", agent, "sessions", session, query={"limit": limit, "cursor": cursor}
+            ),
+        )
+
+    async def delete_session(self, agent: str, session: str) -> None:
+        """Delete a session."""
+        await self._request("DELETE", "agents", agent, "sessions", session)
+
+    async def send_signals(self, agent: str, body: Json, *, instance: str | None = None) -> dict[str, Json]:
+        """Send signals to an instance."""
+        return cast(
+            dict[str, Json],
+            await self._request("POST", "agents", agent, "signals", query={"instance": instance}, body=body),
+        )
+
+    async def list_all_instances(
+        self,
+        *,
+        agent: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[InstanceShape]:
+        """List the instances of all agents."""
+        return read_page(
+            await self._request(
+                "GET", "instances", query={"agent": agent, "status": status, "limit": limit, "cursor": cursor}
+            ),
+            "instances",
+            dict,
+        )
+
+    async def list_instances(
+        self, agent: str, *, status: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Page[InstanceShape]:
+        """List the instances of an agent."""
+        return read_page(
+            await self._request(
+                "GET",
+                "agents",
+                agent,
+                "instances",
+                query={"status": status, "limit": limit, "cursor": cursor},
+            ),
+            "instances",
+            dict,
+        )
+
+    async def get_instance(self, agent: str, instance: str) -> InstanceShape:
+        """Read an instance."""
+        return cast(InstanceShape, await self._request("GET", "agents", agent, "instances", instance))
+
+    async def start_instance(
+        self, agent: str, instance: str, *, state: Mapping[str, object] | None = None
+    ) -> InstanceShape:
+        """Start an instance."""
+        return cast(
+            InstanceShape,
+            await self._request(
+                "POST", "agents", agent, "instances", instance, "start", body=given_fields({"state": state})
+            ),
+        )
+
+    async def stop_instance(self, agent: str, instance: str) -> InstanceShape:
+        """Stop an instance."""
+        return cast(
+            InstanceShape, await self._request("POST", "agents", agent, "instances", instance, "stop")
+        )
+
+    async def pause_instance(self, agent: str, instance: str, *, note: str | None = None) -> InstanceShape:
+        """Pause an instance."""
+        return cast(
+            InstanceShape,
+            await self._request(
+                "POST", "agents", agent, "instances", instance, "pause", body=given_fields({"note": note})
+            ),
+        )
+
+    async def resume_instance(self, agent: str, instance: str) -> InstanceShape:
+        """Resume an instance."""
+        return cast(
+            InstanceShape, await self._request("POST", "agents", agent, "instances", instance, "resume")
+        )
+
+    async def hibernate_instance(self, agent: str, instance: str) -> InstanceShape:
+        """Hibernate an instance."""
+        return cast(
+            InstanceShape, await self._request("POST", "agents", agent, "instances", instance, "hibernate")
+        )
+
+    async def list_all_jobs(
+        self,
+        *,
+        agent: str | None = None,
+        include_disabled: bool | None = None,
+        label: Sequence[str] | None = None,
+        q: str | None = None,
+        state: str | None = None,
+        creator: str | None = None,
+        created_by: str | None = None,
+        schedule: str | None = None,
+        target: str | None = None,
+        sort: str | None = None,
+        count: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[JobShape]:
+        """List the jobs of all agents."""
+        return read_page(
+            await self._request(
+                "GET",
+                "jobs",
+                query={
+                    "agent": agent,
+                    "include_disabled": include_disabled,
+                    "label": label,
+                    "q": q,
+                    "state": state,
+                    "creator": creator,
+                    "created_by": created_by,
+                    "schedule": schedule,
+                    "target": target,
+                    "sort": sort,
+                    "count": count,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
+            ),
+            "jobs",
+            dict,
+        )
+
+    async def find_job(self, name: str) -> JobShape:
+        """Find a job of any agent."""
+        return cast(JobShape, await self._request("GET", "jobs", name))
+
+    async def list_jobs(
+        self,
+        agent: str,
+        *,
+        include_disabled: bool | None = None,
+        label: Sequence[str] | None = None,
+        q: str | None = None,
+        state: str | None = None,
+        creator: str | None = None,
+        created_by: str | None = None,
+        schedule: str | None = None,
+        target: str | None = None,
+        sort: str | None = None,
+        count: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[JobShape]:
+        """List the jobs of an agent."""
+        return read_page(
+            await self._request(
+                "GET",
+                "agents",
+                agent,
+                "jobs",
+                query={
+                    "include_disabled": include_disabled,
+                    "label": label,
+                    "q": q,
+                    "state": state,
+                    "creator": creator,
+                    "created_by": created_by,
+                    "schedule": schedule,
+                    "target": target,
+                    "sort": sort,
+                    "count": count,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
+            ),
+            "jobs",
+            dict,
+        )
+
+    async def create_job(self, agent: str, body: Mapping[str, object]) -> JobShape:
+        """Create a job."""
+        return cast(JobShape, await self._request("POST", "agents", agent, "jobs", body=document(body)))
+
+    async def create_jobs(self, agent: str, *, jobs: Sequence[Mapping[str, object]]) -> list[JobShape]:
+        """Create several jobs."""
+        return cast(
+            list[JobShape],
+            read_list(
+                await self._request(
+                    "POST", "agents", agent, "jobs", "bulk", body=document({"jobs": jobs}), extra_timeout=300
+                ),
+                "jobs",
+                dict,
+            ),
+        )
+
+    async def get_job(self, agent: str, name: str) -> JobShape:
+        """Read a job."""
+        return cast(JobShape, await self._request("GET", "agents", agent, "jobs", name))
+
+    async def upsert_job(
+        self,
+        agent: str,
+        name: str,
+        body: Mapping[str, object],
+        *,
+        dry_run: bool | None = None,
+        if_version: int | None = None,
+    ) -> JobShape | None:
+        """Create a job, or change it to match the document."""
+        return cast(
+            JobShape | None,
+            await self._request(
+                "PUT",
+                "agents",
+                agent,
+                "jobs",
+                name,
+                query={"dry_run": dry_run},
+                body=document(body),
+                if_version=if_version,
+                optional=True,
+            ),
+        )
+
+    async def update_job(
+        self, agent: str, name: str, body: Mapping[str, object], *, if_version: int | None = None
+    ) -> JobShape:
+        """Change fields of a job."""
+        return cast(
+            JobShape,
+            await self._request(
+                "PATCH", "agents", agent, "jobs", name, body=document(body), if_version=if_version
+            ),
+        )
+
+    async def delete_job(self, agent: str, name: str, *, if_version: int | None = None) -> list[str]:
+        """Delete a job."""
+        reply = await self._request(
+            "DELETE", "agents", agent, "jobs", name, if_version=if_version, optional=True
+        )
+        return [] if reply is None else cast(list[str], read_list(reply, "warnings", str))
+
+    async def pause_job(
+        self,
+        agent: str,
+        name: str,
+        *,
+        note: str | None = None,
+        until: object = None,
+        if_version: int | None = None,
+    ) -> JobShape:
+        """Pause a job."""
+        return cast(
+            JobShape,
+            await self._request(
+                "POST",
+                "agents",
+                agent,
+                "jobs",
+                name,
+                "pause",
+                body=given_fields({"note": note, "until": until}),
+                if_version=if_version,
+            ),
+        )
+
+    async def resume_job(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
+        """Resume a job."""
+        return cast(
+            JobShape,
+            await self._request("POST", "agents", agent, "jobs", name, "resume", if_version=if_version),
+        )
+
+    async def skip_next_tick(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
+        """Skip the next tick of a job."""
+        return cast(
+            JobShape,
+            await self._request("POST", "agents", agent, "jobs", name, "skip-next", if_version=if_version),
+        )
+
+    async def rotate_secret(self, agent: str, name: str, *, if_version: int | None = None) -> JobShape:
+        """Give a job a new webhook secret."""
+        return cast(
+            JobShape,
+            await self._request(
+                "POST", "agents", agent, "jobs", name, "rotate-secret", if_version=if_version
+            ),
+        )
+
+    async def run_job(
+        self,
+        agent: str,
+        name: str,
+        *,
+        mode: str | None = None,
+        payload: object = None,
+        overlap_policy: str | None = None,
+        if_version: int | None = None,
+    ) -> RunShape | None:
+        """Run a job now."""
+        return cast(
+            RunShape | None,
+            await self._request(
+                "POST",
+                "agents",
+                agent,
+                "jobs",
+                name,
+                "run",
+                body=given_fields({"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}),
+                if_version=if_version,
+                optional=mode == "due",
+            ),
+        )
+
+    async def backfill_job(
+        self,
+        agent: str,
+        name: str,
+        *,
+        start: object,
+        end: object,
+        overlap_policy: str | None = None,
+        if_version: int | None = None,
+    ) -> dict[str, Json]:
+        """Run the ticks of a past range."""
+        return cast(
+            dict[str, Json],
+            await self._request(
+                "POST",
+                "agents",
+                agent,
+                "jobs",
+                name,
+                "backfill",
+                body=document({"start": start, "end": end}) | given_fields({"overlapPolicy": overlap_policy}),
+                if_version=if_version,
+            ),
+        )
+
+    async def list_revisions(
+        self, agent: str, name: str, *, if_version: int | None = None
+    ) -> list[RevisionShape]:
+        """List the revisions of a job."""
+        return cast(
+            list[RevisionShape],
+            read_list(
+                await self._request("GET", "agents", agent, "jobs", name, "revisions", if_version=if_version),
+                "revisions",
+                dict,
+            ),
+        )
+
+    async def restore_revision(
+        self, agent: str, name: str, revision: int, *, if_version: int | None = None
+    ) -> JobShape:
+        """Restore a revision of a job."""
+        return cast(
+            JobShape,
+            await self._request(
+                "POST", "agents", agent, "jobs", name, "revisions", revision, "restore", if_version=if_version
+            ),
+        )
+
+    async def preview_schedule(self, body: Mapping[str, object]) -> SchedulePreviewShape:
+        """Preview a schedule."""
+        reply = await self._request("POST", "schedules", "preview", body=document(body))
+        read_list(reply, "ticks", dict)
+        read_list(reply, "clockChanges", dict)
+        return cast(SchedulePreviewShape, reply)
+
+    async def test_target(self, agent: str, body: Mapping[str, object]) -> TargetTestShape:
+        """Test a target."""
+        return cast(
+            TargetTestShape,
+            await self._request(
+                "POST", "agents", agent, "jobs", "test-target", body=document(body), extra_timeout=30
+            ),
+        )
+
+    async def write_job_snippets(self, agent: str, body: Mapping[str, object]) -> JobSnippetsShape:
+        """Write a job as YAML, curl, CLI and Python."""
+        return cast(
+            JobSnippetsShape,
+            await self._request("POST", "agents", agent, "jobs", "snippets", body=document(body)),
+        )
+
+    async def get_hook(self, agent: str, name: str) -> HookShape:
+        """Show the trigger URL of a job."""
+        return cast(HookShape, await self._request("GET", "agents", agent, "jobs", name, "hook"))
+
+    async def create_hook(self, agent: str, name: str, *, if_version: int | None = None) -> HookShape:
+        """Give a job a new trigger URL."""
+        return cast(
+            HookShape,
+            await self._request("POST", "agents", agent, "jobs", name, "hook", if_version=if_version),
+        )
+
+    async def delete_hook(self, agent: str, name: str, *, if_version: int | None = None) -> None:
+        """Delete the trigger URL of a job."""
+        await self._request("DELETE", "agents", agent, "jobs", name, "hook", if_version=if_version)
+
+    async def pause_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
+        """Pause several jobs."""
+        reply = await self._request("POST", "jobs", "pause", body=document(body), extra_timeout=300)
+        read_list(reply, "jobs", dict)
+        read_list(reply, "errors", dict)
+        return cast(BulkResultShape, reply)
+
+    async def resume_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
+        """Resume several jobs."""
+        reply = await self._request("POST", "jobs", "resume", body=document(body), extra_timeout=300)
+        read_list(reply, "jobs", dict)
+        read_list(reply, "errors", dict)
+        return cast(BulkResultShape, reply)
+
+    async def run_jobs(self, body: Mapping[str, object]) -> BulkRunsShape:
+        """Run several jobs."""
+        reply = await self._request("POST", "jobs", "run", body=document(body), extra_timeout=300)
+        read_list(reply, "jobs", dict)
+        read_list(reply, "runs", dict)
+        read_list(reply, "notDue", dict)
+        read_list(reply, "errors", dict)
+        return cast(BulkRunsShape, reply)
+
+    async def delete_jobs(self, body: Mapping[str, object]) -> BulkResultShape:
+        """Delete several jobs."""
+        reply = await self._request("POST", "jobs", "delete", body=document(body), extra_timeout=300)
+        read_list(reply, "jobs", dict)
+        read_list(reply, "errors", dict)
+        return cast(BulkResultShape, reply)
+
+    async def claim_runs(
+        self,
+        *,
+        worker: str,
+        agents: Sequence[str] | None = None,
+        lanes: Sequence[str] | None = None,
+        limit: int | None = None,
+        wait_ms: int | None = None,
+        claim_id: str | None = None,
+    ) -> list[RunShape]:
+        """Claim runs to execute."""
+        return cast(
+            list[RunShape],
+            read_list(
+                await self._request(
+                    "POST",
+                    "runs",
+                    "claim",
+                    body=document({"worker": worker})
+                    | given_fields(
+                        {
+                            "agents": agents,
+                            "lanes": lanes,
+                            "limit": limit,
+                            "waitMs": wait_ms,
+                            "claimId": claim_id,
+                        }
+                    ),
+                    extra_timeout=(wait_ms or 0) / 1000,
+                ),
+                "runs",
+                dict,
+            ),
+        )
+
+    async def release_runs(
+        self, *, worker: str, claim_id: str | None = None, runs: Sequence[Mapping[str, object]] | None = None
+    ) -> ReleasedShape:
+        """Return claimed runs without executing them."""
+        reply = await self._request(
+            "POST",
+            "runs",
+            "release",
+            body=document({"worker": worker}) | given_fields({"claimId": claim_id, "runs": runs}),
+        )
+        read_list(reply, "released", str)
+        read_list(reply, "lost", str)
+        return cast(ReleasedShape, reply)
+
+    async def heartbeat_runs(
+        self,
+        *,
+        runs: Sequence[Mapping[str, object]],
+        worker: str | None = None,
+        waiting_for: Mapping[str, object] | None = None,
+    ) -> HeartbeatsShape:
+        """Renew the leases of claimed runs."""
+        reply = await self._request(
+            "POST",
+            "runs",
+            "heartbeat",
+            body=document({"runs": runs}) | given_fields({"worker": worker, "waitingFor": waiting_for}),
+        )
+        read_list(reply, "renewed", str)
+        read_list(reply, "lost", str)
+        return cast(HeartbeatsShape, reply)
+
+    async def complete_runs(self, *, runs: Sequence[Mapping[str, object]]) -> list[ReportResultShape]:
+        """Report how several runs ended."""
+        return cast(
+            list[ReportResultShape],
+            read_list(
+                await self._request("POST", "runs", "complete", body=document({"runs": runs})), "runs", dict
+            ),
+        )
+
+    async def heartbeat_run(self, run_id: str, *, attempt: int, worker: str | None = None) -> RunShape:
+        """Renew the lease of a claimed run."""
+        return cast(
+            RunShape,
+            await self._request(
+                "POST",
+                "runs",
+                run_id,
+                "heartbeat",
+                body=document({"attempt": attempt}) | given_fields({"worker": worker}),
+            ),
+        )
+
+    async def complete_run(self, run_id: str, body: Mapping[str, object]) -> RunShape:
+        """Report how a run ended."""
+        return cast(RunShape, await self._request("POST", "runs", run_id, "complete", body=document(body)))
+
+    async def verify_run(
+        self, run_id: str, *, verified: bool, reason: str | None = None, attempt: int | None = None
+    ) -> RunShape:
+        """Confirm or reject the work of a run."""
+        return cast(
+            RunShape,
+            await self._request(
+                "POST",
+                "runs",
+                run_id,
+                "verify",
+                body=document({"verified": verified}) | given_fields({"reason": reason, "attempt": attempt}),
+            ),
+        )
+
+    async def list_all_runs(
+        self,
+        *,
+        agent: str | None = None,
+        job: str | None = None,
+        job_id: str | None = None,
+        state: Sequence[str] | None = None,
+        trigger: str | None = None,
+        instance: str | None = None,
+        dead: bool | None = None,
+        to_confirm: bool | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[RunShape]:
+        """List the runs of all agents."""
+        return read_page(
+            await self._request(
+                "GET",
+                "runs",
+                query={
+                    "agent": agent,
+                    "job": job,
+                    "job_id": job_id,
+                    "state": state,
+                    "trigger": trigger,
+                    "instance": instance,
+                    "dead": dead,
+                    "to_confirm": to_confirm,
+                    "before": before,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
+            ),
+            "runs",
+            dict,
+        )
+
+    async def list_runs(
+        self,
+        agent: str,
+        *,
+        state: Sequence[str] | None = None,
+        trigger: str | None = None,
+        instance: str | None = None,
+        to_confirm: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[RunShape]:
+        """List the runs of an agent."""
+        return read_page(
+            await self._request(
+                "GET",
+                "agents",
+                agent,
+                "runs",
+                query={
+                    "state": state,
+                    "trigger": trigger,
+                    "instance": instance,
+                    "to_confirm": to_confirm,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
+            ),
+            "runs",
+            dict,
+        )
+
+    async def wake_agent(self, agent: str, *, payload: object = None) -> RunShape:
+        """Wake an agent now."""
+        return cast(
+            RunShape,
+            await self._request("POST", "agents", agent, "runs", body=given_fields({"payload": payload})),
+        )
+
+    async def list_job_runs(
+        self,
+        agent: str,
+        name: str,
+        *,
+        state: Sequence[str] | None = None,
+        trigger: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[RunShape]:
+        """List the runs of a job."""
+        return read_page(
+            await self._request(
+                "GET",
+                "agents",
+                agent,
+                "jobs",
+                name,
+                "runs",
+                query={"state": state, "trigger": trigger, "limit": limit, "cursor": cursor},
+            ),
+            "runs",
+            dict,
+        )
+
+    async def get_run(self, run_id: str) -> RunShape:
+        """Read a run."""
+        return cast(RunShape, await self._request("GET", "runs", run_id))
+
+    async def cancel_run(self, run_id: str) -> RunShape:
+        """Cancel a waiting run."""
+        return cast(RunShape, await self._request("POST", "runs", run_id, "cancel"))
+
+    async def stop_run(self, run_id: str) -> RunShape:
+        """Stop a running run."""
+        return cast(RunShape, await self._request("POST", "runs", run_id, "stop"))
+
+    async def replay_run(self, run_id: str) -> RunShape:
+        """Replay a dead letter."""
+        return cast(RunShape, await self._request("POST", "runs", run_id, "replay"))
+
+    async def search(self, *, q: str | None = None) -> SearchResultShape:
+        """Find jobs, agents and runs."""
+        reply = await self._request("GET", "search", query={"q": q})
+        read_list(reply, "jobs", dict)
+        read_list(reply, "agents", str)
+        read_list(reply, "runs", dict)
+        return cast(SearchResultShape, reply)
+
+    async def list_dead_letters(
+        self,
+        *,
+        agent: str | None = None,
+        job: str | None = None,
+        cause: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[RunShape]:
+        """List dead letters."""
+        return read_page(
+            await self._request(
+                "GET",
+                "dead-letters",
+                query={"agent": agent, "job": job, "cause": cause, "limit": limit, "cursor": cursor},
+            ),
+            "deadLetters",
+            dict,
+        )
+
+    async def group_dead_letters(
+        self, *, agent: str | None = None, job: str | None = None
+    ) -> DeadLetterGroupsShape:
+        """Group dead letters by cause."""
+        reply = await self._request("GET", "dead-letters", "groups", query={"agent": agent, "job": job})
+        read_list(reply, "groups", dict)
+        return cast(DeadLetterGroupsShape, reply)
+
+    async def replay_dead_letters(self, body: Mapping[str, object]) -> Page[str]:
+        """Replay dead letters."""
+        return read_page(
+            await self._request("POST", "dead-letters", "replay", body=document(body)), "replayed", str
+        )
+
+    async def discard_dead_letters(self, body: Mapping[str, object]) -> Page[str]:
+        """Discard dead letters."""
+        return read_page(
+            await self._request("POST", "dead-letters", "discard", body=document(body)), "discarded", str
+        )
+
+    async def list_incidents(
+        self,
+        *,
+        state: str | None = None,
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[IncidentShape]:
+        """List incidents."""
+        return read_page(
+            await self._request(
+                "GET",
+                "incidents",
+                query={"state": state, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
+            ),
+            "incidents",
+            dict,
+        )
+
+    async def get_incident(self, incident_id: str) -> IncidentShape:
+        """Get an incident."""
+        return cast(IncidentShape, await self._request("GET", "incidents", incident_id))
+
+    async def acknowledge_incident(self, incident_id: str, *, note: str | None = None) -> IncidentShape:
+        """Acknowledge an incident."""
+        return cast(
+            IncidentShape,
+            await self._request("POST", "incidents", incident_id, "ack", body=given_fields({"note": note})),
+        )
+
+    async def list_suggestions(
+        self,
+        *,
+        status: str | None = None,
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[SuggestionShape]:
+        """List suggestions."""
+        return read_page(
+            await self._request(
+                "GET",
+                "suggestions",
+                query={"status": status, "agent": agent, "job": job, "limit": limit, "cursor": cursor},
+            ),
+            "suggestions",
+            dict,
+        )
+
+    async def get_suggestion(self, suggestion_id: str) -> SuggestionShape:
+        """Get a suggestion."""
+        return cast(SuggestionShape, await self._request("GET", "suggestions", suggestion_id))
+
+    async def apply_suggestion(self, suggestion_id: str) -> SuggestionShape:
+        """Apply a suggestion."""
+        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, "apply"))
+
+    async def dismiss_suggestion(self, suggestion_id: str) -> SuggestionShape:
+        """Dismiss a suggestion."""
+        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, "dismiss"))
+
+    async def roll_back_suggestion(self, suggestion_id: str) -> SuggestionShape:
+        """Roll back an applied suggestion."""
+        return cast(SuggestionShape, await self._request("POST", "suggestions", suggestion_id, "rollback"))
+
+    async def list_key_sessions(self, key_id: str) -> list[WebSessionShape]:
+        """List the sign-in sessions of a key."""
+        return cast(
+            list[WebSessionShape],
+            read_list(await self._request("GET", "keys", key_id, "sessions"), "sessions", dict),
+        )
+
+    async def end_key_sessions(self, key_id: str) -> None:
+        """End all sign-in sessions of a key."""
+        await self._request("DELETE", "keys", key_id, "sessions")
+
+    async def end_key_session(self, key_id: str, session_id: str) -> None:
+        """End a sign-in session."""
+        await self._request("DELETE", "keys", key_id, "sessions", session_id)
+
+    async def get_cost(
+        self,
+        *,
+        from_: str | None = None,
+        to: str | None = None,
+        agent: str | None = None,
+        limit: int | None = None,
+    ) -> CostShape:
+        """Tokens and cost."""
+        return cast(
+            CostShape,
+            await self._request(
+                "GET", "cost", query={"from": from_, "to": to, "agent": agent, "limit": limit}
+            ),
+        )
+
+    async def list_workers(self) -> WorkersShape:
+        """List workers and executors."""
+        reply = await self._request("GET", "workers")
+        read_list(reply, "workers", dict)
+        read_list(reply, "executors", dict)
+        return cast(WorkersShape, reply)
+
+    async def list_channels(self) -> ChannelsShape:
+        """List channels."""
+        reply = await self._request("GET", "channels")
+        read_list(reply, "channels", dict)
+        read_list(reply, "deliveries", dict)
+        return cast(ChannelsShape, reply)
+
+    async def test_channel(self, channel: str, *, to: str | None = None) -> ChannelTestShape:
+        """Send a test message."""
+        return cast(
+            ChannelTestShape,
+            await self._request(
+                "POST", "channels", channel, "test", body=given_fields({"to": to}), extra_timeout=30
+            ),
+        )
+
+    async def list_settings(self) -> list[SettingShape]:
+        """List settings."""
+        return cast(list[SettingShape], read_list(await self._request("GET", "settings"), "settings", dict))
+
+    async def list_keys(self) -> list[KeyShape]:
+        """List keys."""
+        return cast(list[KeyShape], read_list(await self._request("GET", "keys"), "keys", dict))
+
+    async def create_key(
+        self,
+        *,
+        role: str,
+        name: str | None = None,
+        agent: str | None = None,
+        expires_at: object = None,
+        workspace: str | None = None,
+    ) -> KeyShape:
+        """Create a key."""
+        return cast(
+            KeyShape,
+            await self._request(
+                "POST",
+                "keys",
+                body=document({"role": role})
+                | given_fields(
+                    {"name": name, "agent": agent, "expiresAt": expires_at, "workspace": workspace}
+                ),
+            ),
+        )
+
+    async def revoke_key(self, key_id: str) -> None:
+        """Revoke a key."""
+        await self._request("DELETE", "keys", key_id)
+
+    async def list_quotas(self) -> list[QuotaShape]:
+        """List limits."""
+        return cast(list[QuotaShape], read_list(await self._request("GET", "quotas"), "quotas", dict))
+
+    async def set_quota(
+        self, *, bucket: str, limit: int | None, agent: str | None = None
+    ) -> list[QuotaShape]:
+        """Set a limit."""
+        return cast(
+            list[QuotaShape],
+            read_list(
+                await self._request(
+                    "PUT",
+                    "quotas",
+                    body=document({"bucket": bucket, "limit": limit}) | given_fields({"agent": agent}),
+                ),
+                "quotas",
+                dict,
+            ),
+        )
+
+    async def list_audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> Page[EntryShape]:
+        """Read the audit log."""
+        return read_page(
+            await self._request(
+                "GET",
+                "audit",
+                query={
+                    "actor": actor,
+                    "action": action,
+                    "subject": subject,
+                    "since": since,
+                    "until": until,
+                    "limit": limit,
+                    "cursor": cursor,
+                },
+            ),
+            "entries",
+            dict,
+        )
+
+    async def verify_audit(
+        self, *, after: int | None = None, hash: str | None = None, limit: int | None = None
+    ) -> VerifiedShape:
+        """Verify the audit log."""
+        return cast(
+            VerifiedShape,
+            await self._request(
+                "GET",
+                "audit",
+                "verify",
+                query={"after": after, "hash": hash, "limit": limit},
+                extra_timeout=600,
+            ),
+        )
+
+    async def get_workflow(self, workflow_id: str, version: int) -> WorkflowShape:
+        """Read a version of a workflow."""
+        return cast(WorkflowShape, await self._request("GET", "workflows", workflow_id, version))
+
+    async def put_workflow(self, workflow_id: str, version: int, body: Mapping[str, object]) -> WorkflowShape:
+        """Store a version of a workflow."""
+        return cast(
+            WorkflowShape, await self._request("PUT", "workflows", workflow_id, version, body=document(body))
+        )
+
+    async def get_status(self) -> dict[str, Json]:
+        """Status of the workspace."""
+        return cast(dict[str, Json], await self._request("GET", "status"))
+
+    async def get_doctor(self) -> DoctorShape:
+        """Checks of the installation."""
+        return cast(DoctorShape, await self._request("GET", "doctor"))
+
+    async def get_slo(self, *, hours: int | None = None) -> dict[str, Json]:
+        """Service level objectives."""
+        return cast(dict[str, Json], await self._request("GET", "slo", query={"hours": hours}))
+
+    async def get_peaks(self, *, agent: str | None = None) -> PeaksShape:
+        """Load of the coming week."""
+        return cast(PeaksShape, await self._request("GET", "peaks", query={"agent": agent}))
+
+
+# generated: end
