@@ -22,6 +22,7 @@ from wakeful.cli.output import (
 )
 from wakeful.cli.times import clock_time, instant, moment, relative, relative_text, span
 from wakeful.client.types import AgentShape, AttemptShape, EventShape, JobShape, RunShape
+from wakeful.job.target_kinds import describe_target
 from wakeful.run.run import reason_text
 
 #: Fields that have their own line, or are not shown.
@@ -139,14 +140,7 @@ def target(job: JobShape) -> str:
     target = job["target"]
     if target is None:
         return "agent's target"
-    if target.get("kind") == "agent" and target.get("signal"):
-        return f"agent {target['signal']} → {target.get('instance') or 'default'}"
-    if target.get("kind") == "chat":
-        return f"chat {target.get('model')} at {target.get('url')}"
-    argv = target.get("argv")
-    program = argv[0] if isinstance(argv, list) and argv else None
-    detail = target.get("url") or target.get("name") or target.get("workflowId") or program
-    return f"{target.get('kind')} {detail or ''}".rstrip()
+    return describe_target(target)
 
 
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:

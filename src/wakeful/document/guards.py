@@ -18,6 +18,7 @@ from wakeful.document.kinds import (
     text,
     whole,
 )
+from wakeful.job.target_kinds import CHECK_KINDS
 from wakeful.values.duration import DAY
 from wakeful.values.json_value import Json, list_choices, refuse, shown, whole_number
 
@@ -25,16 +26,7 @@ from wakeful.values.json_value import Json, list_choices, refuse, shown, whole_n
 DEFAULT_PRECHECK_MS: Final = 10_000
 _LONGEST_PRECHECK_MS: Final = 600_000
 #: The fields of each kind of precheck; the first is required.
-_PRECHECKS: Final = {
-    "function": ("name", "timeoutMs"),
-    "webhook": ("url", "headers", "timeoutMs"),
-    "command": ("argv", "env", "cwd", "timeoutMs"),
-}
-_PRECHECK_EXAMPLES: Final = {
-    "function": "a name, such as 'anything-new'",
-    "webhook": "a url, such as 'https://example.com/any'",
-    "command": 'an argv, such as ["/usr/local/bin/any-mail"]',
-}
+_PRECHECKS: Final = {name: (*check.names, "timeoutMs") for name, check in CHECK_KINDS.items()}
 _TOKEN_CAPS: Final = ("tokensPerDay", "tokensPerRun")
 _COST_CAPS: Final = ("costPerDay", "costPerRun")
 TOKENS: Final = whole(1, 2**53)
@@ -72,16 +64,12 @@ MANUAL: Final = "manual"
 _EVIDENCE_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f\ud800-\udfff]+")
 #: The fields of each kind; the first is required, except for `manual`.
 _VERIFY_KINDS: Final = {
-    "function": ("name", "timeoutMs"),
-    "webhook": ("url", "headers", "timeoutMs"),
-    "command": ("argv", "env", "cwd", "timeoutMs"),
+    **_PRECHECKS,
     "http": ("url", "status", "contains", "newerThanMs", "headers", "timeoutMs"),
     MANUAL: ("timeoutMs",),
 }
 _VERIFY_EXAMPLES: Final = {
-    "function": "a name, such as 'is-published'",
-    "webhook": "a url, such as 'https://example.com/is-published'",
-    "command": 'an argv, such as ["/usr/local/bin/is-published"]',
+    **{name: check.verify for name, check in CHECK_KINDS.items()},
     "http": "a url, such as 'https://example.com/report.html'",
 }
 _HTTP_FIELDS: Final[dict[str, Kind]] = {
@@ -107,9 +95,8 @@ def precheck(value: object) -> dict[str, Json]:
     if "timeoutMs" in values:
         values["timeoutMs"] = read_as("timeoutMs", milliseconds(1, _LONGEST_PRECHECK_MS), values["timeoutMs"])
     needed = values.get(_PRECHECKS[kind][0])
-    # The launcher validates an argv.
-    if not needed or (kind != "command" and not isinstance(needed, str)):
-        refuse(f"a precheck of the kind '{kind}' needs {_PRECHECK_EXAMPLES[kind]}")
+    if not needed or (CHECK_KINDS[kind].is_text and not isinstance(needed, str)):
+        refuse(f"a precheck of the kind '{kind}' needs {CHECK_KINDS[kind].precheck}")
     return copy_object(values)
 
 
@@ -183,8 +170,8 @@ def verify(value: object) -> dict[str, Json]:
         values["timeoutMs"] = read_as("timeoutMs", milliseconds(1, longest), values["timeoutMs"])
     if kind != MANUAL:
         needed = values.get(_VERIFY_KINDS[kind][0])
-        # The launcher validates an argv and a URL.
-        if not needed or (kind != "command" and not isinstance(needed, str)):
+        is_text = kind not in CHECK_KINDS or CHECK_KINDS[kind].is_text
+        if not needed or (is_text and not isinstance(needed, str)):
             refuse(f"a check of the kind '{kind}' needs {_VERIFY_EXAMPLES[kind]}")
     if kind == "http":
         for name, read in _HTTP_FIELDS.items():

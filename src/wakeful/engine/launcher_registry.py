@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job.job import NO_WORK, Work
 from wakeful.job.policy import DEFAULT_POLICY, Policy
 from wakeful.job.start_rules import BUDGET, NO_CAPABILITIES, Capabilities, Requirement, can_take
-from wakeful.job.target_kinds import TARGET_KINDS
+from wakeful.job.target_kinds import CHECK_KINDS, TARGET_KINDS, find_kind
 from wakeful.launch.broker import ApplyReport, BrokerLauncher
 from wakeful.launch.chat.request import with_prompt
 from wakeful.launch.function import error_text
@@ -142,8 +142,8 @@ class LauncherRegistry:
         launcher = self.verifier(kind)
         if launcher is None:
             raise InvalidArgument(f"verify: no launcher for '{kind}' here")
-        own = ("kind", "name", "url", "headers", "argv", "env", "cwd")
-        target = {**{key: verify[key] for key in own if key in verify}, "kind": launcher.kind}
+        own = {name for check in CHECK_KINDS.values() for name in check.names}
+        target = {**{key: verify[key] for key in verify if key in own}, "kind": launcher.kind}
         try:
             launcher.check(target)
         except InvalidArgument as error:
@@ -319,10 +319,11 @@ def _missing(kind: str) -> _FixedOutcome:
 def _with_message(
     message: str, payload: str | None, trigger: str, target: Mapping[str, Json] | None
 ) -> str | None:
-    """Return what a run of a job with a message carries. Only `chat` combines it with a payload."""
+    """Return what a run of a job with a message carries. Only a conversation combines it with a payload."""
     if payload is None:
         return _message_payload(message)
-    return with_prompt(message, payload, trigger) if target and target.get("kind") == "chat" else payload
+    kind = find_kind(target)
+    return with_prompt(message, payload, trigger) if kind is not None and kind.converses else payload
 
 
 @bounded_cache(4 * MB, lambda payload, message: text_size(message, payload or ""))

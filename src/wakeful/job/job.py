@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job.policy import DEFAULT_POLICY, FieldSpec, Policy
-from wakeful.job.target_kinds import BROKER_KINDS, LINKED_KINDS, TARGET_KINDS
+from wakeful.job.target_kinds import LINKED_KINDS, find_kind
 from wakeful.schedule.calendars import NOTHING, Calendar
 from wakeful.schedule.schedules import At, CronSchedule, Schedule
 from wakeful.schedule.ticks import Ticks
@@ -302,9 +302,8 @@ class Work:
         >>> Work({"kind": "queue", "subject": "reports"}).broker
         'queue'
         """
-        target = self.final_target
-        kind = None if target is None else target.get("kind")
-        return kind if isinstance(kind, str) and kind in BROKER_KINDS else None
+        kind = find_kind(self.final_target)
+        return kind.name if kind is not None and kind.is_broker else None
 
     @property
     def only_sends(self) -> bool:
@@ -313,8 +312,7 @@ class Work:
         >>> Work({"kind": "webhook", "url": "https://a.example"}).only_sends
         True
         """
-        target = self.final_target
-        kind = None if target is None else TARGET_KINDS.get(str(target.get("kind")))
+        kind = find_kind(self.final_target)
         return kind is not None and kind.only_sends and self.precheck is None
 
     @property

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, Protocol, get_args
 
 from wakeful.job.job import HEARTBEAT_JOB, WAKE_JOB, Continuity, Work
+from wakeful.job.target_kinds import find_kind
 from wakeful.values.json_value import Json
 
 HistoryRole = Literal["user", "assistant"]
@@ -28,7 +29,6 @@ MAX_ENTRIES: Final = 200
 MAX_TOKENS: Final = 200_000
 #: The beginning of the names of sessions that belong to jobs. No message is sent to them.
 JOB_SESSION: Final = "job:"
-_CHAT: Final = "chat"
 NO_REPLY: Final = "NO_REPLY"
 SILENT: Final = "[SILENT]"
 HEARTBEAT_OK: Final = "HEARTBEAT_OK"
@@ -217,8 +217,8 @@ def _exchange(
 
 
 def _is_chat(work: Work) -> bool:
-    target = work.final_target
-    return target is not None and target.get("kind") == _CHAT
+    kind = find_kind(work.final_target)
+    return kind is not None and kind.converses
 
 
 def suppression_reason(output: str | None, job: str | None) -> str | None:

@@ -40,7 +40,7 @@ def test_a_check_is_read(value, read):
     [
         ("person", "is not an object"),
         ({}, "is not an object"),
-        ({"url": "https://a.example"}, "it has no kind; it is 'function'"),
+        ({"url": "https://a.example"}, "it has no kind; it is 'webhook'"),
         ({"kind": "pull"}, "the kind 'pull' is not known"),
         ({"kind": "http"}, "needs a url"),
         ({"kind": "http", "url": 1}, "needs a url"),

@@ -246,7 +246,7 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"precheck": "true"}, "precheck: 'true' is not an object with fields"),
         ({"precheck": {"kind": "command"}}, "precheck: a precheck of the kind 'command' needs an argv"),
         ({"precheck": {"kind": "oracle"}}, "precheck: the kind 'oracle' is not known; it is "),
-        ({"precheck": {"name": "any"}}, "precheck: it has no kind; it is 'function', 'webhook' or 'command'"),
+        ({"precheck": {"name": "any"}}, "precheck: it has no kind; it is 'webhook', 'function' or 'command'"),
         ({"precheck": {"kind": "function"}}, "precheck: a precheck of the kind 'function' needs a n"),
         ({"precheck": {"kind": "webhook", "url": ""}}, "precheck: a precheck of the kind 'webhook' needs"),
         (

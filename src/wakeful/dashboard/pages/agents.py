@@ -7,6 +7,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from wakeful.dashboard.context import PageDep, PageRequest, page_router
+from wakeful.job.target_kinds import find_kind
 from wakeful.service.agents.agents import FIELDS
 from wakeful.service.agents.overviews import COUNTED, COUNTED_IN_LIST, AgentSummary, remaining
 from wakeful.service.auth.access import permit
@@ -31,8 +32,10 @@ def _agent_values(page: PageRequest, summary: AgentSummary) -> dict[str, Any]:
     """Return what templates show of an agent."""
     document = serialize_agent(page.principal, summary.row)
     beat = document["heartbeat"] if isinstance(document["heartbeat"], dict) else None
+    kind = find_kind(document["target"] if isinstance(document["target"], dict) else None)
     return {
         **document,
+        "is_signed": kind is not None and kind.is_signed,
         "overview": summary.overview,
         "beat": beat,
         "beat_job": summary.heartbeat,

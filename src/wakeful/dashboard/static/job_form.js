@@ -136,9 +136,9 @@ export default function jobForm(form) {
   const testButton = form.querySelector("[data-test]");
   function showKind() {
     for (const part of fields.get("target").querySelectorAll("[data-kind]")) part.hidden = part.dataset.kind !== kind.value;
-    const webhook = kind.value === "webhook" || (!kind.value && kind.selectedOptions[0].text.includes(": webhook"));
-    testButton.textContent = webhook ? "Send a test request" : "Check the target";
-    form.querySelector("[data-test-about]").hidden = !webhook;
+    const sendsTest = "sendsTest" in kind.selectedOptions[0].dataset;
+    testButton.textContent = sendsTest ? "Send a test request" : "Check the target";
+    form.querySelector("[data-test-about]").hidden = !sendsTest;
     form.querySelector("[data-test-result]").replaceChildren();
   }
   kind.addEventListener("change", showKind);
@@ -146,6 +146,8 @@ export default function jobForm(form) {
     const target = (await agents().catch(() => [])).find((each) => each.name === agent())?.target;
     const about = target ? `: ${target.kind} ${target.url ?? target.name ?? ""}` : " (none: an executor claims the runs)";
     kind.options[0].text = `That of the agent${about}`;
+    const same = [...kind.options].find((each) => each.value && each.value === target?.kind);
+    kind.options[0].toggleAttribute("data-sends-test", Boolean(same && "sendsTest" in same.dataset));
     showKind();
   });
   showKind();

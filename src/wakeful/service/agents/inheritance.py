@@ -12,6 +12,7 @@ from typing import Final
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.job.job import AGENT_INACTIVE, Definition, JobRecord, Work, inherit
+from wakeful.job.target_kinds import find_kind
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.run.job_transitions import has_max_runs, pause_job, resume_job
@@ -92,15 +93,20 @@ def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
 def goes_to_webhook(target: Mapping[str, Json] | None) -> bool:
     """Return whether runs with this target are sent to a webhook, directly or through a workflow."""
     inner = target.get("to") if target else None
-    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner))
+    return any(isinstance(each, Mapping) and _is_signed(each) for each in (target, inner))
 
 
 def needs_secret(definition: Definition) -> bool:
     """Return whether requests of the job are signed: its target, its precheck or its check is a webhook."""
     work = definition.work
     return goes_to_webhook(work.target) or any(
-        check is not None and check.get("kind") == "webhook" for check in (work.precheck, work.verify)
+        check is not None and _is_signed(check) for check in (work.precheck, work.verify)
     )
+
+
+def _is_signed(target: Mapping[str, Json]) -> bool:
+    kind = find_kind(target)
+    return kind is not None and kind.is_signed
 
 
 def signed_by_agent(work: Work, agent: Inherited) -> bool:

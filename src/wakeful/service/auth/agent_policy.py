@@ -22,7 +22,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from wakeful.document import payload_to_text, work_to_text
-from wakeful.document.target import AGENT_KIND
 from wakeful.errors import FailedPrecondition, InvalidArgument, PermissionDenied, ResourceExhausted
 from wakeful.job.job import WAKE_JOB, Definition, JobRecord, Work
 from wakeful.job.policy import Overlap
@@ -112,7 +111,8 @@ class AgentTargetPolicy:
     """The kinds of targets that jobs of agents' keys, and jobs of models, may have."""
 
     def __init__(self, kinds: Iterable[str], of_models: Iterable[str] = ()) -> None:
-        self._kinds = _read_kinds(_AGENT_TARGETS, kinds) | {"pull", "echo", AGENT_KIND}
+        harmless = {kind.name for kind in TARGET_KINDS.values() if kind.is_harmless}
+        self._kinds = _read_kinds(_AGENT_TARGETS, kinds) | harmless
         self._of_models = _read_kinds(_CHAT_TARGETS, of_models)
 
     def check(self, principal: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:

@@ -19,6 +19,7 @@ from wakeful.document.target import TARGET_FIELDS
 from wakeful.errors import InvalidArgument, PermissionDenied, Unavailable
 from wakeful.job.job import Definition, JobRecord, Work, check_slug, inherit
 from wakeful.job.start_rules import find_requirement
+from wakeful.job.target_kinds import TARGET_KINDS
 from wakeful.launch.celery.launcher import CeleryLauncher
 from wakeful.launch.port import Launch, SealedSecrets
 from wakeful.launch.queue.launcher import QueueLauncher
@@ -122,12 +123,12 @@ class TargetTests:
                 f"too many tests: at most {PER_MINUTE} a minute; try again in {wait_s} s", wait_s
             )
         details: dict[str, Json] = {"kind": _kind(work)}
-        if _kind(work) == "webhook":
+        if TARGET_KINDS[_kind(work)].is_signed:
             details["host"] = _host(work)
         subject = f"{agent}/{definition.name}"
         entry = principal.entry(workspace, "job.test-target", subject, compact(details))
         await self._store.append_audit([entry])
-        if _kind(work) == "webhook":
+        if TARGET_KINDS[_kind(work)].is_signed:
             return await self._webhook(principal, definition, row, context)
         return await self._checked(workspace, agent, work)
 
@@ -200,31 +201,18 @@ class TargetTests:
                 return await self._pull(workspace, agent, work)
             case "workflow":
                 return await self._workflow(workspace, work)
-            case "function" | "agent":
-                here = self._launchers.can_launch(requirement)
-                place = "this process" if here else "another running process"
-                return TargetTest(
-                    kind, True, f"{place} has {requirement.description}; a test does not run it"
-                )
-            case "celery":
-                requirement = find_requirement(work, workspace, agent)
-                if not self._launchers.can_launch(requirement):
-                    text = (
-                        f"this process does not have {requirement.description}; others may: runs wait for one"
-                    )
-                    return TargetTest(kind, True, text)
-                return await self._celery()
             case "queue":
                 return await self._queue()
-            case "command":
-                text = "the operator allows this command; a test does not run it"
-            case "chat":
-                text = (
-                    "the endpoint, the model and the key are configured, and the key may be sent to this "
-                    "endpoint; a test does not call the model"
-                )
+            case "celery" if self._launchers.can_launch(requirement):
+                return await self._celery()
+            case "celery":
+                text = f"this process does not have {requirement.description}; others may: runs wait for one"
+            case _ if requirement.name:
+                here = self._launchers.can_launch(requirement)
+                place = "this process" if here else "another running process"
+                text = f"{place} has {requirement.description}; a test does not run it"
             case _:
-                text = "each run succeeds at once, with its message or payload as output"
+                text = TARGET_KINDS[kind].test_text
         return TargetTest(kind, True, text)
 
     async def _queue(self) -> TargetTest:
