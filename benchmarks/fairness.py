@@ -27,7 +27,7 @@ from wakeful.app.jobs import Jobs
 from wakeful.engine.engine import EngineConfig
 from wakeful.run.run import NewRun
 from wakeful.store.connect import store_at
-from wakeful.store.lane_shares import NOT_SHARED, LaneUse, OwnerMemory
+from wakeful.store.lane_shares import NOT_SHARED, LaneOccupancy, OwnerMemory
 from wakeful.values.ids import new_id
 
 SLOTS, TAKES_S = 8, 0.05
@@ -112,7 +112,7 @@ async def claim_rate(url: str, workspaces: int, *, shared: bool) -> float:
         names = [f"workspace-{number % others:03}" for number in range(CLAIMED * 9 // 10)]
         names += [f"workspace-{workspaces - 1:03}"] * (CLAIMED - len(names))
         await store.add_runs([due_run(name, now_ms) for name in names])
-        full = {"cron": LaneUse({}, {}, saturated=True, memory=OwnerMemory())}
+        full = {"cron": LaneOccupancy({}, {}, saturated=True, memory=OwnerMemory())}
         usage = full if shared else NOT_SHARED
 
         async def claim() -> int:

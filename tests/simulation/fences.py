@@ -19,4 +19,4 @@ def without_fences(monkeypatch: pytest.MonkeyPatch) -> None:
     assert statements.FENCE in statements.FINISH
     text = statements.FINISH.replace(statements.FENCE, "WHERE id = :run_id")
     monkeypatch.setattr(statements, "FINISH", text)
-    monkeypatch.setattr(outcomes, "_held", lambda db, worker, finished: list(finished))
+    monkeypatch.setattr(outcomes, "_find_held", lambda db, worker, finished: list(finished))

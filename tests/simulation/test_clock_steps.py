@@ -138,7 +138,7 @@ def test_history_is_kept_for_its_retention_and_not_much_longer(
         clock = FalseClock(loop, round(1000 * start.timestamp()))
         store = SqliteStore(fresh_file(tmp_path / "wakeful.db"), clock=clock, inline=True)
         await store.open()
-        db, digest = store._connection._connected(), await given_job(store)
+        db, digest = store._connection._write_connection(), await given_job(store)
         pruner = asyncio.create_task(Pruner(store, clock, retention_days=2, log_every_ms=60_000).run())
 
         async def go_on(hours: int) -> None:

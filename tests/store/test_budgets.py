@@ -59,16 +59,16 @@ async def given_budgets(store: Store, *, agent: str | None = None, workspace: st
 async def test_the_usage_of_a_run_is_added_to_its_job_agent_and_workspace(store: Store) -> None:
     one, _ = await spending(store, '{"tokens":100,"cost":0.5}')
     other, _ = await spending(store, '{"tokens":20,"model":"x"}', "other")
-    assert await store.spent(BudgetOwner("default", "default", one.id), TODAY) == Spent(100, 0.5)
-    assert await store.spent(BudgetOwner("default", "default", other.id), TODAY) == Spent(20, 0.0)
-    assert await store.spent(AGENT, TODAY) == await store.spent(WHOLE, TODAY) == Spent(120, 0.5)
-    assert await store.spent(WHOLE, TODAY - 1) == Spent()
+    assert await store.read_spent(BudgetOwner("default", "default", one.id), TODAY) == Spent(100, 0.5)
+    assert await store.read_spent(BudgetOwner("default", "default", other.id), TODAY) == Spent(20, 0.0)
+    assert await store.read_spent(AGENT, TODAY) == await store.read_spent(WHOLE, TODAY) == Spent(120, 0.5)
+    assert await store.read_spent(WHOLE, TODAY - 1) == Spent()
 
 
 async def test_the_usage_of_a_failed_attempt_counts(store: Store) -> None:
     await spending(store, '{"tokens":7}', state="failed", error="no")
     await spending(store, '{"tokens":5}', "other", state="retrying", due_ms=NOW + MINUTE)
-    assert await store.spent(WHOLE, TODAY) == Spent(12, 0.0)
+    assert await store.read_spent(WHOLE, TODAY) == Spent(12, 0.0)
 
 
 async def test_the_usage_of_a_run_without_a_job_counts_for_its_agent(store: Store) -> None:
@@ -76,7 +76,7 @@ async def test_the_usage_of_a_run_without_a_job_counts_for_its_agent(store: Stor
     await store.add_runs([run])
     await store.take(NOW, "w1", {"cron": 1})
     await store.finish("w1", [ended(run, usage='{"cost":2}')], alone)
-    assert await store.spent(AGENT, TODAY) == await store.spent(WHOLE, TODAY) == Spent(0, 2.0)
+    assert await store.read_spent(AGENT, TODAY) == await store.read_spent(WHOLE, TODAY) == Spent(0, 2.0)
 
 
 async def test_the_usage_of_a_fenced_outcome_does_not_count(store: Store) -> None:
@@ -84,7 +84,7 @@ async def test_the_usage_of_a_fenced_outcome_does_not_count(store: Store) -> Non
     assert await store.finish("another", [ended(run, usage='{"tokens":7}')], alone) == set()
     await store.finish("w1", [ended(run, usage='{"tokens":7}')], alone)
     assert await store.finish("w1", [ended(run, usage='{"tokens":7}')], alone) == set()
-    assert await store.spent(WHOLE, TODAY) == Spent(7, 0.0)
+    assert await store.read_spent(WHOLE, TODAY) == Spent(7, 0.0)
 
 
 async def test_sums_are_capped_at_the_maximum(store: Store) -> None:
@@ -94,7 +94,7 @@ async def test_sums_are_capped_at_the_maximum(store: Store) -> None:
     held = [await given_held(store, name=f"job-{number}") for number in range(3)]
     done = [ended(run, usage=much) for _, run in held]
     assert len(await store.finish("w1", done, alone)) == 3
-    assert await store.spent(WHOLE, TODAY) == Spent(MOST_TOKENS, MOST_COST)
+    assert await store.read_spent(WHOLE, TODAY) == Spent(MOST_TOKENS, MOST_COST)
 
 
 async def test_concurrent_usage_is_summed_without_loss(database: Database) -> None:
@@ -106,7 +106,7 @@ async def test_concurrent_usage_is_summed_without_loss(database: Database) -> No
             for number, (_, run) in enumerate(held)
         )
     )
-    assert await stores[0].spent(WHOLE, TODAY) == Spent(12, 0.0)
+    assert await stores[0].read_spent(WHOLE, TODAY) == Spent(12, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ async def test_a_change_of_a_cap_adds_and_removes_blocks(store: Store) -> None:
     await given_budgets(store, agent=_cap(1), workspace=_cap(1))
     await given_budgets(store)
     assert await store.budget_blocks(TODAY) == []
-    assert await store.spent(AGENT, TODAY) == Spent(60, 0.0)
+    assert await store.read_spent(AGENT, TODAY) == Spent(60, 0.0)
 
 
 async def test_an_agent_that_is_added_again_is_not_blocked(store: Store) -> None:
@@ -236,16 +236,16 @@ async def test_a_new_day_has_a_new_budget(store: Store, clock: FalseClock) -> No
     _, run = await given_held(store, name="other")
     await store.finish("w1", [ended(run, usage='{"tokens":49}', finished_ms=NOW + DAY)], alone)
     assert await store.budget_blocks(TODAY + 1) == []
-    assert await store.spent(AGENT, TODAY + 1) == Spent(49, 0.0)
+    assert await store.read_spent(AGENT, TODAY + 1) == Spent(49, 0.0)
 
 
 async def test_old_usage_and_blocks_are_pruned(store: Store) -> None:
     await given_budgets(store, agent='{"tokensPerDay":50}')
     await spending(store, '{"tokens":50}')
     await store.prune_budgets(NOW)
-    assert await store.spent(AGENT, TODAY) == Spent(50, 0.0)
+    assert await store.read_spent(AGENT, TODAY) == Spent(50, 0.0)
     await store.prune_budgets(NOW + DAY)
-    assert await store.spent(AGENT, TODAY) == Spent()
+    assert await store.read_spent(AGENT, TODAY) == Spent()
     assert await store.budget_blocks(TODAY) == []
 
 

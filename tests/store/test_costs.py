@@ -108,7 +108,7 @@ async def test_used_up_budgets_of_jobs_are_listed(store: Store) -> None:
     assert await store.job_blocks("default", TODAY, 10) == [
         BlockRow("default", job.id, "tokensPerDay", 10.0, 12, 0.0)
     ]
-    assert await store.spent(BudgetOwner("default", "default", job.id), TODAY) == (12, 0.0)
+    assert await store.read_spent(BudgetOwner("default", "default", job.id), TODAY) == (12, 0.0)
 
 
 async def test_names_of_deleted_jobs_stay_known(store: Store) -> None:

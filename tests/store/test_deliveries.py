@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE
 from wakeful.deliver.channels import ACCEPTED, ChannelMessage, Channels, SendResult
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.store.accounts import AgentRow
-from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.deliveries import DeliveryResult, TakenDelivery
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
 
@@ -32,7 +32,7 @@ async def _said(store: Store, name: str = "digest", **fields: Any) -> RunView:
     return run
 
 
-async def _take(store: Store, worker: str = "w1", at: int = NOW, limit: int = 10) -> list[Delivery]:
+async def _take(store: Store, worker: str = "w1", at: int = NOW, limit: int = 10) -> list[TakenDelivery]:
     return (await store.take_deliveries(at, worker, at + 5 * MINUTE, limit))[0]
 
 
@@ -48,7 +48,7 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     assert await _stands(store, run) == ("succeeded", "pending", None)
     assert await store.next_delivery_ms(0) == NOW
     assert await _take(store) == [
-        Delivery(
+        TakenDelivery(
             run.id,
             "default",
             "default",

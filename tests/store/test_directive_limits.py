@@ -144,6 +144,6 @@ async def test_a_quota_of_the_workspace_holds_for_signals_to_new_instances(store
 
 async def test_handling_a_signal_keeps_when_the_instance_was_hibernated(store: Store) -> None:
     (run,) = await _running(store, "eu")
-    await store.hibernated([key_of()], NOW - DAY)
+    await store.record_hibernation([key_of()], NOW - DAY)
     await _handle(store, run, data="{}")
     assert (await view(store)).row.hibernated_ms == NOW - DAY

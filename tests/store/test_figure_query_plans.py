@@ -131,7 +131,7 @@ def _counts() -> Iterator[tuple[str, list[tuple[object, ...]]]]:
 async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     run_ids = await _fill(store)
     db.execute("BEGIN")
@@ -167,7 +167,7 @@ async def test_postgres_visits_few_rows() -> None:
     await store.open()
     run_ids = await _fill(store)
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         for statement, rows in _counts():
             await db.executemany(statement, rows, timeout=120)
         await db.execute(

@@ -153,7 +153,7 @@ def test_every_statement_has_a_case() -> None:
 async def test_sqlite_scans_no_table_except_to_prune(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("BEGIN")
     db.executemany(translate(hooks.ADD_HOOK), _rows())
     db.execute("COMMIT")
@@ -175,7 +175,7 @@ async def test_postgres_visits_few_rows() -> None:
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.executemany(hooks.ADD_HOOK, _rows(), timeout=120)
         await db.execute("ANALYZE")
         for name, statement, given, most in _cases():

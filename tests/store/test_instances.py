@@ -38,7 +38,7 @@ from wakeful.store.instances import (
 )
 from wakeful.store.port import Store
 from wakeful.store.quotas import INSTANCES
-from wakeful.store.row_mapping import row_of
+from wakeful.store.row_mapping import job_to_row
 from wakeful.store.rows import JobRow, RunFilter
 
 pytestmark = pytest.mark.usefixtures("classes")
@@ -83,7 +83,7 @@ def _schedule(schedule_id: str, name: str = "eu", expr: str = "0 6 * * *", **fie
     key = ScheduleKey(key_of(name), "declared", schedule_id)
     job = schedule_job(key, "default", "report", definition, None, NOW, "system")
     assert job is not None
-    return row_of(job)._replace(**fields)
+    return job_to_row(job)._replace(**fields)
 
 
 # --- classes --------------------------------------------------------------------------------------------
@@ -270,9 +270,9 @@ async def test_hibernation_is_recorded_and_published_on_request(
     store: Store, recorder: NotificationRecorder
 ) -> None:
     await _start(store)
-    await store.hibernated([key_of()], NOW)
+    await store.record_hibernation([key_of()], NOW)
     assert (await view(store)).row.hibernated_ms == NOW
-    await store.hibernated([key_of()], NOW + 1, publish=True)
+    await store.record_hibernation([key_of()], NOW + 1, publish=True)
     topic = f"hibernate:{key_of()}"
     assert [each for each in await recorder.next_event(topic) if each.startswith("hib")] == [topic]
     assert (await view(store)).row.hibernated_ms == NOW + 1

@@ -190,7 +190,7 @@ def _cutting(store: Store, number: int) -> Iterator[Callable[[], bool]]:
         cut.append(_CutConnection(db, number))
         return cut[-1]
 
-    acquired, connected = getattr(driver, "_acquired", None), getattr(driver, "_connected", None)
+    acquired, connected = getattr(driver, "_acquire", None), getattr(driver, "_write_connection", None)
 
     @contextlib.asynccontextmanager
     async def acquire() -> AsyncIterator[Any]:
@@ -198,7 +198,7 @@ def _cutting(store: Store, number: int) -> Iterator[Callable[[], bool]]:
         async with acquired() as db:
             yield cutting(db)
 
-    name = "_connected" if connected else "_acquired"
+    name = "_write_connection" if connected else "_acquire"
     setattr(driver, name, (lambda: cutting(connected())) if connected else acquire)
     try:
         yield lambda: any(each.was_cut for each in cut)

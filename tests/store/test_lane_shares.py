@@ -15,14 +15,14 @@ from tests.support.factories import MINUTE, NOW, SECOND, FalseClock, alone, aske
 from wakeful.job.start_rules import NO_CAPABILITIES
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import WorkspaceRow
-from wakeful.store.lane_shares import NOT_SHARED, REMEMBERED_MS, LaneUse, Owner, OwnerMemory
+from wakeful.store.lane_shares import NOT_SHARED, REMEMBERED_MS, LaneOccupancy, Owner, OwnerMemory
 from wakeful.store.plans import TakeNext
 from wakeful.store.port import Store
 from wakeful.store.rows import TakenRun
 from wakeful.store.sqlite import SqliteStore
 
-KNOWN = {"cron": LaneUse({}, {}, saturated=True)}
-UNKNOWN = {"cron": LaneUse({}, {}, saturated=False)}
+KNOWN = {"cron": LaneOccupancy({}, {}, saturated=True)}
+UNKNOWN = {"cron": LaneOccupancy({}, {}, saturated=False)}
 
 
 async def _due(
@@ -49,7 +49,9 @@ def _ids(runs: Iterable[TakenRun | NewRun]) -> list[str]:
 
 
 @pytest.mark.parametrize("usage", [KNOWN, UNKNOWN], ids=["known", "unknown"])
-async def test_workspaces_share_the_slots_of_a_full_lane(store: Store, usage: dict[str, LaneUse]) -> None:
+async def test_workspaces_share_the_slots_of_a_full_lane(
+    store: Store, usage: dict[str, LaneOccupancy]
+) -> None:
     flood = await _due(store, "flood", 30)
     small = await _due(store, "small", 8, since=NOW - SECOND)
     taken = await store.take(NOW, "w1", {"cron": 6}, usage=usage)
@@ -59,7 +61,7 @@ async def test_workspaces_share_the_slots_of_a_full_lane(store: Store, usage: di
 async def test_a_workspace_that_uses_fewer_slots_comes_first(store: Store) -> None:
     await _due(store, "flood", 30)
     await _due(store, "small", 8, since=NOW - SECOND)
-    usage = {"cron": LaneUse({}, {"flood": 5, "small": 1}, saturated=True)}
+    usage = {"cron": LaneOccupancy({}, {"flood": 5, "small": 1}, saturated=True)}
     assert _counts(await store.take(NOW, "w1", {"cron": 4}, usage=usage)) == {"small": 4}
 
 
@@ -136,9 +138,9 @@ async def test_more_owners_than_a_claim_looks_at_all_have_their_turn(
     assert await store.take(NOW, "w1", {"cron": 1}, usage=KNOWN) == []
 
 
-def _remembering() -> dict[str, LaneUse]:
+def _remembering() -> dict[str, LaneOccupancy]:
     """Return the use of a full lane by a process that remembers who wants it."""
-    return {"cron": LaneUse({}, {}, saturated=True, memory=OwnerMemory())}
+    return {"cron": LaneOccupancy({}, {}, saturated=True, memory=OwnerMemory())}
 
 
 async def test_a_new_workspace_is_seen_after_a_moment(store: Store) -> None:

@@ -42,7 +42,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.plans import DueJob, JobPlan, LiveRuns, ManualRunPlan
 from wakeful.store.port import Store
-from wakeful.store.rows import DeadLetter, JobChange, JobRow, Move, Recipient, RunFilter, UnfinishedRun
+from wakeful.store.rows import DeadLetter, JobChange, JobRow, Move, RunFilter, SignalRecipient, UnfinishedRun
 from wakeful.values.json_value import Json
 
 pytestmark = pytest.mark.usefixtures("classes")
@@ -460,7 +460,7 @@ async def test_a_duplicate_of_a_pruned_run_is_recognised(store: Store) -> None:
 
 # --- jobs that get another target -----------------------------------------------------------------------
 
-EU = Recipient(key_of(), "default", "report", "eu", "report.generate")
+EU = SignalRecipient(key_of(), "default", "report", "eu", "report.generate")
 
 
 async def _move(store: Store, of: JobRow, **fields: Any) -> None:
@@ -519,7 +519,7 @@ async def test_waiting_signals_follow_their_job_to_another_instance(store: Store
     first = _signal(of, NOW, trigger="user")
     await store.add_runs([first])
     (second,) = await given_sent(store, "eu")
-    await _move(store, of, recipient=Recipient(key_of("us"), "default", "report", "us", "report.other"))
+    await _move(store, of, recipient=SignalRecipient(key_of("us"), "default", "report", "us", "report.other"))
     assert {run.id: (run.instance, run.signal) for run in await taken(store)} == {
         first.id: ("us", "report.other"),
         second: ("eu", "report.generate"),

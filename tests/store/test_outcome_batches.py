@@ -73,7 +73,7 @@ async def _state(store: Store, clock: FalseClock) -> object:
          len(await store.attempts(run.id)))
         for run in runs
     ]  # fmt: skip
-    used = await store.spent(BudgetOwner("default"), clock.now_ms() // DAY)
+    used = await store.read_spent(BudgetOwner("default"), clock.now_ms() // DAY)
     return sorted(map(repr, shown)), [job._replace(version=0) for job in jobs], used
 
 

@@ -111,7 +111,7 @@ def test_every_statement_has_a_case() -> None:
 async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     db.executescript(_rows("sqlite"))
     statements: dict[str, tuple[str, list[Any]]] = {
@@ -171,7 +171,7 @@ async def test_postgres_visits_few_rows() -> None:
         query, given_args = list_runs(listed)
         statements[str(listed)] = query, list(given_args), BATCH
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute(_rows("postgres"), timeout=120)
         for name, (statement, given, most) in statements.items():
             rows, scanned = await visited(db, statement, *given)

@@ -306,7 +306,7 @@ async def test_runs_for_workers_never_expire(store: Store) -> None:
 async def test_a_worker_with_the_name_of_an_executor_does_not_hold_its_runs(store: Store) -> None:
     await store.add_runs([pulled(await new_job(store))])
     (run,) = await claim(store)
-    assert (await store.beat(ME, NOW, [run.id])).lost == await store.lost(ME, [run.id]) == {run.id}
+    assert (await store.beat(ME, NOW, [run.id])).lost == await store.find_lost(ME, [run.id]) == {run.id}
     assert await store.release(ME, NOW, keep=[]) == await store.release(ME, NOW) == 0
     assert (await look(store, run)).state == "running"
     await store.beat(ME, NOW, [])

@@ -53,7 +53,7 @@ def _fail(lost: UnfinishedRun) -> Finished:
 async def test_sqlite_takes_few_steps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     db.execute(_LITE)
     db.execute("ANALYZE")
@@ -109,7 +109,7 @@ async def test_postgres_visits_few_rows() -> None:
     }
     statements = vars(executors) | vars(waiting_runs)
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute(_GREAT, timeout=120)
         for name, given in cases.items():
             rows, _ = await visited(db, statements[name], *given)

@@ -85,7 +85,7 @@ async def test_sqlite_uses_the_indexes(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
     await _fill(store)
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("ANALYZE")
     plans = {}
     for name, statement, given, _ in CASES:
@@ -106,7 +106,7 @@ async def test_postgres_visits_few_rows() -> None:
     await store.open()
     await _fill(store)
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute("ANALYZE")
         for name, statement, given, most in CASES:
             rows, scanned = await visited(db, statement, *given)

@@ -74,7 +74,7 @@ def _cases(kind: str) -> list[tuple[str, str, list[object], int]]:
 async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     db.execute("BEGIN")
     db.executemany(translate(_ADD_SPENDING), _spending())
@@ -106,7 +106,7 @@ async def test_postgres_visits_few_rows() -> None:
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.copy_records_to_table(
             "spending",
             records=list(_spending()),

@@ -147,7 +147,7 @@ MINE = {"": 0, **{f"function:mine-{n}": 0 for n in range(200)}}
 async def test_sqlite_does_not_read_runs_that_it_cannot_take(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     db.execute(_LITE)
     steps = 0
@@ -175,7 +175,7 @@ async def big_postgres(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         for table in ("runs", "live_runs"):
             await db.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
         await db.execute("VACUUM ANALYZE")
@@ -198,7 +198,7 @@ async def _reads_few_runs(store: PostgresStore) -> None:
     from wakeful.store.postgres import statements
 
     names, versions = list(MINE), list(MINE.values())
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         pick = [NOW, ["cron", "main"], [20, 30], names, versions]
         assert len(await db.fetch(statements.PICK, *pick)) == 20
         rows, scanned = await visited(db, statements.PICK, *pick)
@@ -212,9 +212,9 @@ async def _locks_what_it_takes(store: PostgresStore) -> None:
 
     names, versions = list(MINE), list(MINE.values())
     pool = store._pool
-    async with pool._acquired() as first, first.transaction():
+    async with pool._acquire() as first, first.transaction():
         picked = {row[0] for row in await first.fetch(statements.PICK, NOW, ["cron"], [20], names, versions)}
-        async with pool._acquired() as second, second.transaction():
+        async with pool._acquire() as second, second.transaction():
             others = await second.fetch(statements.PICK, NOW, ["cron"], [200], names, versions)
             assert len(others) == RUNS // 1000 - len(picked), "the rest is free, and the locked are skipped"
             assert not picked & {row[0] for row in others}

@@ -55,9 +55,9 @@ def tokens(number: int) -> Spent:
 async def test_without_a_budget_nothing_is_written(store: Store) -> None:
     (run,) = await running(store)
     assert await store.reserve(NOW, request(run, tokens(70), tokens(30)))
-    assert await store.spent(AGENT, utc_day(NOW)) == Spent()
+    assert await store.read_spent(AGENT, utc_day(NOW)) == Spent()
     await store.finish("w1", [ended(run, usage='{"tokens":90}')], alone)
-    assert await store.spent(AGENT, utc_day(NOW)) == tokens(90)
+    assert await store.read_spent(AGENT, utc_day(NOW)) == tokens(90)
 
 
 async def test_a_hundred_parallel_runs_at_the_edge_exceed_a_cap_by_at_most_one_request(
@@ -80,7 +80,7 @@ async def test_a_hundred_parallel_runs_at_the_edge_exceed_a_cap_by_at_most_one_r
     assert sum(map(bool, again)) == 1
     started = [*allowed[1:], *(run for run, answer in zip(waiting, again, strict=True) if answer)]
     await stores[2].finish("w1", [ended(run, usage='{"tokens":300}') for run in started], alone)
-    assert await stores[0].spent(AGENT, utc_day(NOW)) == tokens(1_250)
+    assert await stores[0].read_spent(AGENT, utc_day(NOW)) == tokens(1_250)
     rest = next(run for run, answer in zip(waiting, again, strict=True) if not answer)
     refused = await stores[3].reserve(NOW, request(rest, Spent(), tokens(1)))
     assert refused.reached is not None
@@ -107,7 +107,7 @@ async def test_outcomes_that_are_written_during_a_reservation_do_not_leave_the_c
 
     await asyncio.gather(*(work(*each) for each in enumerate(await running(stores[0], 40))))
     assert 1_000 <= sum(used) < 1_100
-    assert await stores[0].spent(WHOLE, utc_day(NOW)) == tokens(sum(used))
+    assert await stores[0].read_spent(WHOLE, utc_day(NOW)) == tokens(sum(used))
 
 
 @pytest.mark.parametrize("end", ["finished", "cancelled", "released", "rescued"])
@@ -135,11 +135,11 @@ async def test_a_reservation_ends_with_its_attempt_and_what_was_used_stays_count
         await store.rescue(NOW + 60_000, NOW + 30_000, 10, judge, alone, 0)
         (other,) = await running(store, 1, "w2")
     assert await store.reserve(NOW, request(other, Spent(), Spent(0, 0.5)))
-    assert await store.spent(WHOLE, utc_day(NOW)) == Spent(10, 0.25)
+    assert await store.read_spent(WHOLE, utc_day(NOW)) == Spent(10, 0.25)
     assert (await store.reserve(NOW, request(first, Spent(20, 0.5), Spent()))).lost
     # Of an attempt that was stopped, nobody else reports what its last request used.
     used = Spent(20, 0.5) if end == "cancelled" else Spent(10, 0.25)
-    assert await store.spent(WHOLE, utc_day(NOW)) == used
+    assert await store.read_spent(WHOLE, utc_day(NOW)) == used
 
 
 async def test_a_run_that_awaits_its_verification_reserves_nothing(store: Store) -> None:
@@ -169,9 +169,9 @@ async def test_a_reservation_that_is_made_twice_counts_once(store: Store) -> Non
     (run,) = await running(store)
     for _ in range(2):
         assert await store.reserve(NOW, request(run, tokens(400), tokens(900)))
-    assert await store.spent(AGENT, utc_day(NOW)) == tokens(400)
+    assert await store.read_spent(AGENT, utc_day(NOW)) == tokens(400)
     await store.finish("w1", [ended(run, usage='{"tokens":600}')], alone)
-    assert await store.spent(AGENT, utc_day(NOW)) == tokens(600)
+    assert await store.read_spent(AGENT, utc_day(NOW)) == tokens(600)
 
 
 async def test_the_budget_of_a_run_counts_all_its_attempts(store: Store) -> None:
@@ -192,7 +192,7 @@ async def test_the_budget_of_a_run_counts_all_its_attempts(store: Store) -> None
     answer = await store.reserve(NOW, request(run, tokens(200), tokens(1)))
     assert answer.reached is not None
     assert (answer.reached.cap, answer.reached.most) == ("tokensPerRun", 1_000.0)
-    assert await store.spent(AGENT, utc_day(NOW)) == tokens(1_100)
+    assert await store.read_spent(AGENT, utc_day(NOW)) == tokens(1_100)
 
 
 async def test_the_budget_of_a_job_applies_to_its_runs_only(store: Store) -> None:
@@ -219,7 +219,7 @@ async def test_ended_reservations_are_pruned(store: Store) -> None:
     await store.finish("w1", [ended(over)], alone)
     await store.prune_budgets(NOW - DAY)
     assert await store.reserve(NOW, request(live, tokens(10), tokens(10)))
-    assert await store.spent(AGENT, utc_day(NOW)) == tokens(20)
+    assert await store.read_spent(AGENT, utc_day(NOW)) == tokens(20)
 
 
 BUDGETED = '{"target":{"kind":"function","name":"digest"},"budget":{"tokensPerDay":100}}'
@@ -332,4 +332,4 @@ async def test_no_interleaving_exceeds_a_cap_by_more_than_one_request(database: 
     for day, used in counted.items():
         # Each day may start with what attempts from the day before used in their last request.
         assert used < per_day + 7 * most
-        assert await stores[1].spent(owner, day) == tokens(used)
+        assert await stores[1].read_spent(owner, day) == tokens(used)

@@ -46,7 +46,7 @@ def test_every_statement_has_a_case() -> None:
 async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("BEGIN")
     db.executemany(translate(revisions.ADD), _rows())
     db.execute("COMMIT")
@@ -67,7 +67,7 @@ async def test_postgres_visits_few_rows() -> None:
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.executemany(revisions.ADD, _rows(), timeout=120)
         await db.execute("ANALYZE")
         for name, statement, given, most in CASES:

@@ -85,7 +85,7 @@ DUE = SESSIONS // 100
 async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     db.executescript(_LITE)
     scans = {}
@@ -170,7 +170,7 @@ async def test_postgres_visits_few_rows() -> None:
     }
     assert cases.keys() == SHARED.keys()
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute(_GREAT, timeout=120)
         for name, given in cases.items():
             rows, scanned = await visited(db, SHARED[name], *given)

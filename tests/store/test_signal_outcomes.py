@@ -29,7 +29,7 @@ from wakeful.store.accounts import AgentRow
 from wakeful.store.instances import InstanceChange
 from wakeful.store.plans import DueJob, JobPlan, TakeNext
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import row_of
+from wakeful.store.row_mapping import job_to_row
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView, TakenRun
 
 
@@ -323,7 +323,7 @@ async def _declare(store: Store, schedule_id: str) -> JobRow:
     definition = replace(_cron(schedule_id), name=schedule_job_name("eu", "declared", schedule_id))
     job = schedule_job(key, "default", "report", definition, None, NOW, "system")
     assert job is not None
-    row = row_of(job)
+    row = job_to_row(job)
     await store.create_jobs([row])
     return row
 

@@ -111,7 +111,7 @@ async def _fill(store: Store) -> None:
 async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("PRAGMA synchronous = OFF")
     await _fill(store)
     db.execute("BEGIN")
@@ -140,7 +140,7 @@ async def test_postgres_visits_few_rows() -> None:
     await store.open()
     await _fill(store)
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.executemany(suggestions.ADD, map(_suggestion, range(COUNT)), timeout=120)
         await db.execute("ANALYZE")
         for name, statement, given, most in _cases("postgresql"):

@@ -79,7 +79,7 @@ async def test_sqlite_reads_the_jobs_of_the_workspace_only(tmp_path: Path) -> No
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
     await store.create_jobs(_many())
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     for name, given in _ARGUMENTS.items():
         text = translate(getattr(stats, name))
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {text}", given)]
@@ -96,7 +96,7 @@ async def test_postgres_reads_the_jobs_of_the_workspace_only() -> None:
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
     await store.create_jobs(_many())
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute("ANALYZE")
         for name, given in _ARGUMENTS.items():
             rows, _ = await visited(db, getattr(stats, name), *given)

@@ -71,7 +71,7 @@ def test_every_statement_has_a_case() -> None:
 async def test_sqlite_scans_no_table(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.executescript(_LITE)
     scans = {}
     for name, given in CASES.items():
@@ -103,7 +103,7 @@ async def test_postgres_visits_few_rows() -> None:
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute(_GREAT)
         for name, given in CASES.items():
             rows, scanned = await visited(db, getattr(verifications, name), *given)

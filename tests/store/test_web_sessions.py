@@ -141,7 +141,7 @@ async def test_failures_lock_addresses_in_one_order_and_the_pruner_waits_for_non
 
     await store.count_failed_sign_in(["a", "b"], NOW, later)
     lock = "SELECT address FROM sign_in_limits WHERE address = $1 FOR UPDATE SKIP LOCKED"
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         async with db.transaction():
             assert await db.fetchval(lock, "b") == "b"
             counting = asyncio.create_task(store.count_failed_sign_in(["b", "a"], NOW, later))
@@ -232,7 +232,7 @@ def test_every_statement_has_a_case() -> None:
 async def test_sqlite_scans_no_table_except_the_links(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     db.execute("BEGIN")
     for statement, rows in _rows():
         db.executemany(translate(statement), rows)
@@ -255,7 +255,7 @@ async def test_postgres_visits_few_rows() -> None:
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
     beyond = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         for statement, rows in _rows():
             await db.executemany(statement, rows, timeout=120)
         await db.execute("ANALYZE")

@@ -27,7 +27,7 @@ from wakeful.run.instances import AgentClass, schedule_job_name
 from wakeful.run.job_transitions import CANCELLED_BY_AGENT, WAKEFUL, edit_job, schedule_job
 from wakeful.store.instances import INSTANCES_TOPIC, InstanceChange, InstanceFilter, InstanceRow, InstanceRule
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import changed_row, job_of, row_of
+from wakeful.store.row_mapping import changed_row, job_from_row, job_to_row
 from wakeful.store.rows import JobRow
 from wakeful.values.clock import Clock
 
@@ -128,7 +128,7 @@ def converge(
         if is_declared and schedule_id in declared.errors:
             continue
         try:
-            job = job_of(row)
+            job = job_from_row(row)
         except InvalidArgument as error:
             log.warning("schedule.dropped", **row.log_fields, schedule_id=schedule_id, error=error.message)
             deleted.append(row.id)
@@ -148,7 +148,7 @@ def converge(
                 changed.append(changed_row(row, new))
         else:
             key = ScheduleKey(instance_id, "declared", schedule_id)
-            created.append(row_of(_create_job(key, declared, definition, now_ms)))
+            created.append(job_to_row(_create_job(key, declared, definition, now_ms)))
     return ScheduleDiff(tuple(created), tuple(changed), tuple(deleted))
 
 

@@ -37,7 +37,7 @@ from wakeful.errors import (
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import FILE, Settings, read_settings
-from wakeful.store.address import shown_address
+from wakeful.store.address import mask_address
 from wakeful.values.json_value import Json
 
 #: Seconds that `stop` waits for the thread beyond the grace period of running work.
@@ -219,7 +219,7 @@ class Scheduler(beat.Scheduler):  # type: ignore[misc]
     @property
     def info(self) -> str:
         """A line for the banner of beat."""
-        return f"    . db -> {shown_address(self._url)}"
+        return f"    . db -> {mask_address(self._url)}"
 
     def _default_entries(self) -> Mapping[str, Any]:
         """Return the entries that beat adds by itself, such as the cleanup of expired results."""

@@ -21,7 +21,7 @@ from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.logs.redaction import add_secrets, setting_secrets
 from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
 from wakeful.settings import FILE, PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
-from wakeful.store.address import shown_address
+from wakeful.store.address import mask_address
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -170,7 +170,7 @@ def database_text(settings: Settings, app_name: str | None) -> str:
     """Return the database's address without its password, for display."""
     if app_name is not None:
         return f"that of {app_name}"
-    return shown_address(settings.db)
+    return mask_address(settings.db)
 
 
 @contextlib.asynccontextmanager

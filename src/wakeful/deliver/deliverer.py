@@ -22,7 +22,7 @@ from wakeful.job.policy import Backoff
 from wakeful.launch.user_code import Threads
 from wakeful.logs import get_logger
 from wakeful.run.conversations import suppression_reason
-from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.deliveries import DeliveryResult, TakenDelivery
 from wakeful.store.port import Store
 from wakeful.values.clock import Clock
 from wakeful.values.ids import new_id
@@ -134,7 +134,7 @@ class Deliverer(Loop):
                 if each.run_id in written:
                     self._on_attempt(each.became)
 
-    async def _deliver(self, delivery: Delivery) -> None:
+    async def _deliver(self, delivery: TakenDelivery) -> None:
         """Make one attempt at a delivery. It always has a result."""
         if self._tracing is None:
             result = await self._attempt_safely(delivery)
@@ -144,14 +144,14 @@ class Deliverer(Loop):
                 self._tracing.delivered(span, result.became, result.error)
         self._results.append(result)
 
-    async def _attempt_safely(self, delivery: Delivery) -> DeliveryResult:
+    async def _attempt_safely(self, delivery: TakenDelivery) -> DeliveryResult:
         try:
             return await self._attempt(delivery)
         except Exception:
             log.exception("delivery.error", **delivery.log_fields)
             return self._not_sent(delivery, "it could not be sent; see the log")
 
-    async def _attempt(self, delivery: Delivery) -> DeliveryResult:
+    async def _attempt(self, delivery: TakenDelivery) -> DeliveryResult:
         run_id, attempt, channel = delivery.run_id, delivery.attempt, delivery.channel
         text = delivery_text(delivery)
         reason = suppression_reason(text, delivery.job_name)
@@ -196,17 +196,17 @@ class Deliverer(Loop):
         log.info("delivery.delivered", **delivery.log_fields)
         return DeliveryResult(run_id, attempt, "delivered")
 
-    def _fail(self, delivery: Delivery, why: str) -> DeliveryResult:
+    def _fail(self, delivery: TakenDelivery, why: str) -> DeliveryResult:
         log.warning("delivery.failed", **delivery.log_fields, error=why)
         return DeliveryResult(delivery.run_id, delivery.attempt, "failed", error=why)
 
-    def _report_unknown(self, delivery: Delivery, why: str) -> DeliveryResult:
+    def _report_unknown(self, delivery: TakenDelivery, why: str) -> DeliveryResult:
         """Return the result of a delivery that may have arrived: it is not sent again."""
         error = f"channel '{delivery.channel}': {why}"
         log.warning("delivery.unknown", **delivery.log_fields, error=error)
         return DeliveryResult(delivery.run_id, delivery.attempt, "unknown", error=error)
 
-    def _not_sent(self, delivery: Delivery, why: str) -> DeliveryResult:
+    def _not_sent(self, delivery: TakenDelivery, why: str) -> DeliveryResult:
         """Return the result of a delivery that did not arrive: retry it, if attempts are left."""
         error = f"channel '{delivery.channel}': {why}"
         if delivery.attempt >= ATTEMPTS:
@@ -220,13 +220,13 @@ class Deliverer(Loop):
             self.wake()
 
 
-def _message(delivery: Delivery, text: str) -> ChannelMessage:
+def _message(delivery: TakenDelivery, text: str) -> ChannelMessage:
     """Return the message of a delivery: its text, and a subject for mail."""
     subject = f"{delivery.job_name or 'Wakeful'} ({delivery.agent})"
     return ChannelMessage("", text, subject=subject)
 
 
-def delivery_text(delivery: Delivery) -> str:
+def delivery_text(delivery: TakenDelivery) -> str:
     """Return what is sent: the output, then a paragraph for each emitted signal.
 
     An output that is not delivered by itself does not precede the signals.

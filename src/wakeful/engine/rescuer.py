@@ -331,7 +331,7 @@ class HeldRunChecker(Loop):
         """Read once, and not at all if nothing is in flight."""
         in_flight = self._worker.in_flight
         if in_flight:
-            for run_id in await self._store.lost(self._worker_name, list(in_flight)):
+            for run_id in await self._store.find_lost(self._worker_name, list(in_flight)):
                 if self._worker.stop(run_id, "lost", in_flight[run_id]):
                     _worker_log.info(
                         "run.stopped",

@@ -21,7 +21,7 @@ from math import exp
 from typing import Final, NamedTuple, TypeVar
 
 from wakeful.engine.in_flight import InFlight, Lease
-from wakeful.store.lane_shares import Demand, LaneUse, Owner, OwnerMemory, Wants, in_order
+from wakeful.store.lane_shares import Demand, LaneOccupancy, Owner, OwnerMemory, Wants, in_order
 from wakeful.store.rows import TakenRun
 
 #: How many seconds a prefetched run waits for a slot at most. Then it is given back.
@@ -66,7 +66,7 @@ class Slots:
         lanes: Mapping[str, int],
         start: Callable[[InFlight], None],
         on_overdue: Callable[[Sequence[InFlight]], None],
-        running: Callable[[str], LaneUse],
+        running: Callable[[str], LaneOccupancy],
     ) -> None:
         self.sizes = dict(lanes)
         self._start = start
@@ -262,7 +262,7 @@ class LaneUsage:
         now_s: float,
         *,
         waiting: bool = True,
-    ) -> dict[str, LaneUse]:
+    ) -> dict[str, LaneOccupancy]:
         """Return who uses these lanes. `waiting` counts prefetched runs that wait for a slot as well."""
         used: dict[str, dict[Owner, int]] = {lane: {} for lane in lanes}
         for run in runs:
@@ -283,7 +283,7 @@ class _Recent:
         self._owners: dict[Owner, float] = {}
         self._workspaces: dict[str, float] = {}
 
-    def measure(self, used: Mapping[Owner, int], now_s: float) -> LaneUse:
+    def measure(self, used: Mapping[Owner, int], now_s: float) -> LaneOccupancy:
         kept = exp(-max(0.0, now_s - self._at) / _MEMORY_S)
         self._at = now_s
         self._owners = _mix(self._owners, self.busy, kept)
@@ -293,7 +293,7 @@ class _Recent:
         for (workspace, agent), count in used.items():
             owners[workspace, agent] = owners.get((workspace, agent), 0) + count
             workspaces[workspace] = workspaces.get(workspace, 0) + count
-        return LaneUse(owners, workspaces, saturated=True, memory=self._memory)
+        return LaneOccupancy(owners, workspaces, saturated=True, memory=self._memory)
 
 
 def _mix(recent: Mapping[K, float], busy: Iterable[K], kept: float) -> dict[K, float]:

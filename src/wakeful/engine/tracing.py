@@ -27,7 +27,7 @@ from wakeful.logs import get_logger
 from wakeful.logs.redaction import redact
 from wakeful.run.outcome import AwaitingCallback, AwaitingVerification, Failed, Outcome, Skipped, Succeeded
 from wakeful.run.run import NewRun
-from wakeful.store.deliveries import Delivery
+from wakeful.store.deliveries import TakenDelivery
 from wakeful.store.rows import RunView, TakenRun
 from wakeful.values.instants import iso_utc
 
@@ -198,7 +198,7 @@ class Tracing:
         self._root("finish", attributes, links=links, began_ns=began_ns).end()
 
     @contextmanager
-    def delivery(self, delivery: Delivery) -> Iterator[Span | None]:
+    def delivery(self, delivery: TakenDelivery) -> Iterator[Span | None]:
         """Open a span for one attempt at a delivery, in the trace of its run; None: it cannot be opened."""
         try:
             span = self._start_delivery(delivery)
@@ -212,7 +212,7 @@ class Tracing:
         finally:
             self._end(span)
 
-    def _start_delivery(self, delivery: Delivery) -> Span:
+    def _start_delivery(self, delivery: TakenDelivery) -> Span:
         launch = launch_ids(delivery.idempotency_key, delivery.run_attempt)
         return self._root(
             "delivery",

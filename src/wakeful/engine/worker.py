@@ -27,7 +27,7 @@ from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PRECHECK_FAILED
 from wakeful.logs import get_logger
 from wakeful.run.outcome import Failed, Finished, Outcome, Skipped, conclude, with_history
-from wakeful.store.lane_shares import UNKNOWN_USE, LaneUse
+from wakeful.store.lane_shares import UNKNOWN_USE, LaneOccupancy
 from wakeful.store.plans import TakeNext
 from wakeful.store.rows import TakenRun
 from wakeful.values.clock import Clock
@@ -117,7 +117,7 @@ class Worker:
         used = Counter(run.lane for run in runs if not run.ended and not run.waiting)
         return {lane: (used[lane], size) for lane, size in self._slots.sizes.items()}
 
-    def lane_usage(self, lanes: Iterable[str]) -> dict[str, LaneUse]:
+    def lane_usage(self, lanes: Iterable[str]) -> dict[str, LaneOccupancy]:
         """Return who uses these lanes, so that those who want their slots can share them.
 
         Of a lane without a backlog nothing is counted: mostly it has slots for all due runs.
@@ -127,11 +127,11 @@ class Worker:
         usage = dict.fromkeys(lanes - full, UNKNOWN_USE)
         return usage | self._measure(full, waiting=True) if full else usage
 
-    def _measure(self, lanes: Iterable[str], *, waiting: bool) -> dict[str, LaneUse]:
+    def _measure(self, lanes: Iterable[str], *, waiting: bool) -> dict[str, LaneOccupancy]:
         runs = (*self._in_flight.values(), *self._superseded)
         return self._usage.measure(runs, lanes, asyncio.get_running_loop().time(), waiting=waiting)
 
-    def _running_in(self, lane: str) -> LaneUse:
+    def _running_in(self, lane: str) -> LaneOccupancy:
         return self._measure([lane], waiting=False)[lane]
 
     def look_for_suspects(self) -> None:

@@ -19,7 +19,7 @@ from wakeful.schedule.schedules import Every
 from wakeful.schedule.ticks import Ticks
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.serializers import ATTEMPTS, JOB_STATE, RUNS, explain_job
-from wakeful.store.row_mapping import job_of, ticks_from_text
+from wakeful.store.row_mapping import job_from_row, ticks_from_text
 from wakeful.store.rows import AttemptView, JobRow, RunView
 from wakeful.values.bounded_cache import MB, BoundedCache
 
@@ -101,7 +101,7 @@ def _shared_by(row: JobRow) -> _Shared:
     key = (row.timing, row.policy, row.work, row.after_job, row.after_on, row.description, row.labels)
     shared = _shared.get(key)
     if shared is None:
-        definition = job_of(row).definition
+        definition = job_from_row(row).definition
         timing = definition.timing
         values = {**_DEFAULTS, **_definition_fields(definition)}
         shared = _Shared(

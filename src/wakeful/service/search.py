@@ -15,7 +15,7 @@ from wakeful.service.jobs.job_query import read_job_query
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobFilter, RunView
 
 #: How many of each kind are found.
@@ -67,7 +67,7 @@ class SearchService:
         found: list[JobRecord] = []
         for row in await self._store.jobs(only):
             with suppress(InvalidArgument):  # one that cannot be read is left out, as in the list
-                found.append(job_of(row))
+                found.append(job_from_row(row))
         return found
 
     async def _agents(self, principal: Principal, workspace: str, text: str) -> list[str]:

@@ -33,7 +33,7 @@ from wakeful.store.audit import AuditRow
 from wakeful.store.instances import InstanceRow, InstanceView, Received
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, JobRow, RunView, WorkflowRow
-from wakeful.store.sessions import HistoryEntry, SessionView
+from wakeful.store.sessions import HistoryRow, SessionView
 from wakeful.store.sql.hooks import HookRow
 from wakeful.values.bounded_cache import MB, bounded_cache
 from wakeful.values.json_value import Json
@@ -79,7 +79,7 @@ REVISIONS: Final = RowCodec(
 )
 RECEIPTS: Final = RowCodec(model.MessageReceipt, Receipt)
 SESSIONS: Final = RowCodec(model.SessionInfo, SessionView)
-HISTORY: Final = RowCodec(model.HistoryEntry, HistoryEntry, job="job_name")
+HISTORY: Final = RowCodec(model.HistoryEntry, HistoryRow, job="job_name")
 KEYS: Final = RowCodec(model.ApiKey, KeyRow)
 AUDIT: Final = RowCodec(model.AuditEntry, AuditRow)
 QUOTAS: Final = RowCodec(model.Quota, QuotaRow, agent=lambda row: row.agent or None)

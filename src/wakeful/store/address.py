@@ -26,7 +26,7 @@ def split_address(url: str) -> SplitResult | None:
     return parts
 
 
-def shown_address(url: str) -> str:
+def mask_address(url: str) -> str:
     """Return the address of a database for a message: without the password and the options.
 
     >>> shown_address("postgresql://ada:secret@db.example:5432/main?password=secret")

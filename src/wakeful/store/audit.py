@@ -79,7 +79,7 @@ def always(result: object) -> bool:
     return True
 
 
-def written(result: tuple[object, bool]) -> bool:
+def was_written(result: tuple[object, bool]) -> bool:
     """Say whether an operation that returns (row, written) changed something.
 
     >>> written((None, False))

@@ -93,19 +93,19 @@ class TransactionEvents:
         """The topics to publish."""
         return list(self._topics if self.exposed <= 0 else {**self._topics, "runs": None})
 
-    def started(self, run_ids: Iterable[str]) -> None:
+    def record_started(self, run_ids: Iterable[str]) -> None:
         """Record that these runs are running."""
         self._note("run.started", run_ids)
 
-    def ended(self, run_ids: Iterable[str]) -> None:
+    def record_ended(self, run_ids: Iterable[str]) -> None:
         """Record that these runs are over. Each run is recorded once."""
         self._note(FINISHED, run_ids)
 
-    def retried(self, run_ids: Iterable[str]) -> None:
+    def record_retried(self, run_ids: Iterable[str]) -> None:
         """Record that an attempt of each of these runs ended, and that the runs start again."""
         self._note(RETRYING, run_ids)
 
-    def inserted(self, runs: Iterable[NewRun]) -> None:
+    def record_inserted(self, runs: Iterable[NewRun]) -> None:
         """Record that these runs were inserted; some are running or finished from the start."""
         started, ended = [], []
         for run in runs:
@@ -117,19 +117,19 @@ class TransactionEvents:
         self._note("run.started", started)
         self._note(FINISHED, ended)
 
-    def changed(self, jobs: Iterable[Iterable[str]]) -> None:
+    def record_changed_jobs(self, jobs: Iterable[Iterable[str]]) -> None:
         """Record that these jobs (id, workspace, agent, name) were created, changed or deleted."""
         self._note("job.changed", ["\t".join(job) for job in jobs])
 
-    def suggested(self, suggestion_ids: Iterable[str]) -> None:
+    def record_suggestions(self, suggestion_ids: Iterable[str]) -> None:
         """Record that these suggestions were added or changed."""
         self._note(SUGGESTION, suggestion_ids)
 
-    def emitted(self, run_ids: Iterable[str]) -> None:
+    def record_emitted(self, run_ids: Iterable[str]) -> None:
         """Record that signals of these runs went out (`RunView.emitted`)."""
         self._note("signal.emitted", run_ids)
 
-    def incident(self, incident: Incident, kinds: Iterable[IncidentEvent]) -> None:
+    def record_incident(self, incident: Incident, kinds: Iterable[IncidentEvent]) -> None:
         """Record what happened to this incident."""
         for kind in kinds:
             self._note(kind, [incident.id])

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from wakeful.errors import InvalidArgument, NotFound, Unavailable
 from wakeful.logs import get_logger
-from wakeful.store.address import shown_address
+from wakeful.store.address import mask_address
 from wakeful.store.migrations import load
 from wakeful.store.port import Store
 
@@ -41,7 +41,7 @@ def store_at(url: str) -> Store:
             raise InvalidArgument("PostgreSQL needs its driver: pip install 'wakeful[postgres]'") from error
         return PostgresStore(url)
     raise InvalidArgument(
-        f"'{shown_address(url)}' is not a database address; use sqlite:///wakeful.db or postgresql://…"
+        f"'{mask_address(url)}' is not a database address; use sqlite:///wakeful.db or postgresql://…"
     )
 
 
@@ -69,9 +69,9 @@ def sqlite_path(url: str) -> str | None:
     """
     if not url.startswith("sqlite://"):
         return None
-    from wakeful.store.sqlite.connection import path_of
+    from wakeful.store.sqlite.connection import database_path
 
-    return path_of(url)
+    return database_path(url)
 
 
 class Inspection(NamedTuple):
@@ -110,7 +110,7 @@ def _inspect_file(url: str, path: str) -> Inspection:
         raise Unavailable(f"cannot read the database file '{path}': {error}") from error
     latency_ms = 1000 * (time.perf_counter() - began)
     newest = load("sqlite")[-1].number
-    return Inspection(shown_address(url), latency_ms, schema or 0, newest, Path(path).stat().st_size, 0)
+    return Inspection(mask_address(url), latency_ms, schema or 0, newest, Path(path).stat().st_size, 0)
 
 
 async def _inspect_server(url: str) -> Inspection:
@@ -118,7 +118,7 @@ async def _inspect_server(url: str) -> Inspection:
     from wakeful.store.postgres.schema import installed_schema
 
     pool = Pool(url)
-    async with pool.translated():
+    async with pool.translate_errors():
         connection = await pool.connect()
         try:
             began = time.perf_counter()
@@ -130,4 +130,4 @@ async def _inspect_server(url: str) -> Inspection:
             connection.terminate()
     newest = load("postgres")[-1].number
     skew_ms = round(1000 * (now - time.time()))
-    return Inspection(shown_address(url), latency_ms, version or 0, newest, size, skew_ms)
+    return Inspection(mask_address(url), latency_ms, version or 0, newest, size, skew_ms)

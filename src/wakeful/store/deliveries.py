@@ -18,7 +18,7 @@ Became = Literal["delivered", "suppressed", "failed", "unknown", "pending"]
 UNKNOWN_ERROR: Final = "the worker did not report the result in time; it may have arrived"
 
 
-class Delivery(NamedTuple):
+class TakenDelivery(NamedTuple):
     """A delivery that a worker has taken."""
 
     run_id: str

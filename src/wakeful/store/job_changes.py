@@ -19,8 +19,8 @@ from wakeful.run.instances import instance_id
 from wakeful.run.job_transitions import resume_job
 from wakeful.run.planning import job_state, overdue
 from wakeful.run.run import NewRun
-from wakeful.store.row_mapping import changed_row, job_of, schedule_key
-from wakeful.store.rows import JobChange, JobRow, Move, Recipient
+from wakeful.store.row_mapping import changed_row, job_from_row, schedule_key
+from wakeful.store.rows import JobChange, JobRow, Move, SignalRecipient
 
 #: The columns of the definition of a job.
 _DEFINITION: Final = slice(JobRow._fields.index("name"), JobRow._fields.index("labels") + 1)
@@ -35,7 +35,7 @@ def missed_runs(row: JobRow, now_ms: int, reason: MissedReason) -> tuple[NewRun,
 
     A job can be changed while no planner runs; the ticks that it missed until then must stay on record.
     """
-    job = job_of(row)
+    job = job_from_row(row)
     state = job_state(job)
     verdict = overdue(state, now_ms, reason) if state and job.enabled else None
     if verdict is None:
@@ -52,13 +52,13 @@ def end_pause(row: JobRow, now_ms: int) -> JobRow:
     if row.enabled or row.pause_until_ms is None or row.pause_until_ms > now_ms:
         return row
     try:
-        job = resume_job(job_of(row), row.pause_until_ms - 1)
+        job = resume_job(job_from_row(row), row.pause_until_ms - 1)
     except FailedPrecondition:
         return row
     return changed_row(row, replace(job, updated_ms=now_ms))
 
 
-def moved(old: JobRecord, new: JobRecord) -> Move | None:
+def move_after_edit(old: JobRecord, new: JobRecord) -> Move | None:
     """Return where unfinished runs go after an edit, and what they require; None if that is the same.
 
     A run is launched with the job as it is then, so waiting runs follow their job to another lane, to an
@@ -83,10 +83,10 @@ def _move(job: JobRecord) -> Move:
     )
 
 
-def _recipient(job: JobRecord, work: Work) -> Recipient | None:
+def _recipient(job: JobRecord, work: Work) -> SignalRecipient | None:
     if work.instance is None:
         return None
-    return Recipient(
+    return SignalRecipient(
         instance_id(job.workspace, job.agent, work.instance),
         job.workspace,
         job.agent,
@@ -120,9 +120,9 @@ def schedule_change(old: JobRow, new: JobRow, now_ms: int) -> JobChange:
 
     Ticks of another schedule are withdrawn, and all that have not started if the job is disabled.
     """
-    job = job_of(new)
+    job = job_from_row(new)
     try:
-        change = JobChange(new, move=moved(job_of(old), job))
+        change = JobChange(new, move=move_after_edit(job_from_row(old), job))
         missed = missed_runs(old, now_ms, "edited" if new.enabled else "paused")
     except InvalidArgument:  # the old one cannot be read
         return JobChange(new, withdraw="edited", keeps=job.has_tick)
@@ -161,7 +161,7 @@ def stored_schedules(
         key = schedule_key(row)
         if key in wanted and key is not None:
             try:
-                found[key] = job_of(row)
+                found[key] = job_from_row(row)
             except InvalidArgument:
                 found[key] = None
     return found

@@ -38,7 +38,7 @@ MOST_AGENTS: Final = 16
 REMEMBERED_MS: Final = 50
 
 
-class LaneUse(NamedTuple):
+class LaneOccupancy(NamedTuple):
     """Who uses a lane in this process.
 
     The numbers are slots, with prefetched runs that wait for one, and up to one more for slots used lately.
@@ -53,9 +53,9 @@ class LaneUse(NamedTuple):
 
 
 #: the use of a lane that has probably slots for all due runs
-UNKNOWN_USE: Final = LaneUse(MappingProxyType({}), MappingProxyType({}), saturated=False)
+UNKNOWN_USE: Final = LaneOccupancy(MappingProxyType({}), MappingProxyType({}), saturated=False)
 #: lanes that are not shared: the runs that are due longest are first
-NOT_SHARED: Final[Mapping[str, LaneUse]] = MappingProxyType({})
+NOT_SHARED: Final[Mapping[str, LaneOccupancy]] = MappingProxyType({})
 
 
 #: reads the runs of each owner that are due longest, up to the given number
@@ -84,7 +84,7 @@ class Demand:
             for workspace, agents in self._agents.items()
         ]
 
-    def share(self, slots: int, use: LaneUse) -> list[Owner]:
+    def share(self, slots: int, use: LaneOccupancy) -> list[Owner]:
         """Return who gets these slots, in the order in which they should be given.
 
         >>> wanted = {("a", "x"): Wants(0), ("b", "x"): Wants(5), ("b", "y"): Wants(6)}
@@ -176,7 +176,7 @@ class Contenders:
         return self.count >= MOST_AGENTS and len(self.wanted) < self.count / 2
 
     async def choose(
-        self, slots: int, use: LaneUse, pick: Pick[T], *, thorough: bool = True
+        self, slots: int, use: LaneOccupancy, pick: Pick[T], *, thorough: bool = True
     ) -> tuple[list[T], bool]:
         """Return the runs for these slots, in the order in which they should start, and whether all are used.
 
@@ -259,7 +259,7 @@ async def choose_runs(
     now_ms: int,
     capabilities: Capabilities,
     slots: Mapping[str, int],
-    usage: Mapping[str, LaneUse],
+    usage: Mapping[str, LaneOccupancy],
     contenders: Callable[[Collection[str]], Awaitable[dict[str, Contenders]]],
     longest_due: Callable[[Collection[str]], Awaitable[dict[str, list[T]]]],
     of_owners: Callable[[str, Contenders, Mapping[Owner, int]], Awaitable[dict[Owner, list[T]]]],

@@ -18,7 +18,7 @@ from wakeful.run.signal_rules import Arrival
 from wakeful.store.instances import Received
 from wakeful.store.plans import TakeNext
 from wakeful.store.quotas import INSTANCES
-from wakeful.store.row_mapping import view_of
+from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.values.plural import plural
 
@@ -76,7 +76,7 @@ def admit(
         reason = _refusal(mailbox, sequences[instance] - mailbox.sequence)
         if reason is not None:
             if strict:
-                raise refused(run, reason, mailbox.limit)
+                raise refusal_error(run, reason, mailbox.limit)
             entered.append((as_skipped(run, reason, now_ms), None))
             continue
         sequences[instance] += 1
@@ -110,7 +110,7 @@ def refused_ticks(runs: Iterable[NewRun]) -> list[str]:
     ]
 
 
-def refused(run: NewRun, reason: str, limit: int) -> Exception:
+def refusal_error(run: NewRun, reason: str, limit: int) -> Exception:
     """Return the error for a run that may not enter its mailbox."""
     return refusal(run.agent, str(run.instance), reason, limit)
 
@@ -137,7 +137,9 @@ def check_instances(owner: str, count: int, limit: int) -> None:
 
 def pruned_view(duplicate: NewRun, first_id: str, now_ms: int) -> RunView:
     """Return a first run that was pruned, as far as its duplicate shows it. How it ended is not known."""
-    return view_of(duplicate, now_ms)._replace(id=first_id, state="succeeded", reason=PRUNED, due_ms=None)
+    return view_of_new_run(duplicate, now_ms)._replace(
+        id=first_id, state="succeeded", reason=PRUNED, due_ms=None
+    )
 
 
 def _refusal(mailbox: Mailbox, added: int) -> str | None:
@@ -163,7 +165,7 @@ def signal_key(arrival: Arrival) -> SignalKey:
     return str(arrival.run.instance_id), arrival.source, str(arrival.signal_id)
 
 
-def received(
+def signal_result(
     arrival: Arrival, known: Mapping[SignalKey, str], views: Mapping[str, RunView], now_ms: int
 ) -> Received:
     """Return what became of a signal: its own run, or the first run of the same signal.

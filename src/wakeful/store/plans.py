@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from wakeful.job.start_rules import Capabilities
 from wakeful.run.run import NewRun
-from wakeful.store.lane_shares import NOT_SHARED, LaneUse
+from wakeful.store.lane_shares import NOT_SHARED, LaneOccupancy
 
 NO_SLOTS: Final[Mapping[str, int]] = MappingProxyType({})
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
@@ -130,4 +130,4 @@ class TakeNext(NamedTuple):
     #: as in `Store.take`
     free: Mapping[str, int] = NO_SLOTS
     prefetch: Mapping[str, int] = NO_SLOTS
-    usage: Mapping[str, LaneUse] = NOT_SHARED
+    usage: Mapping[str, LaneOccupancy] = NOT_SHARED

@@ -125,7 +125,7 @@ def check_live(live: Mapping[QuotaOwner, int], limits: Mapping[QuotaOwner, int])
             )
 
 
-def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaRow]:
+def list_buckets(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaRow]:
     """Return all buckets of the workspace, and those of its agents that have a limit or use.
 
     Besides the rows of the table, `stored` has one for each agent with jobs: of LIVE_JOBS, without a limit,

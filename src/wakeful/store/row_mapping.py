@@ -20,7 +20,7 @@ from wakeful.run.run import NewRun
 from wakeful.store.rows import JobRow, RunView
 
 
-def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
+def job_to_row(job: JobRecord, secret: bytes | None = None) -> JobRow:
     """Return the row of a new job, with its encrypted webhook secret."""
     definition = job.definition
     after = definition.after
@@ -63,12 +63,12 @@ def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
 
 def changed_row(row: JobRow, job: JobRecord) -> JobRow:
     """Return the row of a changed job: its secrets stay."""
-    return row_of(job)._replace(
+    return job_to_row(job)._replace(
         secret=row.secret, old_secret=row.old_secret, old_secret_until_ms=row.old_secret_until_ms
     )
 
 
-def job_of(row: JobRow) -> JobRecord:
+def job_from_row(row: JobRow) -> JobRecord:
     """Return the job of a row."""
     labels = payload_from_text(row.labels)
     work = work_from_text(row.work)
@@ -122,7 +122,7 @@ def schedule_key(row: JobRow) -> ScheduleKey | None:
     return ScheduleKey(row.instance_id, origin, row.schedule_id)
 
 
-def view_of(run: NewRun, now_ms: int) -> RunView:
+def view_of_new_run(run: NewRun, now_ms: int) -> RunView:
     """Return a run as it is stored when it is inserted."""
     return RunView(
         id=run.id,

@@ -311,7 +311,7 @@ class AttemptView(NamedTuple):
     output: str | None = None
 
 
-class Recipient(NamedTuple):
+class SignalRecipient(NamedTuple):
     """The instance to which the runs of a job are sent as signals."""
 
     instance_id: str
@@ -331,7 +331,7 @@ class Move(NamedTuple):
     #: what a process must have to take it
     requires: str = ""
     #: the mailbox of its pending runs; None: none, and whether they wait for each other then
-    recipient: Recipient | None = None
+    recipient: SignalRecipient | None = None
     serial: bool = False
 
 
@@ -376,7 +376,7 @@ class JobChange(NamedTuple):
     #: whether its budget changes, so that its blocks are checked again; by `change_job` only
     budget: bool = False
 
-    def withdrawn(self, tick_ms: int) -> str | None:
+    def withdrawal_reason(self, tick_ms: int) -> str | None:
         """Return the reason to withdraw a recorded tick that has not started; None: it stays."""
         return None if self.keeps is not None and self.keeps(tick_ms) else self.withdraw
 

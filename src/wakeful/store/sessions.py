@@ -101,7 +101,7 @@ class SessionUpdate(NamedTuple):
     address: tuple[str, str | None] | None = None
 
 
-class HistoryEntry(NamedTuple):
+class HistoryRow(NamedTuple):
     """An entry of the history of a session."""
 
     #: its number in the session, from 1 on and without gaps

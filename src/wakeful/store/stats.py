@@ -84,7 +84,7 @@ class Backlog(NamedTuple):
     acknowledged_incidents: int
 
 
-def backlog_of(
+def summarize_backlog(
     due: Iterable[tuple[str, bool, DueRuns]],
     pull_by_agent: list[tuple[str, str, int]],
     dead_letters: int,

@@ -16,7 +16,7 @@ from tests.integration.conftest import SELDOM
 from tests.support.suspended_replica import build, replica
 from tests.support.waiting import eventually, over, runs_of
 from wakeful import Function, Wakeful
-from wakeful.store.sqlite.connection import path_of
+from wakeful.store.sqlite.connection import database_path
 
 #: Long enough to create the jobs, have them planned and suspend the process, on a busy machine too.
 LEAD_MS = 6_000
@@ -49,7 +49,7 @@ async def suspend(process: subprocess.Popen[bytes], url: str) -> None:
 async def in_transaction(url: str) -> bool:
     """Whether any process has a transaction open on this database."""
     if url.startswith("sqlite"):
-        db = sqlite3.connect(path_of(url), isolation_level=None, timeout=0)
+        db = sqlite3.connect(database_path(url), isolation_level=None, timeout=0)
         try:
             db.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError:

@@ -28,7 +28,7 @@ from wakeful import (
 from wakeful.job.job import Chain
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.manual_runs import triggered_run
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.values.json_value import Json
 
 PRICE: Any = {"kind": "function", "name": "price"}
@@ -255,7 +255,7 @@ async def test_a_forced_run_has_no_precheck_and_a_due_one_has(new_app: NewApp):
         row = await app.store.job("default", "default", "watch")
         assert row is not None
         now_ms = app.store.clock.now_ms()
-        due = triggered_run(LOCAL, job_of(row), now_ms, due_only=True, payload='{"to":"me"}')
+        due = triggered_run(LOCAL, job_from_row(row), now_ms, due_only=True, payload='{"to":"me"}')
         await app.store.add_runs([due])
         assert (await over(app, due.id)).state == "succeeded"
     assert market.states == [None]

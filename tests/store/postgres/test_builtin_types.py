@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from wakeful.store.postgres import connect
-from wakeful.store.postgres.address import address_of
-from wakeful.store.postgres.connect import Connector
+from wakeful.store.postgres.address import parse_address
+from wakeful.store.postgres.connect import PostgresConnector
 
 ID = UUID(int=7)
 
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def _value(url: str, query: str, *given: object) -> object:
-    connection = await Connector(address_of(url)).connect()
+    connection = await PostgresConnector(parse_address(url)).connect()
     try:
         return await connection.fetchval(query, *given)
     finally:

@@ -206,12 +206,12 @@ async def test_waiting_too_long_for_a_lock_fails_with_unavailable(
     transaction = connection.transaction()
     await transaction.start()
     await connection.execute("SELECT FROM cursors FOR UPDATE")
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         await db.execute("SET lock_timeout = '50ms'")
         before = await db.fetchval("SELECT pg_backend_pid()")
     with pytest.raises(Unavailable, match="lock timeout"):
         await store.change_job(digest.id, lambda row: None)
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         assert await db.fetchval("SELECT pg_backend_pid()") == before, "a lock ends no connections"
     assert (await store.plan(NOW, 10, fire)).claimed == 0  # planners skip locked jobs
     await transaction.rollback()

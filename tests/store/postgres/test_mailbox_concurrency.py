@@ -36,7 +36,7 @@ from wakeful.store.instances import InstanceChange, InstanceRow
 from wakeful.store.plans import DueJob, JobPlan
 from wakeful.store.postgres import PostgresStore, connection, waiting_runs
 from wakeful.store.postgres import leases as postgres_leases
-from wakeful.store.rows import JobChange, JobRow, Move, Recipient, RunFilter, TakenRun, UnfinishedRun
+from wakeful.store.rows import JobChange, JobRow, Move, RunFilter, SignalRecipient, TakenRun, UnfinishedRun
 
 pytestmark = pytest.mark.usefixtures("classes")
 
@@ -384,7 +384,8 @@ async def test_jobs_that_move_between_mailboxes_do_not_block_senders_and_workers
     store: PostgresStore, other: PostgresStore
 ) -> None:
     to = {
-        name: Recipient(key_of(name), "default", "report", name, "report.generate") for name in ("eu", "us")
+        name: SignalRecipient(key_of(name), "default", "report", name, "report.generate")
+        for name in ("eu", "us")
     }
     jobs = [asleep(f"job-{number}", agent="report") for number in range(2)]
     await store.create_jobs(jobs)

@@ -76,7 +76,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
     """Yield a store on the big database, with statistics from when it was empty or current ones."""
     store = PostgresStore(postgres_server.fresh_database(), clock=FalseClock())
     await store.open()
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         for table in ("jobs", "cursors", "runs", "live_runs", "instances", "signal_ids"):
             await db.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
         await db.execute("VACUUM ANALYZE")
@@ -200,7 +200,7 @@ def _statements() -> dict[str, str]:
 
 async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore) -> None:
     tried, beyond = set(), {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         transaction = db.transaction()
         await transaction.start()
         async for name, statement, given in _cases(db):

@@ -37,7 +37,7 @@ from wakeful.run.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
 from wakeful.store.plans import DECISIONS_AT_ONCE, DueJob, JobPlan
 from wakeful.store.postgres import PostgresStore
-from wakeful.store.postgres.address import address_of
+from wakeful.store.postgres.address import parse_address
 from wakeful.store.postgres.listener import TOPICS
 from wakeful.store.postgres.schema import migrate
 from wakeful.store.rows import JobChange, JobFilter, RunFilter, RunView, TakenRun, UnfinishedRun
@@ -150,7 +150,7 @@ async def test_two_schemas_in_one_database_are_isolated(url: str) -> None:
 @pytest.mark.parametrize("schema", ["Night", "a b", 'x"; DROP TABLE jobs; --', "", "9"])
 def test_a_schema_that_needs_quoting_is_refused(schema: str) -> None:
     with pytest.raises(InvalidArgument, match="lower-case letters"):
-        address_of(f"postgresql://localhost/main?schema={schema}")
+        parse_address(f"postgresql://localhost/main?schema={schema}")
 
 
 async def test_many_stores_can_open_a_database_without_a_schema_concurrently() -> None:

@@ -144,7 +144,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
     """Yield a store on the big database, with statistics from when it was empty or current ones."""
     store = PostgresStore(postgres_server.fresh_database(), clock=FalseClock())
     await store.open()
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         for table in ("jobs", "cursors", "runs", "live_runs"):
             await db.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
         await db.execute("VACUUM ANALYZE")
@@ -543,7 +543,7 @@ async def _try_all(store: PostgresStore, count: Count) -> tuple[set[str], dict[s
     """Execute all statements and roll back; return their names, and those that visit too many rows."""
     tried: set[str] = set()
     beyond: dict[str, tuple[int, list[str]]] = {}
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         transaction = db.transaction()
         await transaction.start()
         if count is visited_with_kept_plan:

@@ -147,7 +147,7 @@ async def test_a_fresh_store_finds_the_server_that_responds(primary: Cluster) ->
 async def test_connections_are_watched_by_the_operating_system(primary: Cluster) -> None:
     store = store_on(primary)
     await store.open()
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         sock = db._con._transport.get_extra_info("socket")  # type: ignore[attr-defined]
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
@@ -167,7 +167,7 @@ async def test_limits_of_the_role_do_not_disturb(primary: Cluster) -> None:
     assert len(sessions) == 2
     await asyncio.sleep(0.6)  # longer than the limit
     assert sessions <= set(await primary.query("SELECT pid FROM pg_stat_activity"))
-    async with store._pool._acquired() as db:
+    async with store._pool._acquire() as db:
         assert await db.fetchval("SHOW transaction_isolation") == "read committed"
     await store.ping()
     await store.close()

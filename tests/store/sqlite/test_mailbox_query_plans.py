@@ -85,7 +85,7 @@ def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
 async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     _load(db)
     named = _all_statements()
     assert len(named) > 30
@@ -128,7 +128,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         "runs": (lambda: store.runs(RunFilter("default", instance_id=key_of("n000007"))), 3 * STEP),
         "schedules": (lambda: store.schedules(key_of()), STEP),
         "stale": (lambda: store.stale_instances(agent_class(hash="m"), 50), 10 * STEP),
-        "hibernated": (lambda: store.hibernated([key_of("n000007")], NOW), STEP),
+        "hibernated": (lambda: store.record_hibernation([key_of("n000007")], NOW), STEP),
         "prune": (lambda: store.prune_signal_ids(NOW + MINUTE, 100), STEP),
     }
     costs = {name: (await cost(call), most) for name, (call, most) in budget.items()}

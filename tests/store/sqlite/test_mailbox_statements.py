@@ -23,7 +23,7 @@ class _Trace:
     """The statements that a store executes, each once."""
 
     def __init__(self, store: SqliteStore) -> None:
-        self._db = store._connection._connected()
+        self._db = store._connection._write_connection()
         self.statements: set[str] = set()
 
     def __enter__(self) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, start
-from wakeful.store.lane_shares import LaneUse
+from wakeful.store.lane_shares import LaneOccupancy
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
@@ -65,7 +65,7 @@ WHOLE = (
     *("BUDGET_OWNERS", "WITH_INTERNAL_JOBS", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS"),
 )
 STEP = 1_000
-FULL_LANE = {"cron": LaneUse({}, {}, saturated=True)}
+FULL_LANE = {"cron": LaneOccupancy({}, {}, saturated=True)}
 
 
 def _load(db: sqlite3.Connection) -> None:
@@ -209,7 +209,7 @@ def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
 async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
-    db = store._connection._connected()
+    db = store._connection._write_connection()
     _load(db)
 
     named = _all_statements()

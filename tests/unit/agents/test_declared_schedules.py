@@ -22,7 +22,7 @@ from wakeful.job.job import JobRecord, ScheduleKey
 from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceStatus, instance_id
 from wakeful.run.job_transitions import CANCELLED_BY_AGENT, disable_job, pause_job, schedule_job
 from wakeful.store.instances import InstanceChange, InstanceRow
-from wakeful.store.row_mapping import job_of, row_of
+from wakeful.store.row_mapping import job_from_row, job_to_row
 from wakeful.store.rows import JobRow
 
 NOW = 1_800_000_000_000
@@ -52,7 +52,7 @@ def diff(jobs: Sequence[JobRow], *schedules: Schedule, enable_cancelled: bool = 
 
 
 def changed(row: JobRow, job: JobRecord) -> JobRow:
-    return row_of(job)._replace(version=row.version)
+    return job_to_row(job)._replace(version=row.version)
 
 
 def instance(status: InstanceStatus = "active", schedules: str = "", version: int = 0) -> InstanceRow:
@@ -63,7 +63,7 @@ def instance(status: InstanceStatus = "active", schedules: str = "", version: in
 
 
 def test_a_new_instance_gets_a_job_for_each_declared_schedule():
-    daily, hourly = (job_of(row) for row in first_jobs(DAILY, HOURLY))
+    daily, hourly = (job_from_row(row) for row in first_jobs(DAILY, HOURLY))
     assert daily.schedule_key == ScheduleKey(EU, "declared", "daily")
     assert daily.definition.work.target == {"kind": "agent", "instance": "eu", "signal": "report.generate"}
     assert daily.definition.work.payload == {"full": True}
@@ -106,12 +106,12 @@ def test_dynamic_schedules_stay():
     definition = read(DAILY).of_instance("eu", "daily")
     dynamic = schedule_job(key, "default", "report", definition, None, NOW, "agent:report/eu")
     assert dynamic is not None
-    assert diff([row_of(dynamic)]) == ScheduleDiff()
+    assert diff([job_to_row(dynamic)]) == ScheduleDiff()
 
 
 def test_a_schedule_that_a_person_paused_stays_paused():
     (row,) = first_jobs(DAILY)
-    row = changed(row, pause_job(job_of(row), NOW, "holiday"))
+    row = changed(row, pause_job(job_from_row(row), NOW, "holiday"))
     assert diff([row], DAILY) == ScheduleDiff()
     found = diff([row], replace_expr(DAILY), enable_cancelled=True)
     assert not found.changed[0].enabled
@@ -119,7 +119,7 @@ def test_a_schedule_that_a_person_paused_stays_paused():
 
 def test_a_schedule_that_the_agent_cancelled_is_enabled_only_by_a_start():
     (row,) = first_jobs(DAILY)
-    row = changed(row, disable_job(job_of(row), NOW, CANCELLED_BY_AGENT))
+    row = changed(row, disable_job(job_from_row(row), NOW, CANCELLED_BY_AGENT))
     assert diff([row], DAILY) == ScheduleDiff()
     assert not diff([row], replace_expr(DAILY)).changed[0].enabled
     (again,) = diff([row], DAILY, enable_cancelled=True).changed
@@ -172,7 +172,7 @@ def test_the_jobs_of_an_inactive_agent_are_paused():
 @pytest.mark.parametrize("reason", [CANCELLED_BY_AGENT, "no_more_ticks"])
 def test_a_start_of_an_inactive_agent_enables_schedules_when_the_agent_is_active(reason: str):
     (row,) = first_jobs(DAILY)
-    row = changed(row, disable_job(job_of(row), NOW, reason))
+    row = changed(row, disable_job(job_from_row(row), NOW, reason))
     declared = read(replace_expr(DAILY), active=False)
     (again,) = converge(EU, "eu", [row], declared, LATER, enable_cancelled=True).changed
     assert (again.enabled, again.disabled_reason, again.wake_ms) == (False, "agent_inactive", None)

@@ -8,18 +8,18 @@ import pytest
 
 from tests.support.factories import NOW, jobless
 from wakeful.dashboard.pages.sessions import bubbles, message_text
-from wakeful.store.row_mapping import view_of
+from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
-from wakeful.store.sessions import HistoryEntry
+from wakeful.store.sessions import HistoryRow
 
 
-def _entry(sequence: int, role: str = "user", **fields: Any) -> HistoryEntry:
-    made = HistoryEntry(sequence, role, f"text {sequence}", 2, "run-1", None, NOW + sequence)
+def _entry(sequence: int, role: str = "user", **fields: Any) -> HistoryRow:
+    made = HistoryRow(sequence, role, f"text {sequence}", 2, "run-1", None, NOW + sequence)
     return made._replace(**fields)
 
 
 def _turn(state: str, **fields: Any) -> RunView:
-    run = view_of(jobless(), NOW)
+    run = view_of_new_run(jobless(), NOW)
     return run._replace(
         state=state, payload='{"message":"hi"}', created_ms=NOW + 10, finished_ms=None, **fields
     )

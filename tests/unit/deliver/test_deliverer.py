@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 from wakeful.deliver.deliverer import delivery_text
-from wakeful.store.deliveries import Delivery
+from wakeful.store.deliveries import TakenDelivery
 
 
 def _text(output: str | None, *signals: dict[str, Any], job: str | None = None) -> str:
     emitted = json.dumps(signals) if signals else None
-    return delivery_text(Delivery("r", "w", "a", job, "ops", None, output, 1, None, "k", 1, emitted))
+    return delivery_text(TakenDelivery("r", "w", "a", job, "ops", None, output, 1, None, "k", 1, emitted))
 
 
 def test_without_signals_the_text_is_the_output() -> None:

@@ -20,7 +20,7 @@ from wakeful.run.run import Follower, NewRun
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.manual_runs import apply_overlap, replay_run, triggered_run
 from wakeful.store.plans import LiveRuns
-from wakeful.store.row_mapping import job_of, view_of
+from wakeful.store.row_mapping import job_from_row, view_of_new_run
 from wakeful.store.rows import DeadLetter
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionState
 
@@ -100,7 +100,7 @@ def test_a_message_is_a_signal():
 
 
 def dead(run: NewRun, target: Any = TO_CLASS) -> DeadLetter:
-    view = view_of(run, NOW)._replace(state="failed", dead=True)
+    view = view_of_new_run(run, NOW)._replace(state="failed", dead=True)
     return DeadLetter(view, policy_to_text(DEFAULT_POLICY), work_to_text(Work(target)))
 
 
@@ -129,7 +129,12 @@ def test_a_replay_follows_its_job_to_another_target_and_to_a_class():
 def test_the_job_of_a_schedule_makes_signals_of_its_type():
     row = first_jobs(DAILY)[0]
     run = tick_run(
-        row, DEFAULT_POLICY, job_of(row).definition.work, TickVerdict(NOW, NOW, Becomes.STARTED), NOW, None
+        row,
+        DEFAULT_POLICY,
+        job_from_row(row).definition.work,
+        TickVerdict(NOW, NOW, Becomes.STARTED),
+        NOW,
+        None,
     )
     assert is_signal(run, "report.generate", "eu")
 

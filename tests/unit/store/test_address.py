@@ -11,7 +11,7 @@ import pytest
 from wakeful import InvalidArgument, Unavailable, Wakeful
 from wakeful.cli.serve_options import database_text
 from wakeful.settings import Settings
-from wakeful.store.address import shown_address
+from wakeful.store.address import mask_address
 from wakeful.store.connect import store_at
 from wakeful.store.sqlite import SqliteStore
 
@@ -56,7 +56,7 @@ def test_a_refused_address_is_not_shown_with_its_password(url: str):
     ],
 )
 def test_an_address_is_shown_without_its_password(url: str, shown: str):
-    assert shown_address(url) == shown
+    assert mask_address(url) == shown
     store_at(url)
 
 

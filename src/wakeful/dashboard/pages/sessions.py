@@ -14,7 +14,7 @@ from wakeful.dashboard.context import PageDep, page_router
 from wakeful.document.agents import session_name
 from wakeful.errors import NotFound
 from wakeful.run.conversations import JOB_SESSION
-from wakeful.service.agents.sessions import Conversation, HistoryEntry, read_history_cursor
+from wakeful.service.agents.sessions import Conversation, HistoryRow, read_history_cursor
 from wakeful.service.runs.run_details import RunView
 
 router = page_router()
@@ -72,7 +72,7 @@ class Bubble:
     state: str | None = None
 
 
-def bubbles(entries: Sequence[HistoryEntry], turns: Sequence[RunView], *, first_page: bool) -> list[Bubble]:
+def bubbles(entries: Sequence[HistoryRow], turns: Sequence[RunView], *, first_page: bool) -> list[Bubble]:
     """Return what is shown, oldest first. Open turns are on the first page, with the newest entries."""
     shown = [
         Bubble(

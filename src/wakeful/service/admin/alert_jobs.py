@@ -30,7 +30,7 @@ from wakeful.store.internal_jobs import (
     InternalRules,
 )
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import changed_row, job_of, row_of
+from wakeful.store.row_mapping import changed_row, job_from_row, job_to_row
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.values.json_value import Json, compact
 
@@ -119,7 +119,7 @@ class AlertJobs:
             raise InvalidArgument(
                 f"alerts: agent '{context}' has a job '{name}' already; delete or rename it"
             )
-        new = changed_row(row, replace(job_of(row), definition=definition))
+        new = changed_row(row, replace(job_from_row(row), definition=definition))
         if secret is not None and (row.secret is None or self._keyring.open(row.secret) != secret):
             new = new._replace(secret=self._keyring.seal(secret))
         return None if new == row else InternalChange(change=JobChange(new._replace(updated_ms=now_ms)))
@@ -129,7 +129,7 @@ class AlertJobs:
     ) -> JobRow:
         job = unscheduled_job(workspace, agent, definition, now_ms)
         signed = needs_secret(definition)
-        return row_of(job, self._keyring.seal(secret or new_secret()) if signed else None)
+        return job_to_row(job, self._keyring.seal(secret or new_secret()) if signed else None)
 
 
 def _definition(name: str, target: Target) -> Definition:
@@ -157,4 +157,4 @@ def _channel(alerts: Target) -> Target | None:
 
 
 def _is_alert_job(row: JobRow) -> bool:
-    return job_of(row).definition.labels.get("system") == LABELS["system"]
+    return job_from_row(row).definition.labels.get("system") == LABELS["system"]

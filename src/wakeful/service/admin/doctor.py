@@ -27,7 +27,7 @@ from wakeful.service.admin.target_checks import read_targets, read_undelivered
 from wakeful.service.auth.access import Principal, may_operate, permit
 from wakeful.service.auth.accounts import Accounts
 from wakeful.settings import Settings
-from wakeful.store.address import shown_address
+from wakeful.store.address import mask_address
 from wakeful.store.connect import Inspection, inspect_database, sqlite_path
 from wakeful.store.port import Store
 from wakeful.values.json_value import Json
@@ -157,7 +157,7 @@ class Doctor:
         }
 
     async def _database(self) -> Check:
-        address = shown_address(self._settings.db)
+        address = mask_address(self._settings.db)
         began = time.perf_counter()
         try:
             async with asyncio.timeout(TIMEOUT_S):
@@ -250,7 +250,7 @@ async def examine_database(url: str, *, must_exist: bool) -> list[JsonObject]:
 
     Without `must_exist`, an SQLite file that does not exist has no checks.
     """
-    address = shown_address(url)
+    address = mask_address(url)
     try:
         async with asyncio.timeout(2 * TIMEOUT_S):
             found = await inspect_database(url)

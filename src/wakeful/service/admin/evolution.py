@@ -35,7 +35,7 @@ from wakeful.service.admin.evolution_jobs import ANALYSIS, EVALUATION, EVOLUTION
 from wakeful.service.admin.suggestions import WAKEFUL, SuggestionService
 from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobFilter, JobRow
 from wakeful.store.sql.suggestions import SuggestionFilter
 from wakeful.values.ids import new_id
@@ -116,7 +116,7 @@ class Evolution:
             return evaluate(suggestion, None, NO_RUNS, None, now_ms)
         since_ms = suggestion.decided_ms or now_ms
         summaries = await self._store.run_summaries([job.id], since_ms, PEAK_JOBS)
-        timeout_ms = self._timeout_ms(job_of(job))
+        timeout_ms = self._timeout_ms(job_from_row(job))
         return evaluate(suggestion, job.version, summaries.get(job.id, NO_RUNS), timeout_ms, now_ms)
 
     async def _settle(self, suggestion: Suggestion, found: Evaluation, now_ms: int) -> bool:
@@ -180,7 +180,7 @@ class Evolution:
 
 def _read(row: JobRow) -> JobRecord | None:
     try:
-        return job_of(row)
+        return job_from_row(row)
     except InvalidArgument as error:
         log.error("job.unreadable", **row.log_fields, error=error.message)
         return None

@@ -32,7 +32,7 @@ from wakeful.store.internal_jobs import (
     InternalRules,
 )
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import changed_row, job_of, row_of
+from wakeful.store.row_mapping import changed_row, job_from_row, job_to_row
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.values.duration import DAY, HOUR, MINUTE, WEEK
 from wakeful.values.ids import new_id
@@ -121,7 +121,7 @@ class EvolutionJobs:
             return InternalChange(add=_new_job(agent, name, now_ms)) if enabled else None
         if not self.owns(row):
             return None
-        job = job_of(row)
+        job = job_from_row(row)
         if enabled and row.disabled_reason == EVOLUTION_OFF:
             new = _begun(job, now_ms) if agent.active else disable_job(job, now_ms, AGENT_INACTIVE)
         elif not enabled and (row.enabled or row.disabled_reason == AGENT_INACTIVE):
@@ -147,7 +147,7 @@ def _new_job(agent: AgentRow, name: str, now_ms: int) -> JobRow:
         updated_ms=now_ms,
         created_by=WAKEFUL,
     )
-    return row_of(_begun(job, now_ms) if agent.active else disable_job(job, now_ms, AGENT_INACTIVE))
+    return job_to_row(_begun(job, now_ms) if agent.active else disable_job(job, now_ms, AGENT_INACTIVE))
 
 
 def _begun(job: JobRecord, now_ms: int) -> JobRecord:

@@ -123,7 +123,7 @@ class Figures:
         """Return what the runs of the workspace, or of the caller's agent, used today (UTC)."""
         await self._accounts.authorize(principal, "read", workspace)
         owner = BudgetOwner(workspace, visible_agent(principal, None) or "")
-        return await self._store.spent(owner, utc_day(self._store.clock.now_ms()))
+        return await self._store.read_spent(owner, utc_day(self._store.clock.now_ms()))
 
     async def upcoming(self, principal: Principal, workspace: str) -> Upcoming:
         """Return the runs of the next hour: their number by minute, and the first ones by name."""

@@ -59,7 +59,7 @@ class Budgets:
 
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """Return today's usage. The caller has authorized access to the owner."""
-        tokens, cost = await self._store.spent(BudgetOwner(workspace, agent, job_id), self._today())
+        tokens, cost = await self._store.read_spent(BudgetOwner(workspace, agent, job_id), self._today())
         return {"tokens": tokens, "cost": cost}
 
     def _today(self) -> int:

@@ -15,7 +15,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.settings import FILE, PREFIX, Settings, read_settings
-from wakeful.store.address import shown_address
+from wakeful.store.address import mask_address
 
 Source = Literal["environment", "file", "option", "default"]
 
@@ -206,7 +206,7 @@ def _text(name: str, value: object) -> str | None:
     if value is None:
         return None
     if name == "db":
-        return shown_address(str(value))
+        return mask_address(str(value))
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -27,7 +27,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.job_changes import schedule_change
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import changed_row, job_of
+from wakeful.store.row_mapping import changed_row, job_from_row
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 from wakeful.values.json_value import Json, compact
@@ -109,7 +109,7 @@ def _changed(
     principal: Principal, context: JobContext, document: Mapping[str, Json], row: JobRow, now_ms: int
 ) -> JobChange | None:
     """Return the change of a heartbeat to match the document. What it inherits is written already."""
-    old = job_of(row)
+    old = job_from_row(row)
     definition = read_definition(document, now_ms=now_ms, defaults=context.defaults, old=old.definition)
     definition = replace(definition, work=inherit(definition.work, context.target))
     if changed_row(row, replace(old, definition=definition)) == row:

@@ -17,8 +17,8 @@ from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.run.job_transitions import has_max_runs, pause_job, resume_job
 from wakeful.store.accounts import AgentRow, Inherited
-from wakeful.store.job_changes import missed_runs, moved
-from wakeful.store.row_mapping import changed_row, job_of
+from wakeful.store.job_changes import missed_runs, move_after_edit
+from wakeful.store.row_mapping import changed_row, job_from_row
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.values.json_value import Json
 
@@ -40,7 +40,7 @@ class Inheritance:
     def __call__(self, agent: AgentRow, row: JobRow) -> JobChange | None:
         """Return the change to a job, or None."""
         try:
-            old = job_of(row)
+            old = job_from_row(row)
         except InvalidArgument as error:
             log.warning("job.unreadable", **row.log_fields, error=error.message)
             return self._stopped(row) if row.enabled and not agent.active else None
@@ -60,7 +60,7 @@ class Inheritance:
             changed = changed._replace(secret=self._new_secret())
         if changed == row:
             return None
-        change = JobChange(changed._replace(updated_ms=self._now_ms), move=moved(old, job))
+        change = JobChange(changed._replace(updated_ms=self._now_ms), move=move_after_edit(old, job))
         if stopped:
             return change._replace(withdraw=INACTIVE, runs=missed_runs(row, self._now_ms, "paused"))
         return change

@@ -34,7 +34,7 @@ from wakeful.store.instances import (
     InstanceView,
 )
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow, RunView
 from wakeful.values.json_value import Json, compact, json_value
 
@@ -186,7 +186,7 @@ class InstanceService:
         await self._authorize(principal, workspace, agent, name)
         view = await self._view(workspace, agent, name)
         now_ms = self._now_ms()
-        await self._store.hibernated([view.row.id], now_ms, publish=True)
+        await self._store.record_hibernation([view.row.id], now_ms, publish=True)
         return view._replace(row=view.row._replace(hibernated_ms=now_ms))
 
     # --- reading ---------------------------------------------------------------------------------
@@ -350,7 +350,7 @@ def _readable(rows: list[JobRow]) -> tuple[JobRecord, ...]:
     jobs = []
     for row in rows:
         try:
-            jobs.append(job_of(row))
+            jobs.append(job_from_row(row))
         except InvalidArgument as error:
             log.warning("job.unreadable", **row.log_fields, error=error.message)
     return tuple(jobs)

@@ -38,7 +38,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.internal_jobs import InternalChange, InternalRules
 from wakeful.store.mailbox_rules import refusal
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import row_of
+from wakeful.store.row_mapping import job_to_row
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sessions import WAKE_JOB, SessionKey, SessionMessage, SessionUpdate
 from wakeful.values.ids import id_at
@@ -259,7 +259,7 @@ class WakeJobs:
         definition = Definition(
             WAKE_JOB, None, work=work, description="Made when the agent was woken by hand."
         )
-        row = row_of(unscheduled_job(owner.workspace, owner.name, definition, now_ms))
+        row = job_to_row(unscheduled_job(owner.workspace, owner.name, definition, now_ms))
         if signed_by_agent(work, owner.inherited):
             return with_agents_secret(row, owner.inherited, now_ms)
         if needs_secret(definition):

@@ -16,7 +16,7 @@ from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import RunView
 from wakeful.store.stats import AgentOverview
 from wakeful.values.json_value import Json
@@ -98,7 +98,7 @@ class AgentOverviews:
             record = None
             if job is not None:
                 try:
-                    record = job_of(job)
+                    record = job_from_row(job)
                 except InvalidArgument:  # the job page says why
                     record = None
             spent = None if row.budget is None else await self._budgets.spent(workspace, row.name)

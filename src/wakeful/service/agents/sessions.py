@@ -12,7 +12,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
-from wakeful.store.sessions import HistoryEntry as HistoryEntry
+from wakeful.store.sessions import HistoryRow as HistoryRow
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionView
 from wakeful.values.json_value import compact
 
@@ -26,7 +26,7 @@ class SessionDetails:
     """A session, with a part of its history, newest first."""
 
     view: SessionView
-    entries: list[HistoryEntry]
+    entries: list[HistoryRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Conversation:
 
     view: SessionView
     #: newest first
-    entries: list[HistoryEntry]
+    entries: list[HistoryRow]
     #: turns that run, wait for a retry, or ended without an answer, newest first
     turns: list[RunView]
     #: messages that wait for a turn, oldest first

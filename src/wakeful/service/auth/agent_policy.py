@@ -31,7 +31,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX
 from wakeful.store.internal_jobs import ANALYSIS_JOB, EVALUATION_JOB, INTERNAL_JOBS, is_reserved
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sessions import HEARTBEAT
 from wakeful.values.json_value import Json
@@ -86,7 +86,7 @@ def check_not_reserved(name: str, old: Definition | None = None) -> None:
 
 def check_deletable(row: JobRow) -> None:
     """Raise FailedPrecondition if a job is internal: the document of its agent or workspace creates it."""
-    if row.name in INTERNAL_JOBS and is_internal(job_of(row).definition):
+    if row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition):
         what = _SWITCHES.get(row.name, "change the alerts of its agent or workspace instead")
         raise FailedPrecondition(
             f"job '{row.name}' is an internal job of Wakeful and cannot be deleted: {what}"

@@ -25,7 +25,7 @@ from wakeful.service.jobs.job_query import no_job
 from wakeful.service.runs.manual_runs import hook_run, read_payload
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sql.driver import current_tenant
 from wakeful.store.sql.hooks import HookRow
@@ -96,10 +96,10 @@ class JobHooks:
         row = await self._editor.find_row(principal, "job.write", workspace, agent, name)
         check_version(row, version)
         context = await self._accounts.context(workspace, agent)
-        self._target_policy.check_payload(principal, job_of(row).definition.work, context)
+        self._target_policy.check_payload(principal, job_from_row(row).definition.work, context)
         call = await self._origins.call(principal, workspace, agent)
         if call is not None:
-            call.add_trigger_url(job_of(row), context)
+            call.add_trigger_url(job_from_row(row), context)
         now_ms = self._store.clock.now_ms()
         token = PREFIX + secrets.token_urlsafe(32)
         hook = HookRow(_hash(token), row.id, now_ms, principal.creator)
@@ -207,7 +207,7 @@ class JobHooks:
         self, row: JobRow, principal: Principal, payload: object, keyed: Keyed[RunView] | None
     ) -> RunView:
         own = read_payload(payload, self._accounts.defaults.max_payload_bytes)
-        job = job_of(row)
+        job = job_from_row(row)
         if not job.enabled:
             raise _not_enabled(row)
         if own is not None:  # an agent's URL sends no more than a request with the agent's key

@@ -42,7 +42,7 @@ from wakeful.service.jobs.save_warnings import (
 from wakeful.store.accounts import AgentChanged, Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed, is_claiming
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import bypass
 from wakeful.values.json_value import Json, compact
@@ -219,7 +219,7 @@ class JobCreator(JobEditor):
         if has_calendar(row.timing) or excludes_something(document):
             context = await self._accounts.context(workspace, agent)
             with bypass() if dry_run else nullcontext():
-                await compute_ticks(partial(converged, job_of(row), context), now_ms)
+                await compute_ticks(partial(converged, job_from_row(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(document))
         return await self.edit(principal, row, converged, entry, call=call, dry_run=dry_run)
 

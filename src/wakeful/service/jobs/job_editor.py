@@ -49,10 +49,10 @@ from wakeful.service.runs.telemetry import RunTelemetry
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
-from wakeful.store.job_changes import end_pause, missed_runs, moved, overdue_runs
+from wakeful.store.job_changes import end_pause, missed_runs, move_after_edit, overdue_runs
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
-from wakeful.store.row_mapping import changed_row, job_of
+from wakeful.store.row_mapping import changed_row, job_from_row
 from wakeful.store.rows import JobChange, JobRow, RunFilter
 from wakeful.store.sql.suggestions import SuggestionDecision
 from wakeful.values.bounded_cache import bypass
@@ -156,7 +156,7 @@ class JobEditor:
 
         if has_calendar(row.timing) or excludes_something(patch):
             context = await self._accounts.context(workspace, agent)
-            await compute_ticks(partial(patched, job_of(row), context), now_ms)
+            await compute_ticks(partial(patched, job_from_row(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(patch))
         return await self.edit(
             principal, row, patched, entry, read_enabled(patch), call=call, suggestion=suggestion
@@ -215,7 +215,7 @@ class JobEditor:
         def rotated(context: JobContext, row: JobRow) -> JobChange | None:
             if row.secret is None:
                 raise FailedPrecondition(f"job '{row.name}' has no webhook, so it has no secret to rotate")
-            if signed_by_agent(job_of(row).definition.work, context.inherited):
+            if signed_by_agent(job_from_row(row).definition.work, context.inherited):
                 raise FailedPrecondition(
                     f"job '{row.name}' is signed with the secret of its agent '{agent}', whose webhook it "
                     f"inherits; rotate that one: POST /agents/{agent}/rotate-secret"
@@ -285,7 +285,7 @@ class JobEditor:
             new_secrets.clear()
             check_name(row, found.name)
             row = end_pause(row, self._clock.now_ms()) if context.active else row
-            old = job_of(row)
+            old = job_from_row(row)
             definition = edit(old, context)
             before = old.definition.work
             work = replace(definition.work, origin=before.origin, depth=before.depth)
@@ -322,7 +322,7 @@ class JobEditor:
                 )
             revision = None if same else new_revision(old.definition, job.definition, principal.creator)
             budget = definition.work.budget != old.definition.work.budget
-            change = JobChange(changed_to, move=moved(old, job), revision=revision, budget=budget)
+            change = JobChange(changed_to, move=move_after_edit(old, job), revision=revision, budget=budget)
             if definition.timing != old.definition.timing:
                 return change._replace(
                     withdraw="edited", runs=missed_runs(row, now_ms, "edited"), keeps=job.has_tick
@@ -475,7 +475,9 @@ def _follow(principal: Principal, follower: JobRow, renamed: JobRow) -> JobChang
     """Return the change of a job that comes after one that has been renamed."""
     new = follower._replace(after_job=renamed.name, updated_ms=renamed.updated_ms)
     try:
-        revision = new_revision(job_of(follower).definition, job_of(new).definition, principal.creator)
+        revision = new_revision(
+            job_from_row(follower).definition, job_from_row(new).definition, principal.creator
+        )
     except InvalidArgument:  # it cannot be read
         revision = None
     return JobChange(new, revision=revision)

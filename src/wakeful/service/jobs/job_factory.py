@@ -19,7 +19,7 @@ from wakeful.schedule.schedules import At
 from wakeful.service.agents.inheritance import INACTIVE, needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.save_warnings import Untargeted, untargeted
-from wakeful.store.row_mapping import job_of, row_of
+from wakeful.store.row_mapping import job_from_row, job_to_row
 from wakeful.store.rows import JobRow
 from wakeful.values.bounded_cache import MB, BoundedCache
 from wakeful.values.ids import new_id
@@ -48,7 +48,7 @@ class SaveResult(NamedTuple):
     @property
     def job(self) -> JobRecord:
         """The job."""
-        return job_of(self.row)
+        return job_from_row(self.row)
 
 
 class _Template(NamedTuple):
@@ -182,7 +182,7 @@ class JobFactory:
         )
         return _Template(
             definition,
-            row_of(job),
+            job_to_row(job),
             needs_secret(definition),
             untargeted(definition),
             find_requirement(definition.work, context.workspace, context.agent),

@@ -13,7 +13,7 @@ from wakeful.service.auth.agent_policy import is_internal
 from wakeful.service.jobs.job_query import JobQuery, find_job, find_job_of_any_agent, no_job, read_job_query
 from wakeful.store.internal_jobs import INTERNAL_JOBS
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow
 from wakeful.values.ids import is_id
 from wakeful.values.stored_text import is_storable
@@ -183,4 +183,4 @@ def _characters(rows: Iterable[JobRow]) -> int:
 
 
 def _is_internal(row: JobRow) -> bool:
-    return row.name in INTERNAL_JOBS and is_internal(job_of(row).definition)
+    return row.name in INTERNAL_JOBS and is_internal(job_from_row(row).definition)

@@ -24,7 +24,7 @@ from wakeful.service.jobs.job_query import JobQuery, find_job_of_any_agent, no_j
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.jobs.revisions import JobRevisions
 from wakeful.service.jobs.save_warnings import no_upstream
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobOrder, LabelFilter
 from wakeful.values.json_value import Json
 
@@ -63,7 +63,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
         """Return the job of that name, or raise NotFound."""
-        return job_of(await self.find_row(principal, "read", workspace, agent, name))
+        return job_from_row(await self.find_row(principal, "read", workspace, agent, name))
 
     async def warnings_of(self, job: JobRecord) -> tuple[str, ...]:
         """Return the warnings about a stored job: no job before it, or no channel for its output."""
@@ -89,7 +89,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         if row is None or row.workspace != workspace or principal.agent not in (None, row.agent):
             raise no_job(job_id)
         await load([row.timing], self._clock.now_ms())
-        return job_of(row)
+        return job_from_row(row)
 
     async def find(self, principal: Principal, workspace: str, job: str) -> JobRecord:
         """Return the job of that id, or of that name if only one agent has it.
@@ -99,7 +99,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
         await self._accounts.authorize(principal, "read", workspace)
         row = await find_job_of_any_agent(self._store, principal, workspace, job)
         await load([row.timing], self._clock.now_ms())
-        return job_of(row)
+        return job_from_row(row)
 
     async def list(
         self,
@@ -139,7 +139,7 @@ class JobService(JobCreator, JobPauses, BulkActions):
                 if len(row.payload or "") > _LARGE:
                     await asyncio.sleep(0)
                 try:
-                    jobs.append(job_of(row))
+                    jobs.append(job_from_row(row))
                 except InvalidArgument as error:
                     log.error("job.unreadable", **row.log_fields, error=error.message)
             if len(rows) < missing or len(jobs) == limit:

@@ -15,7 +15,7 @@ from wakeful.service.auth.accounts import JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
 from wakeful.service.jobs.job_query import no_job
 from wakeful.store.job_changes import end_pause, missed_runs
-from wakeful.store.row_mapping import changed_row, job_of, view_of
+from wakeful.store.row_mapping import changed_row, job_from_row, view_of_new_run
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 from wakeful.values.json_value import compact
 
@@ -58,7 +58,7 @@ class JobPauses(JobEditor):
             return pause_change(row, self._clock.now_ms(), text, until, context.defaults.tz)
 
         details = pause_details(text, until)
-        return job_of(
+        return job_from_row(
             await self.change_row(
                 principal, "job.pause", workspace, agent, name, pause, version, details=details
             )
@@ -77,7 +77,7 @@ class JobPauses(JobEditor):
                 principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
 
-        return job_of(await self._accounts.with_context(workspace, agent, change))
+        return job_from_row(await self._accounts.with_context(workspace, agent, change))
 
     async def skip_next(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -91,7 +91,7 @@ class JobPauses(JobEditor):
             entry = principal.entry(workspace, "job.skip-next", f"{agent}/{row.name}")
             check_version(row, version)
             now_ms = self._clock.now_ms()
-            ahead = await self._recorded_ahead(job_of(row), now_ms)
+            ahead = await self._recorded_ahead(job_from_row(row), now_ms)
             if ahead is not None:
                 try:
                     running = ahead.state == "running"
@@ -101,7 +101,7 @@ class JobPauses(JobEditor):
                 except FailedPrecondition:  # it started, or another request cancelled it
                     continue
                 if run is not None:
-                    return SkippedTick(run, job_of(row))
+                    return SkippedTick(run, job_from_row(row))
                 continue
             done: list[RunView] = []
 
@@ -110,18 +110,18 @@ class JobPauses(JobEditor):
                 check_version(now, version)
                 if now.next_ms != seen.next_ms:
                     return None
-                job, at_ms = job_of(now), self._clock.now_ms()
+                job, at_ms = job_from_row(now), self._clock.now_ms()
                 changed, verdict = skip_tick(job, at_ms)
                 definition = job.definition
                 run = tick_run(now, definition.policy, definition.work, verdict, at_ms, None)
-                done.append(view_of(run, at_ms))
+                done.append(view_of_new_run(run, at_ms))
                 return JobChange(changed_row(now, changed), runs=(run,))
 
             after = await self._store.change_job(row.id, skip, [entry])
             if after is None:
                 raise no_job(name)
             if done:
-                return SkippedTick(done[-1], job_of(after))
+                return SkippedTick(done[-1], job_from_row(after))
         raise FailedPrecondition(f"the ticks of job '{name}' are being planned; try again")
 
     async def _recorded_ahead(self, job: JobRecord, now_ms: int) -> RunView | None:
@@ -144,7 +144,7 @@ def pause_change(
 ) -> JobChange | None:
     """Return the change that pauses a job; None if it is paused already and gets no new note and end."""
     row = end_pause(row, now_ms)
-    job = job_of(row)
+    job = job_from_row(row)
     until_ms = _pause_end(until, job, default_tz, now_ms)
     if row.enabled:
         changed = changed_row(row, pause_job(job, now_ms, note, until_ms))
@@ -166,7 +166,7 @@ def resume_change(row: JobRow, context: JobContext, now_ms: int) -> JobChange | 
     if not context.active:
         raise agent_inactive(context)
     ended = end_pause(row, now_ms)
-    return JobChange(ended if ended.enabled else changed_row(row, resume_job(job_of(row), now_ms)))
+    return JobChange(ended if ended.enabled else changed_row(row, resume_job(job_from_row(row), now_ms)))
 
 
 def pause_details(note: str | None, until: object) -> str:

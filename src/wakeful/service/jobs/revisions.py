@@ -16,7 +16,7 @@ from wakeful.service.jobs.revision_rules import (
     restoring_patch,
     revisions_of,
 )
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 
 
 class JobRevisions:
@@ -30,7 +30,7 @@ class JobRevisions:
         """Return the revisions of a job, the current one first, with who made each and what it changed."""
         row = await self._editor.find_row(principal, "read", workspace, agent, name)
         # In a thread: there are up to 50 documents, each with a payload.
-        return await asyncio.to_thread(revisions_of, job_of(row), await self._store.revisions(row.id))
+        return await asyncio.to_thread(revisions_of, job_from_row(row), await self._store.revisions(row.id))
 
     async def restore(
         self,
@@ -56,7 +56,7 @@ class JobRevisions:
     async def _restore(
         self, principal: Principal, workspace: str, agent: str, name: str, revision: int, version: int | None
     ) -> SaveResult:
-        job = job_of(await self._editor.find_row(principal, "job.write", workspace, agent, name))
+        job = job_from_row(await self._editor.find_row(principal, "job.write", workspace, agent, name))
         found = revisions_of(job, await self._store.revisions(job.id))
         wanted = next((each for each in found if each.version == revision), None)
         if wanted is None:

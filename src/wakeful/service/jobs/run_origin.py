@@ -35,7 +35,7 @@ from wakeful.run.run import NewRun, RunDetails
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import changed_row, job_of
+from wakeful.store.row_mapping import changed_row, job_from_row
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sessions import SessionMessage
 from wakeful.values.json_value import camel
@@ -99,7 +99,7 @@ class AgentCall:
 
     def new_job(self, row: JobRow, context: JobContext) -> JobRow:
         """Return the row of a new job with its depth and origin, disabled if its agent needs approval."""
-        definition = job_of(row).definition
+        definition = job_from_row(row).definition
         check_added(self._bounds, self.run, definition, self._agent)
         self._made.add(row.name)
         work = replace(definition.work, depth=self.depth, origin=self.origin)
@@ -131,8 +131,8 @@ class AgentCall:
         """Return a change of a job that is no edit, within the bounds of the call."""
         if change is None:
             return None
-        new = job_of(change.job)
-        within = self.changed(job_of(row), new, context)
+        new = job_from_row(change.job)
+        within = self.changed(job_from_row(row), new, context)
         return change if within is new else change._replace(job=changed_row(change.job, within))
 
     def add_trigger_url(self, job: JobRecord, context: JobContext) -> None:

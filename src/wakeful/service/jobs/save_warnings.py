@@ -22,7 +22,7 @@ from wakeful.service.admin.peaks import WeekCache
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
 from wakeful.store.accounts import AgentRow
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow
 from wakeful.values.duration import MINUTE, spell_duration
 
@@ -72,7 +72,7 @@ class SaveWarnings:
         """Return the warning for a saved job that starts together with many others. Reads no database."""
         if row.next_ms is None or '"jitterMs"' in row.policy or (week.starts_at(row.next_ms) or 0) < MANY:
             return ()
-        timing = job_of(row).definition.timing
+        timing = job_from_row(row).definition.timing
         minute, tz = row.next_ms // MINUTE, timing.schedule.tz if timing else None
         last = self._last
         if last is None or last[0] is not week or last[1:3] != (minute, tz):

@@ -21,7 +21,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_query import find_job, no_job
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.values.bounded_cache import bypass
 from wakeful.values.json_value import Json, whole_number
 
@@ -88,7 +88,7 @@ class SchedulePreviews:
         row = await find_job(self._store, workspace, agent, name) if isinstance(name, str) else None
         if row is None:
             raise no_job(str(name)[:64])
-        return job_of(row)
+        return job_from_row(row)
 
 
 def _preview(

@@ -32,7 +32,7 @@ from wakeful.service.auth.masking import masked, sees_credentials, unmasked
 from wakeful.service.auth.rate_limits import RateLimited, RateLimiter
 from wakeful.service.jobs.job_editor import JobDependencies, JobEditor
 from wakeful.service.runs.executors import RECENTLY, Executors, Replicas
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import JobRow
 from wakeful.values.duration import spell_duration
 from wakeful.values.ids import new_id
@@ -105,7 +105,7 @@ class TargetTests:
             row = await self._editor.find_row(principal, "job.write", workspace, agent, str(name))
         await self._origins.call(principal, workspace, agent)  # the run that it names must be running
         context = await self._accounts.context(workspace, check_slug(agent, "agent"))
-        old = None if row is None else job_of(row)
+        old = None if row is None else job_from_row(row)
         definition = self._definition(document, old, context)
         work = definition.work
         if principal.role == "agent":

@@ -36,7 +36,7 @@ from wakeful.service.runs.manual_runs import (
     triggered_run,
 )
 from wakeful.store.idempotency import Keyed
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import RunFilter, RunView
 from wakeful.values.json_value import compact
 
@@ -99,7 +99,7 @@ class JobTriggers(JobEditor):
         check_version(row, version)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
-        job, now_ms = job_of(row), self._clock.now_ms()
+        job, now_ms = job_from_row(row), self._clock.now_ms()
         if call is not None:
             call.check_approved(job)
         check_overlap(principal, job, policy)
@@ -172,7 +172,7 @@ class JobTriggers(JobEditor):
         check_version(row, version)
         call = await self._origins.call(principal, workspace, agent)
         charge = call.charge if call else None
-        job = job_of(row)
+        job = job_from_row(row)
         if call is not None:
             call.check_approved(job)
         start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)

@@ -67,7 +67,7 @@ class Claims:
         """
         workflows = await self._workflows(workspace, [run for run, _ in claimed])
         agents = sorted({run.agent for run, _ in claimed})
-        owners = await self._store.budget_owners_of(workspace, agents) if claimed else set()
+        owners = await self._store.find_budget_owners(workspace, agents) if claimed else set()
         claim = _Claim(workflows, owners, recorder(self._store, worker))
         if any('"precheck"' in run.work for run, _ in claimed):
             results = await self._prepare_checked(workspace, worker, claimed, claim)

@@ -24,7 +24,7 @@ from wakeful.service.auth.masking import masked_document
 from wakeful.service.runs.runs import RunService
 from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
+from wakeful.store.row_mapping import job_from_row
 from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.sql.verifications import VerificationView
 from wakeful.values.ids import first_id, is_id
@@ -302,7 +302,7 @@ class RunDetailReader:
         job, work = None, None
         if row is not None:
             with contextlib.suppress(InvalidArgument):  # the page of the job reports it
-                job, work = job_of(row), work_from_text(row.work)
+                job, work = job_from_row(row), work_from_text(row.work)
         payload = payload_of(run, work, None if row is None else row.payload)
         attempts = await self._runs.attempts(principal, workspace, run_id)
         return RunDetails(

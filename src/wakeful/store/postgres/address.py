@@ -54,7 +54,7 @@ class Address(NamedTuple):
         return dict(parse_qsl(urlsplit(self.dsn).query)).get("application_name")
 
     @property
-    def shown(self) -> str:
+    def masked(self) -> str:
         """The address for a message: without its password."""
         names = ",".join(host.name for host in self.hosts)
         return f"{names or 'localhost'}{urlsplit(self.dsn).path}"
@@ -67,7 +67,7 @@ def _host(text: str, port: str) -> Host:
     return Host(name.strip("[]"), int(own) if own.isdecimal() else None)
 
 
-def address_of(url: str) -> Address:
+def parse_address(url: str) -> Address:
     """Return the database of a `postgresql://…` address.
 
     The options `schema` and `pool_size` are ours, the others are the driver's. Wakeful writes, so it connects

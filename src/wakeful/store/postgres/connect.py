@@ -71,7 +71,7 @@ class _NotExecuted(NamedTuple):
     name: str = "none"
 
 
-class Connection(Base):
+class PostgresConnection(Base):
     """A connection that asks a server for the full description of types only once per process.
 
     Without it, each new connection asks once for each new combination of types in its statements, with a
@@ -117,7 +117,7 @@ def _is_summarized(wanted: frozenset[int], rows: list[asyncpg.Record]) -> bool:
     )
 
 
-class Connector:
+class PostgresConnector:
     """Connects to the servers of an address: first to the one that responded last."""
 
     def __init__(self, address: Address) -> None:
@@ -171,7 +171,7 @@ class Connector:
             port=host and host.port,
             timeout=CONNECT_S,
             command_timeout=ANSWER_S,
-            connection_class=Connection,
+            connection_class=PostgresConnection,
             server_settings=self._named,
         )
         _close_if_silent(connection)
@@ -208,6 +208,6 @@ def check_version(connection: Raw, address: Address) -> None:
     if connection.get_server_version().major < OLDEST_SERVER:
         version = connection.get_settings().server_version.split()[0]
         raise FailedPrecondition(
-            f"the server of {address.shown} runs PostgreSQL {version}; Wakeful needs PostgreSQL "
+            f"the server of {address.masked} runs PostgreSQL {version}; Wakeful needs PostgreSQL "
             f"{OLDEST_SERVER} or newer: upgrade the server, or use another"
         )

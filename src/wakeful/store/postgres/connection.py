@@ -20,12 +20,12 @@ from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
-from wakeful.store.postgres.address import address_of
-from wakeful.store.postgres.connect import CONNECT_S, Connector, check_version
+from wakeful.store.postgres.address import parse_address
+from wakeful.store.postgres.connect import CONNECT_S, PostgresConnector, check_version
 from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession, transaction
 from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
-from wakeful.store.sql.driver import LockTimeout, Pending, Session, TenantTurns, is_urgent
+from wakeful.store.sql.driver import LockTimeout, Pending, SqlSession, TenantTurns, is_urgent
 from wakeful.values.clock import Clock, SystemClock
 from wakeful.values.stored_text import UNSTORABLE
 
@@ -79,11 +79,11 @@ class Pool:
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self.address = address_of(url)
-        self._connector = Connector(self.address)
+        self.address = parse_address(url)
+        self._connector = PostgresConnector(self.address)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         #: the connections that calls may use which are not urgent, and how many of them one tenant may use
-        self._shared = self._unused()
+        self._shared = self._new_semaphore()
         self._tenants = TenantTurns(max(1, self._shared_size - self._shared_size // _RESERVED))
         self._ours: set[int] = set()
         #: the newest schema that this code supports
@@ -92,7 +92,7 @@ class Pool:
 
     async def open(self) -> None:
         """Connect, and migrate the schema."""
-        async with self.translated():
+        async with self.translate_errors():
             connection = await self.connect()
             try:
                 check_version(connection, self.address)
@@ -101,7 +101,7 @@ class Pool:
                 self.newest_schema = steps[-1].number
             finally:
                 await connection.close()
-            self._shared = self._unused()
+            self._shared = self._new_semaphore()
             self._pool = await asyncpg.create_pool(
                 connect=self._connector.connect,
                 min_size=0,
@@ -114,7 +114,7 @@ class Pool:
     def _shared_size(self) -> int:
         return self.address.pool_size - self.address.pool_size // _RESERVED
 
-    def _unused(self) -> asyncio.Semaphore:
+    def _new_semaphore(self) -> asyncio.Semaphore:
         return asyncio.Semaphore(self._shared_size)
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class Pool:
         try:
             other = await self.connect()
             try:
-                await check_sessions(connection, other, self.address.shown)
+                await check_sessions(connection, other, self.address.masked)
             finally:
                 other.terminate()
         except BaseException:
@@ -154,7 +154,7 @@ class Pool:
         """Call `listener` with each topic that is published."""
         self._listeners.append(listener)
 
-    def session(self, db: Db) -> Session:
+    def session(self, db: Db) -> SqlSession:
         """Return a session in the transaction of this connection."""
         return PostgresSession(db)
 
@@ -170,7 +170,7 @@ class Pool:
         self, operation: Callable[Concatenate[Db, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run an operation without a transaction: each of its statements sees what is committed by then."""
-        async with self._acquired() as db:
+        async with self._acquire() as db:
             return await operation(db, *args, **kwargs)
 
     #: A single statement is a transaction of its own.
@@ -186,7 +186,7 @@ class Pool:
         for tried in range(1, _TRIES + 1):
             events = TransactionEvents()
             try:
-                async with self._acquired() as db:
+                async with self._acquire() as db:
                     async with transaction(db):
                         result = await operation(db, events, *args, **kwargs)
                         if changes := events.log():
@@ -203,14 +203,14 @@ class Pool:
             except _LOST_TO_ANOTHER as error:
                 if tried == _TRIES:
                     raise Unavailable(
-                        f"the database {self.address.shown} is contended: {tried} tries were "
+                        f"the database {self.address.masked} is contended: {tried} tries were "
                         f"aborted because of other transactions ({error}); try again later"
                     ) from error
         raise AssertionError("not reached")
 
     @asynccontextmanager
-    async def _acquired(self) -> AsyncIterator[Db]:
-        async with self.translated():
+    async def _acquire(self) -> AsyncIterator[Db]:
+        async with self.translate_errors():
             try:
                 async with self._turn():
                     if self._pool is None:  # maybe closed while the call waited
@@ -221,7 +221,7 @@ class Pool:
                 # The session is not the one that `_prepare` has set up, or the table is gone.
                 await self.expire()
                 raise Unavailable(
-                    f"the database {self.address.shown} lacks a table, or a connection pooler has changed "
+                    f"the database {self.address.masked} lacks a table, or a connection pooler has changed "
                     f"the session: {error}"
                 ) from error
 
@@ -238,12 +238,12 @@ class Pool:
                     await turns.enter_async_context(self._shared)
             except TimeoutError:
                 raise Unavailable(
-                    f"all connections to the database {self.address.shown} are in use; try again later"
+                    f"all connections to the database {self.address.masked} are in use; try again later"
                 ) from None
             yield
 
     @asynccontextmanager
-    async def translated(self) -> AsyncIterator[None]:
+    async def translate_errors(self) -> AsyncIterator[None]:
         """Raise errors of the server or the connection as Unavailable."""
         try:
             yield
@@ -252,18 +252,18 @@ class Pool:
         except asyncpg.DataError:
             raise
         except _FAULTS as error:
-            raise DatabaseFault(f"the database {self.address.shown} reports a fault: {error}") from error
+            raise DatabaseFault(f"the database {self.address.masked} reports a fault: {error}") from error
         except LOST_STATEMENT as error:
             await self.expire()  # in session mode again, the others may keep sessions that are not theirs
-            raise Unavailable(SharedSessions(self.address.shown).message) from error
+            raise Unavailable(SharedSessions(self.address.masked).message) from error
         except asyncpg.LockNotAvailableError as error:  # of another transaction: the connections are well
-            raise LockTimeout(f"cannot use the database {self.address.shown}: {error}") from error
+            raise LockTimeout(f"cannot use the database {self.address.masked}: {error}") from error
         except asyncpg.ClientConfigurationError as error:
-            raise InvalidArgument(f"the database address {self.address.shown}: {error}") from error
+            raise InvalidArgument(f"the database address {self.address.masked}: {error}") from error
         except BROKEN as error:
             await self.expire()  # the others are probably broken too
             what = str(error) or type(error).__name__
-            raise Unavailable(f"cannot use the database {self.address.shown}: {what}") from error
+            raise Unavailable(f"cannot use the database {self.address.masked}: {what}") from error
 
     async def _prepare(self, connection: Raw) -> None:
         """Prepare a new connection: its settings, and instants as whole milliseconds."""

@@ -46,7 +46,7 @@ async def insert_runs(
     await set_details(db, runs)
     if any(run.state == "pending" for run in runs):
         events.publish("runs")
-    events.inserted(runs)
+    events.record_inserted(runs)
     missed = [run.id for run in runs if run.state == "missed"]
     if missed:
         await note_missed(db, events, now_ms, missed)

@@ -20,7 +20,7 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.mailbox_rules import received, signal_key
+from wakeful.store.mailbox_rules import signal_key, signal_result
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.mailbox import (
     admit_signals,
@@ -40,7 +40,7 @@ from wakeful.store.postgres.signal_outcomes import (
 )
 from wakeful.store.postgres.signal_outcomes import schedules as schedules
 from wakeful.store.postgres.waiting_runs import cancel
-from wakeful.store.row_mapping import view_of
+from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.driver import Duplicate
@@ -96,7 +96,7 @@ async def send(
     if new:
         runs = [each.run for each in new]
         written = await admit_signals(db, events, now_ms, runs, locked, strict=True, limit=mailbox)
-        stored = [view_of(run, now_ms) for run in written]
+        stored = [view_of_new_run(run, now_ms) for run in written]
         await remember(db, new)
     if limits is not None and any(each.is_new for each in locked.values()):
         await _check_limits(db, arrivals[0].run.workspace, arrivals[0].run.agent, limits)
@@ -104,7 +104,7 @@ async def send(
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
         views |= {view.id: view for view in await runs_by_ids(PostgresSession(db), others)}
-    return [received(each, known, views, now_ms) for each in arrivals]
+    return [signal_result(each, known, views, now_ms) for each in arrivals]
 
 
 async def _check_limits(db: Db, workspace: str, agent: str, limits: InstanceLimits) -> None:

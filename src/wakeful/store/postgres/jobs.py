@@ -121,7 +121,7 @@ async def check_agents(db: Db, expected: Mapping[QuotaOwner, Inherited]) -> None
             raise AgentChanged(name)
 
 
-async def hold_agent_of(db: Db, job_id: str, expected: Inherited) -> None:
+async def hold_agent_by_job(db: Db, job_id: str, expected: Inherited) -> None:
     """Lock the agent of a job against changes. Raises AgentChanged if it differs from `expected`."""
     row = await db.fetchrow(HOLD_AGENT_OF_JOB, job_id)
     if row is not None and tuple(row) != expected:
@@ -189,15 +189,15 @@ async def put_agent(
     job_ids = [job_id for (job_id,) in await db.fetch(sql.JOB_IDS_OF_AGENT, workspace, name)]
     if row.inherited == before.inherited:
         # Nothing new is inherited: look without locks first, so that planners need not wait.
-        job_ids = [old.id for old, _ in await _decided(db, sql.JOBS_BY_ID, job_ids, row, follow)]
+        job_ids = [old.id for old, _ in await _decide_changes(db, sql.JOBS_BY_ID, job_ids, row, follow)]
     if job_ids:
         await db.execute(sql.LOCK_CURSORS, job_ids)
-        changes = await _decided(db, sql.LOCK_JOBS, job_ids, row, follow)
+        changes = await _decide_changes(db, sql.LOCK_JOBS, job_ids, row, follow)
         await write_changes(db, events, clock.now_ms(), changes)
     return row, written
 
 
-async def _decided(
+async def _decide_changes(
     db: Db, query: str, job_ids: Sequence[str], agent: AgentRow, follow: InheritingChange
 ) -> list[tuple[JobRow, JobChange]]:
     """What becomes of these jobs, as the query finds them."""
@@ -240,7 +240,7 @@ async def write_changes(
     if moves:
         await db.execute(sql.LOCK_FOR_MOVE, list(moves))
     instances = await lock_for_move(db, events, now_ms, moves) if moves else []
-    await settle_ahead(db, events, now_ms, {old.id: change.withdrawn for old, change in changes})
+    await settle_ahead(db, events, now_ms, {old.id: change.withdrawal_reason for old, change in changes})
     withdrawals = [
         Withdrawal(row.id, row.updated_ms, change.withdraw)
         for row, (_, change) in zip(new, changes, strict=True)
@@ -252,7 +252,7 @@ async def write_changes(
     check_written(runs, await insert_runs(db, events, now_ms, runs))
     disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
     await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)
-    events.changed((row.id, *row.key) for row in new)
+    events.record_changed_jobs((row.id, *row.key) for row in new)
     events.publish("jobs")
     return new
 
@@ -273,12 +273,12 @@ async def create_jobs(
         seen = set()
         for new in jobs:
             if new.key in seen or await job(db, *new.key) is not None:
-                raise _taken(new) from error
+                raise _name_taken(new) from error
             seen.add(new.key)
         raise
     if allowance is not None:
         await charge(db, now_ms, jobs, allowance)
-    events.changed((new.id, *new.key) for new in jobs)
+    events.record_changed_jobs((new.id, *new.key) for new in jobs)
     events.publish("jobs")
 
 
@@ -327,7 +327,7 @@ async def change_job(
     agent: Inherited | None = None,
 ) -> tuple[JobRow | None, bool]:
     if agent is not None and is_id(job_id):
-        await hold_agent_of(db, job_id, agent)
+        await hold_agent_by_job(db, job_id, agent)
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return None, False
@@ -339,7 +339,7 @@ async def change_job(
     try:
         (new,) = await write_changes(db, events, now_ms, [(old, changed)])
     except UniqueViolationError as error:
-        raise _taken(changed.job) from error
+        raise _name_taken(changed.job) from error
     if new.agent != old.agent:
         await hold_agents(db, now_ms, owners([new]))
     return new, True
@@ -392,7 +392,7 @@ async def delete_job(
     return True
 
 
-def _taken(row: JobRow) -> AlreadyExists:
+def _name_taken(row: JobRow) -> AlreadyExists:
     return AlreadyExists(
         f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
     )

@@ -17,7 +17,7 @@ from wakeful.store.lane_shares import (
     NOT_SHARED,
     Contenders,
     DueOwner,
-    LaneUse,
+    LaneOccupancy,
     Owner,
     choose_runs,
     divide,
@@ -75,7 +75,7 @@ async def take(
     free: Mapping[str, int],
     capabilities: Capabilities,
     prefetch: Mapping[str, int] = NO_SLOTS,
-    usage: Mapping[str, LaneUse] = NOT_SHARED,
+    usage: Mapping[str, LaneOccupancy] = NOT_SHARED,
 ) -> list[TakenRun]:
     lanes = totals(free, prefetch)
     rows, weights = await choose_runs(
@@ -211,7 +211,7 @@ async def start(
     ids = [row["id"] for row in picked]
     rows = await db.fetch(statement, now_ms, ids, locked, worker, beat_ms, later, claim_id)
     taken = [TakenRun(*row) for row in rows]
-    events.started([run.id for run in taken])
+    events.record_started([run.id for run in taken])
     if not later:
         return taken
     prefetched = frozenset(later)
@@ -239,7 +239,7 @@ async def finish_and_take(
             START_NEXT, list(lanes), list(lanes.values()), names, versions, started_ms, worker
         )
         taken = [TakenRun(*row)._replace(slot="previous") for row in rows]
-        events.started([run.id for run in taken])
+        events.record_started([run.id for run in taken])
         idle.difference_update(str(run.instance_id) for run in taken)
     await expose(db, events, now_ms, idle)
     if take_next.free or take_next.prefetch:
@@ -270,7 +270,7 @@ async def required_schema(db: Db) -> int:
     return int(await db.fetchval(sql.REQUIRED_SCHEMA))
 
 
-async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
+async def find_lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
     return {run_id for (run_id,) in await db.fetch(sql.NOT_HELD, worker, list(holding))}
 
 
@@ -367,7 +367,7 @@ async def give_back(
     released = [run_id for (run_id,) in await db.fetch(GIVE_BACK, worker, ids, attempts, now_ms)]
     if released:
         await db.execute(sql.ADD_LIVE_RUNS, released)
-        events.retried(released)
+        events.record_retried(released)
         events.publish("runs")
     return len(released)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.postgres.statements import jobs_of
+from wakeful.store.postgres.statements import jobs_in
 from wakeful.store.rows import JobFilter
-from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
+from wakeful.store.sql.job_conditions import Conditions, SqlDialect, Value
 
 #: `short_labels` is in the index jobs_list; it is null if the labels are too long for an index
-_DIALECT: Final = Dialect(
+_DIALECT: Final = SqlDialect(
     "strpos", "coalesce(j.short_labels, (SELECT l.labels FROM jobs l WHERE l.id = j.id))"
 )
 _NEXT: Final = "c.wake_at IS NOT NULL AND c.next_at IS NOT NULL"
@@ -33,7 +33,7 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
         inner = f"""
             SELECT j.id, j.agent, j.name FROM jobs j WHERE {found.text}
             ORDER BY j.agent, j.name {part}"""
-        return f"{jobs_of(f'({inner}) k')} ORDER BY k.agent, k.name", found.args
+        return f"{jobs_in(f'({inner}) k')} ORDER BY k.agent, k.name", found.args
     position = ""
     if only.after_tick is not None:
         wake_ms, job_id = only.after_tick
@@ -51,7 +51,7 @@ def list_jobs(only: JobFilter, few: bool = False) -> tuple[str, list[Value]]:
             SELECT t.id, t.wake_at FROM ({ticks} ORDER BY c.wake_at, c.job_id OFFSET 0) t
             CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.id = t.id OFFSET 0) j
             WHERE {found.text} ORDER BY t.wake_at, t.id LIMIT {limit}"""
-    return f"{jobs_of(f'({inner}) k')} ORDER BY k.wake_at, k.id", found.args
+    return f"{jobs_in(f'({inner}) k')} ORDER BY k.wake_at, k.id", found.args
 
 
 def count_jobs(only: JobFilter, most: int) -> tuple[str, list[Value]]:

@@ -116,7 +116,7 @@ class Listener:
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, LOST_STATEMENT):
-            error = SharedSessions(self._pool.address.shown)
+            error = SharedSessions(self._pool.address.masked)
         self.problem = error.message if isinstance(error, FailedPrecondition) else None
         log.warning("store.listener_lost", error=str(error) or type(error).__name__)
 
@@ -124,7 +124,7 @@ class Listener:
         connection = await self._pool.connect_checked()
         try:
             await connection.execute("SET idle_session_timeout = 0")
-            await connection.add_listener(self._pool.address.schema, self._notified)
+            await connection.add_listener(self._pool.address.schema, self._on_notification)
             self._server_pid = 0
             await self._steer(connection)
         except BaseException:
@@ -132,7 +132,7 @@ class Listener:
             raise
         return connection
 
-    def _notified(self, _connection: Any, pid: int, _channel: str, topic: object) -> None:
+    def _on_notification(self, _connection: Any, pid: int, _channel: str, topic: object) -> None:
         if not self._pool.is_ours(pid):  # this process has called its own listeners
             self._pool.notify([str(topic)])
 
@@ -147,9 +147,9 @@ class Listener:
             ahead_ns = now_us * 1000 - time.monotonic_ns()
             best = ahead_ns if best is None else max(best, ahead_ns)
             if pid != (self._server_pid or pid):
-                raise SharedSessions(self._pool.address.shown)
+                raise SharedSessions(self._pool.address.masked)
             if read_only == "on":
-                raise Unavailable(f"the server of {self._pool.address.shown} has become read-only")
+                raise Unavailable(f"the server of {self._pool.address.masked} has become read-only")
             self._server_pid = pid
         if self._clock is not None and best is not None:
             self._clock.steer((best + time.monotonic_ns()) // 1000)

@@ -18,7 +18,7 @@ from wakeful.store.postgres import mailbox_statements as sql
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.statements import SET_DETAILS, numbers
 from wakeful.store.rows import Move
-from wakeful.store.sql.instances import limits_of
+from wakeful.store.sql.instances import instance_limits
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -41,8 +41,8 @@ async def lock(db: Db, instance_ids: Iterable[str]) -> None:
 async def lock_limits(
     db: Db, workspace: str, agents: Collection[str], limits: InstanceLimits
 ) -> dict[str, int]:
-    """Return `limits_of` these agents. If there are any, no other transaction adds instances meanwhile."""
-    found = await limits_of(PostgresSession(db), workspace, agents, limits)
+    """Return `instance_limits`. If there are any, no other transaction adds instances meanwhile."""
+    found = await instance_limits(PostgresSession(db), workspace, agents, limits)
     if found:
         await db.execute(sql.LOCK_LIMITS, workspace)
     return found
@@ -182,7 +182,7 @@ async def admit_signals(
         occupants[key] = held
     admission = admit(runs, mailboxes, now_ms, strict=strict)
     if admission.hidden:
-        started = await _started(db, [occupants[key] for key in admission.hidden])
+        started = await _hide(db, [occupants[key] for key in admission.hidden])
         if started:  # by `take`, meanwhile: no new run comes before them
             mailboxes |= {
                 key: mailboxes[key]._replace(busy=True) for key, held in occupants.items() if held in started
@@ -207,7 +207,7 @@ async def write_signals(
     await set_details(db, runs)
     if any(run.due_ms is not None for run in runs):
         events.publish("runs")
-    events.inserted(runs)
+    events.record_inserted(runs)
     return runs
 
 
@@ -242,14 +242,14 @@ async def expose(db: Db, events: TransactionEvents, now_ms: int, instances: Coll
                 (held, version)
             )  # a retrying run was hidden when the instance was paused or blocked
     if hidden or swapped:  # first: the index allows one exposed run of an instance
-        started = await _started(db, [*hidden, *swapped])
+        started = await _hide(db, [*hidden, *swapped])
         exposed += [each for held, each in swapped.items() if held not in started]
     if exposed:
         await db.execute(sql.EXPOSE, *map(list, zip(*exposed, strict=True)), now_ms)
         events.exposed += len(exposed)
 
 
-async def _started(db: Db, run_ids: Sequence[str | None]) -> set[str]:
+async def _hide(db: Db, run_ids: Sequence[str | None]) -> set[str]:
     """Hide these runs. Returns those that were started before they could be hidden."""
     hidden = {run_id for (run_id,) in await db.fetch(sql.HIDE, run_ids)}
     return {run_id for run_id in run_ids if run_id is not None and run_id not in hidden}

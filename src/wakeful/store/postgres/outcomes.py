@@ -29,7 +29,7 @@ from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import expose
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.signal_outcomes import Opened, open_mailboxes, write_directives
-from wakeful.store.postgres.usage import add_usage, owners_of
+from wakeful.store.postgres.usage import add_usage, read_owners
 from wakeful.store.postgres.waiting_runs import delete_jobs, withdraw
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import budgets, chains, history, incidents, prechecks, verifications
@@ -100,8 +100,8 @@ async def finish(
         await verifications.write_reports(PostgresSession(db), events, now_ms, worker, reports)
     facts = await _facts(db, finished, need, written, has_next, now_ms)
     effects = consequences(finished, facts)
-    events.retried([each.run_id for each in need.special if each.state == "retrying"])
-    events.ended([each.run_id for each in finished if each.state not in ("running", "retrying")])
+    events.record_retried([each.run_id for each in need.special if each.state == "retrying"])
+    events.record_ended([each.run_id for each in finished if each.state not in ("running", "retrying")])
     if need.special:
         await _update_live(db, need.special)
     if ends := ended_jobs(effects, has_next):
@@ -113,7 +113,7 @@ async def finish(
         idle.update(mailboxes.instances)
     elif mailboxes is not None:
         await expose(db, events, now_ms, mailboxes.instances)
-    if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
+    if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _job_ids(finished)):
         events.publish("runs")
     return written.run_ids
 
@@ -152,7 +152,7 @@ def _has_text(outcome: Finished) -> bool:
     )
 
 
-def _jobs_of(finished: Sequence[Finished]) -> str:
+def _job_ids(finished: Sequence[Finished]) -> str:
     return ",".join([each.job_id for each in finished if each.job_id is not None])
 
 
@@ -175,7 +175,7 @@ async def _facts(
     followers = await db.fetch(sql.FOLLOWERS, ",".join(followed), most) if followed else ()
     chains.check_follow_ups(len(followers), len(finished))
     heartbeats = await db.fetch(sql.HEARTBEATS, list(need.waking_runs)) if need.waking_runs else ()
-    owners, spent = await owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
+    owners, spent = await read_owners(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         {row["id"]: row["failures"] for row in jobs if row["id"] in counted},
         has_next,
@@ -241,4 +241,4 @@ async def _record_due(
 
 async def _disable(db: Db, events: TransactionEvents, jobs: Mapping[str, JobEnd]) -> None:
     at_ms, reasons = map(list, zip(*jobs.values(), strict=True))
-    events.changed(await db.fetch(sql.DISABLE_JOBS, list(jobs), at_ms, reasons))
+    events.record_changed_jobs(await db.fetch(sql.DISABLE_JOBS, list(jobs), at_ms, reasons))

@@ -120,9 +120,9 @@ async def plan(
             [made.disabled_reason for made in halted],
             [made.decided_ticks for made in halted],
         )
-        events.changed(changed)
+        events.record_changed_jobs(changed)
     if written is not runs and (refused := refused_ticks(written)):
-        events.changed(await db.fetch(sql.END_REFUSED, refused))
+        events.record_changed_jobs(await db.fetch(sql.END_REFUSED, refused))
     if any(row["any_pending"] for row in facts):
         events.publish("runs")  # workers that tried to start one meanwhile found its job locked
     return Planned(len(job_ids), list(written))

@@ -16,10 +16,10 @@ from wakeful.store.postgres.mailbox import lock_of_runs
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel
-from wakeful.store.row_mapping import view_of
+from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import DeadLetter, RunView
 from wakeful.store.sql.new_runs import hold_jobs
-from wakeful.store.sql.runs import lock_run, run_of
+from wakeful.store.sql.runs import lock_run, read_run
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
 
@@ -45,7 +45,7 @@ async def add_runs(
         if run.id not in inserted:
             raise AlreadyExists(f"there is a run '{run.id}' already")
     events.publish("runs")
-    return [view_of(inserted[run.id], now_ms) for run in runs]
+    return [view_of_new_run(inserted[run.id], now_ms) for run in runs]
 
 
 async def add_manual_run(
@@ -69,7 +69,7 @@ async def add_manual_run(
         await cancel(db, events, now_ms, list(judged.cancelled))
     (added,) = await insert_runs(db, events, now_ms, [judged.run], strict=True)
     events.publish("runs")
-    return view_of(added, now_ms)
+    return view_of_new_run(added, now_ms)
 
 
 async def cancel_run(
@@ -82,7 +82,7 @@ async def cancel_run(
         return None
     check_cancellable(run_id, found.state, running=running)
     await cancel(db, events, now_ms, [(run_id, reason)])
-    return await run_of(PostgresSession(db), run_id)
+    return await read_run(PostgresSession(db), run_id)
 
 
 async def cancel_runs(

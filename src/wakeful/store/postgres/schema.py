@@ -50,12 +50,12 @@ async def prepare_schema(connection: Raw, address: Address, steps: Sequence[Migr
         await migrate(connection, address.schema, steps)
     except asyncpg.InsufficientPrivilegeError as error:
         raise FailedPrecondition(
-            f"the schema '{address.schema}' of {address.shown} must be brought up to date, "
+            f"the schema '{address.schema}' of {address.masked} must be brought up to date, "
             f"and this user may not ({error}): grant it CREATE on the database, or ask its owner"
         ) from error
     except _FOREIGN as error:
         raise FailedPrecondition(
-            f"the schema '{address.schema}' of {address.shown} has tables of another application ({error}): "
+            f"the schema '{address.schema}' of {address.masked} has tables of another application ({error}): "
             "name another schema with ?schema= in the address"
         ) from error
 

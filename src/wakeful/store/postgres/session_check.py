@@ -41,7 +41,7 @@ class SharedSessions(FailedPrecondition):
 async def check_sessions(first: Raw, second: Raw, shown: str) -> None:
     """Raise SharedSessions unless each of two connections has a session of its own."""
     try:
-        shared = await _shared(first, second)
+        shared = await _is_shared(first, second)
     except LOST_STATEMENT as error:
         raise SharedSessions(shown) from error
     except asyncpg.PostgresConnectionError as error:
@@ -57,7 +57,7 @@ async def check_sessions(first: Raw, second: Raw, shown: str) -> None:
         )
 
 
-async def _shared(first: Raw, second: Raw) -> bool:
+async def _is_shared(first: Raw, second: Raw) -> bool:
     """Return whether a setting of one session is seen, or missed, in the wrong connection.
 
     While the second connection is in a transaction, the first gets another session from a pooler, unless the
@@ -80,16 +80,16 @@ async def _notifies(listening: Raw, sending: Raw) -> bool:
     """Return whether a notification arrives at a connection that sends nothing itself."""
     value, arrived = secrets.token_hex(8), asyncio.Event()
 
-    def notified(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+    def on_notification(_connection: object, _pid: int, _channel: str, payload: object) -> None:
         if payload == value:
             arrived.set()
 
-    await listening.add_listener(_CHANNEL, notified)
+    await listening.add_listener(_CHANNEL, on_notification)
     await sending.execute(f"NOTIFY {_CHANNEL}, '{value}'")
     try:
         async with asyncio.timeout(_NOTIFIED_S):
             await arrived.wait()
     except TimeoutError:
         return False
-    await listening.remove_listener(_CHANNEL, notified)
+    await listening.remove_listener(_CHANNEL, on_notification)
     return True

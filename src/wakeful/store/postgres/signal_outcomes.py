@@ -41,10 +41,10 @@ from wakeful.store.postgres.mailbox import known_signals, lock_limits, remember,
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.postgres.waiting_runs import cancel, delete_jobs, withdraw
 from wakeful.store.quotas import QuotaOwner
-from wakeful.store.row_mapping import changed_row, row_of, schedule_key
+from wakeful.store.row_mapping import changed_row, job_to_row, schedule_key
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.instances import class_of, room
+from wakeful.store.sql.instances import read_class, room
 from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 from wakeful.values.stored_text import clean_text
@@ -224,7 +224,7 @@ async def _facts(
         waiting = dict(map(tuple, await db.fetch(mail.WAITING, list(to))))
         agents = sorted({(each.workspace, send.agent) for each in sending for send in each.sends})
         columns = map(list, zip(*agents, strict=True))
-        found = [class_of(row) for row in await db.fetch(mail.CLASSES, *columns)]
+        found = [read_class(row) for row in await db.fetch(mail.CLASSES, *columns)]
         classes = {(each.workspace, each.agent): each for each in found}
         known = await known_signals(db, now_ms, [key for each in sending for key in signal_keys(each)])
     keys = {job_id: key for job_id, job in jobs.items() if (key := schedule_key(job)) is not None}
@@ -258,7 +258,7 @@ async def write_directives(
         pending = await db.fetch(mail.PENDING_OF, list(effects.stopped))
         await cancel(db, events, now_ms, [(run_id, STOPPED) for (run_id,) in pending])
     if effects.created or effects.changed or effects.deleted:
-        created = [row_of(job) for job in effects.created]
+        created = [job_to_row(job) for job in effects.created]
         changed = [changed_row(opened.jobs[job.id], job) for job in effects.changed]
         await change_schedules(
             db, events, clock, now_ms, opened.jobs, created, changed, list(effects.deleted)
@@ -268,7 +268,7 @@ async def write_directives(
     run_ids = [run_id for run_id, _ in effects.emitted]
     if run_ids:
         await db.execute(mail.SET_EMITTED, run_ids, [emitted for _, emitted in effects.emitted])
-        events.emitted(run_ids)
+        events.record_emitted(run_ids)
     if opened.added:
         used = {str(each.run.instance_id) for each in effects.arrivals}
         if not used.isdisjoint(opened.added):

@@ -681,6 +681,6 @@ def jobs_where(condition: str) -> str:
     return f"{_JOB} WHERE {condition}"
 
 
-def jobs_of(ids: str) -> str:
+def jobs_in(ids: str) -> str:
     """Return the statement that reads the jobs with the ids of this relation `k`. The primary keys."""
     return f"SELECT {_JOB_ROW} FROM {ids} JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"

@@ -25,7 +25,7 @@ from wakeful.store.postgres import (
 )
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.listener import Listener
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.operations import Operations
 from wakeful.store.stats import ConnectionUse
 from wakeful.values.clock import Clock, SteeredClock
@@ -79,7 +79,7 @@ class PostgresStore(Store):
     async def open(self) -> None:
         """Check the server, listen to other processes, and migrate the schema."""
         try:
-            async with self._pool.translated():
+            async with self._pool.translate_errors():
                 await self._listener.start()
             await super().open()
         except BaseException:
@@ -100,7 +100,7 @@ class PostgresStore(Store):
         row = await self._read(_first, READ_ONLY)
         if row[0]:
             await self._pool.expire()
-            raise Unavailable(f"the database {self._pool.address.shown} is read-only")
+            raise Unavailable(f"the database {self._pool.address.masked} is read-only")
 
     async def connection_use(self) -> ConnectionUse:
         """Return the connections of the server, and how many a process of this one opens at most."""
@@ -116,7 +116,7 @@ class PostgresStore(Store):
                 return
 
 
-async def _first(session: Session, statement: str, *args: object) -> Row:
+async def _first(session: SqlSession, statement: str, *args: object) -> Row:
     """Return the only row of a statement."""
     row = await session.row(statement, *args)
     assert row is not None

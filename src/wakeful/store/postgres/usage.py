@@ -96,7 +96,7 @@ CAP_REACHED: Final = f"""
     SELECT EXISTS (SELECT FROM noted)"""
 
 
-async def owners_of(db: Db, run_ids: Sequence[str]) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
+async def read_owners(db: Db, run_ids: Sequence[str]) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
     """Return the job of each of these runs, or its agent, and what of runs under a budget is counted."""
     rows = await db.fetch(OWNERS, list(run_ids))
     owners: dict[str, BudgetOwner] = {}

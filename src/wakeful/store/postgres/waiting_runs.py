@@ -86,14 +86,14 @@ async def withdraw(
 async def delete_jobs(db: Db, events: TransactionEvents, jobs: Mapping[str, int]) -> bool:
     """Mark these jobs as deleted, each at its time. Return whether any was not deleted before."""
     rows = await db.fetch(sql.DELETE_JOBS, list(jobs), list(jobs.values())) if jobs else []
-    events.changed(rows)
+    events.record_changed_jobs(rows)
     return bool(rows)
 
 
 def _announce(events: TransactionEvents, cancelled: Sequence[Record]) -> None:
     """Announce runs that were cancelled, each with the state that it had, its job and the reason."""
     if cancelled:
-        events.ended([row["id"] for row in cancelled])
+        events.record_ended([row["id"] for row in cancelled])
         events.publish("runs")
     for row in cancelled:
         events.cancelled.append((row["id"], row["job_id"], row["reason"]))
@@ -106,7 +106,7 @@ async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Seq
     if held:
         await db.execute(sql.RELEASE, held, now_ms)
         await db.execute(sql.ADD_LIVE_RUNS, held)
-        events.retried(held)
+        events.record_retried(held)
         events.publish("runs")
 
 
@@ -148,7 +148,7 @@ async def settle_ahead(
             released[run_id] = row["attempt"]
     if cancelled:
         await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)
-        events.ended(cancelled)
+        events.record_ended(cancelled)
         events.publish("runs")
         for run_id in cancelled:
             events.publish(f"stop:{run_id}")

@@ -12,7 +12,7 @@ from typing import Final
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.internal_jobs import IN_SQL, WORKSPACE_AGENT
-from wakeful.store.sql.driver import Duplicate, Row, Session
+from wakeful.store.sql.driver import Duplicate, Row, SqlSession
 from wakeful.values.plural import plural
 
 _WORKSPACE: Final = """
@@ -120,59 +120,59 @@ TOUCH_KEY: Final = """
 # --- workspaces and agents ------------------------------------------------------------------------------
 
 
-async def workspace(session: Session, name: str) -> WorkspaceRow | None:
+async def workspace(session: SqlSession, name: str) -> WorkspaceRow | None:
     """Return the workspace of that name."""
     row = await session.row(WORKSPACE, name)
     return None if row is None else WorkspaceRow(*row)
 
 
-async def lock_workspace(session: Session, name: str) -> WorkspaceRow | None:
+async def lock_workspace(session: SqlSession, name: str) -> WorkspaceRow | None:
     """Return the workspace of that name, and keep other transactions from changing it."""
     row = await session.row(LOCK_WORKSPACE, name)
     return None if row is None else WorkspaceRow(*row)
 
 
-async def workspaces(session: Session) -> list[WorkspaceRow]:
+async def workspaces(session: SqlSession) -> list[WorkspaceRow]:
     """Return all workspaces, by name."""
     return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES)]
 
 
-async def workspaces_named(session: Session, prefix: str, limit: int) -> list[WorkspaceRow]:
+async def workspaces_named(session: SqlSession, prefix: str, limit: int) -> list[WorkspaceRow]:
     """Return the workspaces whose names begin like this. `~` comes after all characters of a name."""
     return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES_NAMED, prefix, f"{prefix}~", limit)]
 
 
-async def put_workspace(session: Session, row: WorkspaceRow) -> None:
+async def put_workspace(session: SqlSession, row: WorkspaceRow) -> None:
     """Add the workspace, or replace it."""
     await session.execute(PUT_WORKSPACE, *row)
 
 
-async def agent(session: Session, workspace: str, name: str) -> AgentRow | None:
+async def agent(session: SqlSession, workspace: str, name: str) -> AgentRow | None:
     """Return the agent of that name."""
     return _agent(await session.row(AGENT, workspace, name))
 
 
-async def agents(session: Session, workspace: str) -> list[AgentRow]:
+async def agents(session: SqlSession, workspace: str) -> list[AgentRow]:
     """Return the agents of a workspace, by name."""
     return [agent_row(row) for row in await session.rows(AGENTS, workspace)]
 
 
-async def evolving_agents(session: Session) -> list[tuple[str, str, bool]]:
+async def evolving_agents(session: SqlSession) -> list[tuple[str, str, bool]]:
     """Return the agents whose jobs are analyzed, in all workspaces."""
     return [(row[0], row[1], bool(row[2])) for row in await session.rows(EVOLVING_AGENTS)]
 
 
-async def agents_with_internal_jobs(session: Session) -> list[tuple[str, str]]:
+async def agents_with_internal_jobs(session: SqlSession) -> list[tuple[str, str]]:
     """Return the agents that have internal jobs, or should have some."""
     return [(row[0], row[1]) for row in await session.rows(WITH_INTERNAL_JOBS)]
 
 
-async def lock_agent(session: Session, workspace: str, name: str) -> None:
+async def lock_agent(session: SqlSession, workspace: str, name: str) -> None:
     """Keep other transactions from changing the agent, or creating jobs of it."""
     await session.row(LOCK_AGENT, workspace, name)
 
 
-async def add_agent(session: Session, workspace: str, name: str, now_ms: int) -> None:
+async def add_agent(session: SqlSession, workspace: str, name: str, now_ms: int) -> None:
     """Add an agent without settings if there is none, and keep it from being deleted."""
     new = AgentRow(workspace, name, None, None, True, None, None, "", 1, now_ms, now_ms)
     while await session.row(HOLD_AGENT, workspace, name) is None:
@@ -180,7 +180,7 @@ async def add_agent(session: Session, workspace: str, name: str, now_ms: int) ->
 
 
 async def put_agent(
-    session: Session, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None]
+    session: SqlSession, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None]
 ) -> tuple[AgentRow | None, AgentRow | None, bool]:
     """Lock the agent and write what `change` returns.
 
@@ -201,7 +201,7 @@ async def put_agent(
 
 
 async def delete_agent(
-    session: Session, workspace: str, name: str, now_ms: int
+    session: SqlSession, workspace: str, name: str, now_ms: int
 ) -> tuple[bool, Sequence[str]]:
     """Delete the agent and revoke its keys, unless it has jobs, or instances that are not stopped.
 
@@ -257,7 +257,7 @@ def agent_row(row: Row) -> AgentRow:
 # --- keys -----------------------------------------------------------------------------------------------
 
 
-async def add_key(session: Session, row: KeyRow) -> None:
+async def add_key(session: SqlSession, row: KeyRow) -> None:
     """Add a key, and its agent if there is none."""
     if row.workspace is not None and row.agent is not None:
         await add_agent(session, row.workspace, row.agent, row.created_ms)
@@ -267,30 +267,30 @@ async def add_key(session: Session, row: KeyRow) -> None:
         raise AlreadyExists(f"there is a key '{row.id}' already, or one with the same secret") from error
 
 
-async def key_by_hash(session: Session, hash: bytes) -> KeyRow | None:
+async def key_by_hash(session: SqlSession, hash: bytes) -> KeyRow | None:
     """Return the key with that hash."""
     row = await session.row(KEY_BY_HASH, hash)
     return None if row is None else KeyRow(*row)
 
 
-async def keys(session: Session, workspace: str | None) -> list[KeyRow]:
+async def keys(session: SqlSession, workspace: str | None) -> list[KeyRow]:
     """Return the keys of a workspace, or all keys, oldest first."""
     rows = await (session.rows(ALL_KEYS) if workspace is None else session.rows(KEYS, workspace))
     return [KeyRow(*row) for row in rows]
 
 
-async def global_keys(session: Session) -> list[KeyRow]:
+async def global_keys(session: SqlSession) -> list[KeyRow]:
     """Return the keys for all workspaces."""
     return [KeyRow(*row) for row in await session.rows(GLOBAL_KEYS)]
 
 
-async def revoke_key(session: Session, key_id: str, now_ms: int) -> bool:
+async def revoke_key(session: SqlSession, key_id: str, now_ms: int) -> bool:
     """Revoke a key."""
     return await session.execute(REVOKE_KEY, key_id, now_ms) > 0
 
 
 async def change_keys(
-    session: Session, decide: Callable[[Sequence[KeyRow]], KeyChange], now_ms: int
+    session: SqlSession, decide: Callable[[Sequence[KeyRow]], KeyChange], now_ms: int
 ) -> KeyChange:
     """Write what `decide` returns for all keys."""
     await session.lock_table("keys")
@@ -302,7 +302,7 @@ async def change_keys(
     return change
 
 
-async def touch_keys(session: Session, used: Sequence[tuple[str, int]]) -> None:
+async def touch_keys(session: SqlSession, used: Sequence[tuple[str, int]]) -> None:
     """Record when keys were last used."""
     newest = dict(sorted(used, key=lambda use: use[1]))
     await session.execute_many(TOUCH_KEY, sorted(newest.items()))

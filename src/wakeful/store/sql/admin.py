@@ -15,11 +15,11 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Claim, Keyed, StoredResponse
 from wakeful.store.internal_jobs import IN_SQL, NO_RULES, WORKSPACE_AGENT, InternalChange, InternalRules
 from wakeful.store.job_changes import overdue_runs
-from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, listed
+from wakeful.store.quotas import INSTANCES, LIVE_JOBS, QuotaRow, Stored, list_buckets
 from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 from wakeful.store.sql import accounts, audit, revisions
 from wakeful.store.sql.base import Recorded, SqlBase, claim_key, response, store_response
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 
 #: the primary key, jobs_list and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
@@ -35,13 +35,13 @@ SET_QUOTA: Final = """
     ON CONFLICT (workspace, agent, bucket) DO UPDATE SET most = EXCLUDED.most"""
 
 
-async def quotas(session: Session, workspace: str, now_ms: int) -> list[QuotaRow]:
+async def quotas(session: SqlSession, workspace: str, now_ms: int) -> list[QuotaRow]:
     """Return limits and use in a workspace."""
     rows = await session.rows(QUOTAS, workspace, LIVE_JOBS, INSTANCES)
-    return listed(workspace, [Stored(*row) for row in rows], now_ms)
+    return list_buckets(workspace, [Stored(*row) for row in rows], now_ms)
 
 
-async def set_quota(session: Session, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
+async def set_quota(session: SqlSession, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
     """Set a limit, or remove it."""
     await session.execute(SET_QUOTA, workspace, agent, bucket, limit)
 
@@ -60,7 +60,7 @@ WORKFLOWS: Final = """
     WHERE workspace = $1 AND id = ANY($2::text[]) AND version = ANY($3::integer[])"""
 
 
-async def put_workflow(session: Session, row: WorkflowRow) -> bool:
+async def put_workflow(session: SqlSession, row: WorkflowRow) -> bool:
     """Add a version, unless it exists."""
     if await session.execute(PUT_WORKFLOW, *row):
         return True
@@ -73,13 +73,15 @@ async def put_workflow(session: Session, row: WorkflowRow) -> bool:
     return False
 
 
-async def workflow(session: Session, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+async def workflow(session: SqlSession, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
     """Return that version."""
     row = await session.row(WORKFLOW, workspace, workflow_id, version)
     return None if row is None else WorkflowRow(*row)
 
 
-async def workflows(session: Session, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+async def workflows(
+    session: SqlSession, workspace: str, wanted: Sequence[tuple[str, int]]
+) -> list[WorkflowRow]:
     """Return these versions, without those that do not exist."""
     ids, versions = sorted({key[0] for key in wanted}), sorted({key[1] for key in wanted})
     rows = [WorkflowRow(*row) for row in await session.rows(WORKFLOWS, workspace, ids, versions)]
@@ -323,7 +325,7 @@ class SqlAdmin(SqlBase):
         At most `considered` entries are read: a page may have less than `limit` entries, or none, and still
         have a next one.
         """
-        return await self._read(audit.filtered, workspace, only, before, limit, considered)
+        return await self._read(audit.filter_entries, workspace, only, before, limit, considered)
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:
         """Return number and hash of the newest entry, stored apart from the entries; (0, ''): none."""
@@ -366,7 +368,7 @@ class SqlAdmin(SqlBase):
         """Store the response of an operation; also its key, if no transaction has claimed it."""
         keyed: Keyed[None] = replace(claim.keyed, render=lambda _: (status, body))
 
-        async def keep(session: Session) -> None:
+        async def keep(session: SqlSession) -> None:
             now_ms = self.clock.now_ms()
             if claim.is_open:
                 await claim_key(session, keyed, now_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.audit import AuditFilter, AuditPage, AuditRow
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 
 #: the primary key
 HEAD: Final = "SELECT seq, hash FROM audit_heads WHERE workspace = $1"
@@ -30,7 +30,7 @@ INSTANT: Final = "SELECT at FROM audit WHERE workspace = $1 AND seq = $2"
 
 
 async def page(
-    session: Session, workspace: str, after: int, before: int | None, limit: int
+    session: SqlSession, workspace: str, after: int, before: int | None, limit: int
 ) -> list[AuditRow]:
     """Return entries above `after`, oldest first; or below `before`, newest first."""
     if before is None:
@@ -40,18 +40,18 @@ async def page(
     return [AuditRow(*row) for row in rows]
 
 
-async def head(session: Session, workspace: str) -> tuple[int, str]:
+async def head(session: SqlSession, workspace: str) -> tuple[int, str]:
     """Return number and hash of the newest entry."""
     row = await session.row(HEAD, workspace)
     return (row[0], row[1]) if row else (0, "")
 
 
-async def nothing(session: Session) -> None:
+async def nothing(session: SqlSession) -> None:
     """Do nothing: the operation of an entry about an action that changes nothing in the store."""
 
 
-async def filtered(
-    session: Session, workspace: str, only: AuditFilter, before: int | None, limit: int, considered: int
+async def filter_entries(
+    session: SqlSession, workspace: str, only: AuditFilter, before: int | None, limit: int, considered: int
 ) -> AuditPage:
     """Return entries that match, newest first, out of the `considered` newest."""
     newest, _ = await head(session, workspace)
@@ -72,7 +72,7 @@ async def filtered(
     return AuditPage(found, lowest if lowest > first else None)
 
 
-async def _first_since(session: Session, workspace: str, at_ms: int, newest: int) -> int:
+async def _first_since(session: SqlSession, workspace: str, at_ms: int, newest: int) -> int:
     """Return the number of the first entry since then, by bisection: numbers have no gaps."""
     low, high = 1, newest + 1
     while low < high:

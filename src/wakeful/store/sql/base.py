@@ -23,7 +23,7 @@ from wakeful.store.idempotency import (
     conflict,
     current_claim,
 )
-from wakeful.store.sql.driver import Driver, LockTimeout, Pending, Session
+from wakeful.store.sql.driver import Driver, LockTimeout, Pending, SqlSession
 from wakeful.store.sql.new_runs import TicksTaken, note_decided
 from wakeful.store.sql.operations import Operations
 from wakeful.values.clock import Clock
@@ -56,13 +56,13 @@ CLAIM_KEY: Final = f"""
 STORE_RESPONSE: Final = "UPDATE idempotency_keys SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"
 
 
-async def response(session: Session, workspace: str, key: str, now_ms: int) -> StoredResponse | None:
+async def response(session: SqlSession, workspace: str, key: str, now_ms: int) -> StoredResponse | None:
     """Return the stored response of that key, unless it has expired."""
     row = await session.row(RESPONSE, workspace, key, now_ms - KEPT_MS)
     return None if row is None else StoredResponse(*row)
 
 
-async def claim_key(session: Session, keyed: Keyed[T], now_ms: int) -> None:
+async def claim_key(session: SqlSession, keyed: Keyed[T], now_ms: int) -> None:
     """Insert the key, or raise AlreadyPerformed, InProgress or InvalidArgument, as its row says.
 
     Waits while another transaction holds the same key.
@@ -81,7 +81,7 @@ async def claim_key(session: Session, keyed: Keyed[T], now_ms: int) -> None:
             raise conflict(StoredResponse(*row), keyed.fingerprint)
 
 
-async def store_response(session: Session, keyed: Keyed[T], result: T, now_ms: int) -> None:
+async def store_response(session: SqlSession, keyed: Keyed[T], result: T, now_ms: int) -> None:
     """Write the response beside the key.
 
     Outcomes in SQLite may undo their transaction, with the key, and begin it again.
@@ -107,13 +107,13 @@ CHARGE_RUN: Final = """
 RUN_CHARGED: Final = "SELECT state, jobs_made FROM runs WHERE id = $1"
 
 
-async def calling_run(session: Session, run_id: str) -> CallingRun | None:
+async def calling_run(session: SqlSession, run_id: str) -> CallingRun | None:
     """Return the run of that id, with its conversation and the work of its job."""
     row = await session.row(CALLING_RUN, run_id) if is_id(run_id) else None
     return None if row is None else CallingRun(run_id, *row)
 
 
-async def charge_run(session: Session, charge: RunCharge) -> None:
+async def charge_run(session: SqlSession, charge: RunCharge) -> None:
     """Count what is made in a run; raise an error if the run is not running, or its limit is reached."""
     if await session.execute(CHARGE_RUN, charge.run_id, charge.jobs, charge.limit):
         return
@@ -147,13 +147,13 @@ class SqlBase:
         self._operations: Operations[Any] = operations
 
     async def _read(
-        self, query: Callable[Concatenate[Session, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
+        self, query: Callable[Concatenate[SqlSession, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a shared operation that writes nothing."""
         return await self._driver.read(lambda db: query(self._driver.session(db), *args, **kwargs))
 
     def _shared(
-        self, operation: Callable[Concatenate[Session, P], Pending[T]], topic: str | None = None
+        self, operation: Callable[Concatenate[SqlSession, P], Pending[T]], topic: str | None = None
     ) -> Callable[Concatenate[Any, TransactionEvents, P], Pending[T]]:
         """Return a shared operation as one for a write transaction, which publishes the topic."""
 
@@ -165,7 +165,7 @@ class SqlBase:
         return run
 
     def _with_events(
-        self, operation: Callable[Concatenate[Session, TransactionEvents, P], Pending[T]]
+        self, operation: Callable[Concatenate[SqlSession, TransactionEvents, P], Pending[T]]
     ) -> Callable[Concatenate[Any, TransactionEvents, P], Pending[T]]:
         """Return a shared operation that publishes events as one for a write transaction."""
 

@@ -35,7 +35,7 @@ from wakeful.run.usage import (
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.sql import incidents
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session, urgent
+from wakeful.store.sql.driver import SqlSession, urgent
 from wakeful.store.sql.incidents import RECIPIENT_COLUMNS, recipient_joins
 
 _RECIPIENTS: Final = AlertEvent._fields.index("recipients")
@@ -119,29 +119,29 @@ PRUNE_BLOCKS: Final = "DELETE FROM budget_blocks WHERE day < $1"
 PRUNE_COOLDOWNS: Final = "DELETE FROM alert_cooldowns WHERE at < $1"
 
 
-async def spent(session: Session, owner: BudgetOwner, day: int) -> Spent:
+async def read_spent(session: SqlSession, owner: BudgetOwner, day: int) -> Spent:
     """Return what was used on that day."""
     row = await session.row(SPENT, *owner, day)
     return Spent() if row is None else limit_usage(*row)
 
 
-async def budget_blocks(session: Session, day: int, workspace: str | None) -> list[BudgetBlock]:
+async def budget_blocks(session: SqlSession, day: int, workspace: str | None) -> list[BudgetBlock]:
     """Return the caps that are reached on that day."""
     rows = await (session.rows(BLOCKS, day) if workspace is None else session.rows(BLOCKS_OF, day, workspace))
     return [BudgetBlock(*row) for row in rows]
 
 
-async def budget_owners(session: Session) -> set[BudgetOwner]:
+async def budget_owners(session: SqlSession) -> set[BudgetOwner]:
     """Return all agents and workspaces that have a budget."""
     return {BudgetOwner(*row) for row in await session.rows(BUDGET_OWNERS)}
 
 
-async def budget_owners_of(session: Session, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
+async def find_budget_owners(session: SqlSession, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
     """Return those of a workspace and these agents of it that have a budget."""
     return {BudgetOwner(*row) for row in await session.rows(BUDGET_OWNERS_OF, workspace, list(agents))}
 
 
-async def running_owner(session: Session, request: ReservationRequest) -> tuple[BudgetOwner, bool] | None:
+async def running_owner(session: SqlSession, request: ReservationRequest) -> tuple[BudgetOwner, bool] | None:
     """Lock the run. Return its job, or its agent if it has no job, and whether the attempt is running.
 
     If it is not, it was stopped; None: it has ended otherwise.
@@ -153,7 +153,7 @@ async def running_owner(session: Session, request: ReservationRequest) -> tuple[
 
 
 async def reservation_facts(
-    session: Session, request: ReservationRequest, owner: BudgetOwner, day: int, *, running: bool
+    session: SqlSession, request: ReservationRequest, owner: BudgetOwner, day: int, *, running: bool
 ) -> ReservationFacts | None:
     """Return what a reservation depends on; None if the run has no budget.
 
@@ -187,7 +187,7 @@ async def reservation_facts(
 
 
 async def write_reservation(
-    session: Session, run_id: str, owner: BudgetOwner, decision: ReservationDecision
+    session: SqlSession, run_id: str, owner: BudgetOwner, decision: ReservationDecision
 ) -> None:
     """Write what a run has used and reserved."""
     ledger = decision.ledger
@@ -196,13 +196,13 @@ async def write_reservation(
     )
 
 
-async def settle(session: Session, settled: Mapping[str, Spent]) -> None:
+async def settle(session: SqlSession, settled: Mapping[str, Spent]) -> None:
     """Record what attempts have used in all, and release what they had reserved."""
     await session.execute_many(SETTLE, [(run_id, *used) for run_id, used in sorted(settled.items())])
 
 
 async def take_alert_events(
-    session: Session, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
+    session: SqlSession, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
 ) -> tuple[list[AlertEvent], list[NewRun]]:
     """Remove events. Returns them, and the runs of the alerts whose cool-down is over."""
     rows = map(tuple, await session.rows(EVENTS, limit))
@@ -223,7 +223,7 @@ async def take_alert_events(
     return events, runs
 
 
-async def prune(session: Session, before_ms: int) -> None:
+async def prune(session: SqlSession, before_ms: int) -> None:
     """Delete spending, blocks and cool-downs from before then, and what ended runs had reserved."""
     await session.execute(PRUNE_RESERVATIONS)
     await session.execute(PRUNE_SPENDING, utc_day(before_ms))
@@ -234,9 +234,9 @@ async def prune(session: Session, before_ms: int) -> None:
 class SqlBudgets(SqlBase):
     """Budgets and alerts."""
 
-    async def spent(self, owner: BudgetOwner, day: int) -> Spent:
+    async def read_spent(self, owner: BudgetOwner, day: int) -> Spent:
         """Return what was used on that day."""
-        return await self._read(spent, owner, day)
+        return await self._read(read_spent, owner, day)
 
     @urgent
     async def budget_blocks(self, day: int, workspace: str | None = None) -> list[BudgetBlock]:
@@ -248,9 +248,9 @@ class SqlBudgets(SqlBase):
         """Return all agents and workspaces that have a budget."""
         return await self._read(budget_owners)
 
-    async def budget_owners_of(self, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
+    async def find_budget_owners(self, workspace: str, agents: Sequence[str]) -> set[BudgetOwner]:
         """Return those of a workspace and these agents of it that have a budget."""
-        return await self._read(budget_owners_of, workspace, agents)
+        return await self._read(find_budget_owners, workspace, agents)
 
     async def reserve(self, now_ms: int, request: ReservationRequest) -> Reserved:
         """Reserve what the next step of a running attempt may use, and count what it has used so far.

@@ -14,7 +14,7 @@ from typing import Final
 from wakeful.errors import ResourceExhausted, TooManyFollowUps
 from wakeful.job.job import check_chain
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import first_id, is_id
 
 #: The most jobs that come after one job, and the most runs that follow from several outcomes in one
@@ -88,20 +88,20 @@ def affects_chain(old: JobRow, new: JobRow) -> bool:
     return new.name != old.name or (new.after_job is not None and new.after_job != old.after_job)
 
 
-async def lock(session: Session, owners: Iterable[tuple[str, str]]) -> None:
+async def lock(session: SqlSession, owners: Iterable[tuple[str, str]]) -> None:
     """Lock the chains of these agents (workspace, agent). It is the first lock of a transaction."""
     for workspace, agent in sorted(set(owners)):
         await session.lock_name(f"chains:{workspace}/{agent}")
 
 
-async def lock_of_job(session: Session, job_id: str) -> None:
+async def lock_of_job(session: SqlSession, job_id: str) -> None:
     """Lock the chains of the agent of this job."""
     owner = await session.row(OWNER, job_id) if is_id(job_id) else None
     if owner is not None:
         await lock(session, [(owner[0], owner[1])])
 
 
-async def check(session: Session, written: Sequence[JobRow]) -> None:
+async def check(session: SqlSession, written: Sequence[JobRow]) -> None:
     """Raise InvalidArgument if one of these jobs, as they are written, comes after itself.
 
     ResourceExhausted: too many jobs come after one.
@@ -124,29 +124,31 @@ async def check(session: Session, written: Sequence[JobRow]) -> None:
 
 
 async def jobs_before(
-    session: Session, workspace: str, agent: str, names: Sequence[str]
+    session: SqlSession, workspace: str, agent: str, names: Sequence[str]
 ) -> dict[str, str | None]:
     """Return those of these jobs that exist and the jobs before them, each with the one it comes after."""
     return {row[0]: row[1] for row in await session.rows(BEFORE, workspace, agent, list(names))}
 
 
-async def followers(session: Session, workspace: str, agent: str, name: str, limit: int) -> list[str]:
+async def followers(session: SqlSession, workspace: str, agent: str, name: str, limit: int) -> list[str]:
     """Return the names of jobs that fire after a job, by name."""
     return sorted(row[0] for row in await session.rows(FOLLOWERS, workspace, agent, name, limit))
 
 
-async def follower_ids(session: Session, workspace: str, agent: str, name: str) -> list[str]:
+async def follower_ids(session: SqlSession, workspace: str, agent: str, name: str) -> list[str]:
     """Return the ids of the jobs that fire after a job."""
     return [row[0] for row in await session.rows(FOLLOWER_IDS, workspace, agent, name)]
 
 
-async def dangling(session: Session, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+async def dangling(session: SqlSession, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
     """Return jobs that come after one that does not exist: workspace, agent, name, and that name."""
     rows = await session.rows(DANGLING, workspace or "", workspace or "~", limit)
     return [(row[0], row[1], row[2], row[3]) for row in rows]
 
 
-async def chained(session: Session, workspace: str | None, limit: int) -> list[tuple[str, str, str, str]]:
+async def chained_jobs(
+    session: SqlSession, workspace: str | None, limit: int
+) -> list[tuple[str, str, str, str]]:
     """Return jobs that come after one that comes after another: workspace, agent, name, and that name."""
     rows = await session.rows(CHAINED, workspace or "", workspace or "~", limit)
     return [(row[0], row[1], row[2], row[3]) for row in rows]
@@ -176,7 +178,7 @@ HORIZON: Final = """
     WHERE r.workspace = $1 AND r.id < $2 ORDER BY r.id DESC LIMIT 1 OFFSET $3"""
 
 
-async def follow_up_ids(session: Session, run_id: str, limit: int) -> list[str]:
+async def follow_up_ids(session: SqlSession, run_id: str, limit: int) -> list[str]:
     """Return the ids of the runs that a run caused, and of its replays, in order."""
     if not is_id(run_id):
         return []
@@ -184,14 +186,16 @@ async def follow_up_ids(session: Session, run_id: str, limit: int) -> list[str]:
     return sorted(row[0] for row in found)[:limit]
 
 
-async def signal_ids(session: Session, workspace: str, run_id: str, ended_ms: int, limit: int) -> list[str]:
+async def signal_ids(
+    session: SqlSession, workspace: str, run_id: str, ended_ms: int, limit: int
+) -> list[str]:
     """Return the ids of the signals that a run sent when it ended, as far as they are found nearby."""
     since, until = first_id(max(0, ended_ms - _BEFORE_MS)), first_id(ended_ms + _AFTER_MS)
     found = await session.rows(SIGNALS, workspace, since, until, _NEARBY, run_id, limit)
     return [row[0] for row in found]
 
 
-async def horizon(session: Session, workspace: str, before: str, count: int) -> str | None:
+async def horizon(session: SqlSession, workspace: str, before: str, count: int) -> str | None:
     """Return the id of the run that is so many runs older than an id; None if there are fewer."""
     row = await session.row(HORIZON, workspace, before, count) if is_id(before) else None
     return None if row is None else str(row[0])

@@ -10,7 +10,7 @@ from typing import Final
 
 from wakeful.store.changelog import FINISHED, RETRYING, ChangeRow
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session, Texts
+from wakeful.store.sql.driver import SqlSession, Texts
 
 #: changes_seq (PostgreSQL) or the primary key (SQLite), in its order
 CHANGES: Final = """
@@ -40,7 +40,7 @@ PRUNE_CHANGES: Final = Texts(
 )
 
 
-async def changes(session: Session, after: int, limit: int) -> list[ChangeRow]:
+async def changes(session: SqlSession, after: int, limit: int) -> list[ChangeRow]:
     """Return the rows of the changelog that hold a number above `after`."""
     return [
         ChangeRow(row[0], FINISHED if row[1] == RETRYING else row[1], row[2], tuple(row[3].split("\n")))
@@ -48,13 +48,13 @@ async def changes(session: Session, after: int, limit: int) -> list[ChangeRow]:
     ]
 
 
-async def last_change(session: Session) -> int:
+async def last_change(session: SqlSession) -> int:
     """Return the number of the newest change; 0: there is none."""
     row = await session.row(LAST_CHANGE)
     return int(row[0]) if row else 0
 
 
-async def prune_changes(session: Session, before_ms: int, limit: int, future_ms: int) -> int:
+async def prune_changes(session: SqlSession, before_ms: int, limit: int, future_ms: int) -> int:
     """Delete old rows. See `Store.prune_changes`."""
     return await session.execute(PRUNE_CHANGES, before_ms, limit, future_ms)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.deliveries import UNKNOWN_ERROR, Delivery, DeliveryResult, DeliveryView
+from wakeful.store.deliveries import UNKNOWN_ERROR, DeliveryResult, DeliveryView, TakenDelivery
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import first_id
 from wakeful.values.stored_text import clean_text
 
@@ -83,7 +83,7 @@ RECENT_DELIVERIES: Final = """
 
 
 async def add_deliveries(
-    session: Session,
+    session: SqlSession,
     events: TransactionEvents,
     now_ms: int,
     deliveries: Sequence[tuple[str, str | None, str | None]],
@@ -95,7 +95,7 @@ async def add_deliveries(
 
 
 async def add_emitted(
-    session: Session, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]
+    session: SqlSession, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]
 ) -> None:
     """Add deliveries of the signals that these runs emitted, to the channels of agents that have one."""
     if await session.execute(ADD_EMITTED, list(run_ids), now_ms):
@@ -103,20 +103,24 @@ async def add_emitted(
 
 
 async def take_deliveries(
-    session: Session, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str]
-) -> tuple[list[Delivery], int]:
+    session: SqlSession, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str]
+) -> tuple[list[TakenDelivery], int]:
     """Mark due deliveries as being sent. See `Store.take_deliveries`."""
     timed_out = await session.execute(TIME_OUT, now_ms)
     due = [row[0] for row in await session.rows(DUE, now_ms, limit, list(without))]
     if not due:
         return [], timed_out
     await session.execute(TAKE, due, worker, until_ms, now_ms)
-    taken = {row[0]: Delivery(*row) for row in await session.rows(TAKEN, due)}
+    taken = {row[0]: TakenDelivery(*row) for row in await session.rows(TAKEN, due)}
     return [taken[run_id] for run_id in due], timed_out
 
 
 async def finish_deliveries(
-    session: Session, events: TransactionEvents, now_ms: int, worker: str, results: Sequence[DeliveryResult]
+    session: SqlSession,
+    events: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    results: Sequence[DeliveryResult],
 ) -> set[str]:
     """Write how attempts ended. See `Store.finish_deliveries`."""
     columns = [each.run_id for each in results], [each.attempt for each in results]
@@ -130,14 +134,14 @@ async def finish_deliveries(
     return {each.run_id for each in written}
 
 
-async def next_delivery_ms(session: Session, after_ms: int) -> int | None:
+async def next_delivery_ms(session: SqlSession, after_ms: int) -> int | None:
     """Return when the next delivery is due or times out, after that instant."""
     row = await session.row(NEXT_DELIVERY, after_ms)
     return None if row is None else row[0]
 
 
 async def delivery_counts(
-    session: Session, workspace: str | None, since_ms: int, limit: int
+    session: SqlSession, workspace: str | None, since_ms: int, limit: int
 ) -> list[tuple[str, str, int]]:
     """Return the number of recent deliveries by channel and state."""
     first = first_id(since_ms)
@@ -149,7 +153,7 @@ async def delivery_counts(
 
 
 async def recent_deliveries(
-    session: Session, workspace: str, since_ms: int, considered: int, limit: int
+    session: SqlSession, workspace: str, since_ms: int, considered: int, limit: int
 ) -> list[DeliveryView]:
     """Return the newest deliveries of a workspace."""
     rows = await session.rows(RECENT_DELIVERIES, first_id(since_ms), considered, workspace, limit)
@@ -161,7 +165,7 @@ class SqlDeliveries(SqlBase):
 
     async def take_deliveries(
         self, now_ms: int, worker: str, until_ms: int, limit: int, without: Sequence[str] = ()
-    ) -> tuple[list[Delivery], int]:
+    ) -> tuple[list[TakenDelivery], int]:
         """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
 
         None of them is for the channels `without`; '': those without a channel. Deliveries whose worker did

@@ -1,4 +1,4 @@
-"""What each database provides: transactions (`Driver`) and plain statements (`Session`).
+"""What each database provides: transactions (`Driver`) and plain statements (`SqlSession`).
 
 An operation is an `async` function over the connection of one database. PostgreSQL runs it in the event loop.
 SQLite runs it to its end in a thread: it never suspends, because the `sqlite3` module blocks. So both have
@@ -105,7 +105,7 @@ class Texts(NamedTuple):
 Statement: TypeAlias = str | Texts
 
 
-class Session(Protocol):
+class SqlSession(Protocol):
     """A transaction for statements that both databases run.
 
     Statements are in PostgreSQL's dialect. SQLite runs them with its own parameter marks, without casts and
@@ -184,6 +184,6 @@ class Driver(Protocol[D]):
         """Run an operation that writes in a single statement and publishes nothing."""
         ...
 
-    def session(self, db: D) -> Session:
+    def session(self, db: D) -> SqlSession:
         """Return a session in the transaction of this connection."""
         ...

@@ -9,7 +9,7 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.store.rows import AwaitingRun, Extension, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session, urgent
+from wakeful.store.sql.driver import SqlSession, urgent
 from wakeful.values.ids import is_id
 
 #: the primary key. A run that is being verified has no deadline
@@ -37,7 +37,7 @@ AWAITING: Final = {
 }
 
 
-async def extend(session: Session, extensions: Sequence[Extension]) -> set[str]:
+async def extend(session: SqlSession, extensions: Sequence[Extension]) -> set[str]:
     """Extend the deadlines of runs that await their reports. Returns the ids of those that await one."""
     awaiting = set()
     for run_id, attempt, due_ms in sorted(extensions):  # rows are locked in the order of their ids
@@ -46,12 +46,12 @@ async def extend(session: Session, extensions: Sequence[Extension]) -> set[str]:
     return awaiting
 
 
-async def note(session: Session, run_id: str, attempt: int, problem: str | None) -> None:
+async def note(session: SqlSession, run_id: str, attempt: int, problem: str | None) -> None:
     """Write why a run that awaits its report is not executed; None: it is."""
     await session.execute(NOTE, run_id, attempt, problem)
 
 
-async def awaiting(session: Session, kind: str, after: str, limit: int) -> list[AwaitingRun]:
+async def awaiting(session: SqlSession, kind: str, after: str, limit: int) -> list[AwaitingRun]:
     """Return runs that await a report, after that id and in the order of their ids."""
     return [AwaitingRun(*row) for row in await session.rows(AWAITING[kind], after or FIRST_ID, limit)]
 

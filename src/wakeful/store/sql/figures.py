@@ -11,7 +11,7 @@ from typing import Final
 
 from wakeful.job.start_rules import Requirement
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Row, Session, Texts
+from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.store.stats import (
     LIVE_LIMIT,
     NEWEST_LIMIT,
@@ -127,7 +127,7 @@ def statements(kind: str, *, of_agent: bool) -> dict[str, str]:
 class Reader:
     """Runs the statements of a workspace, or of an agent."""
 
-    def __init__(self, session: Session, kind: str, workspace: str, agent: str | None) -> None:
+    def __init__(self, session: SqlSession, kind: str, workspace: str, agent: str | None) -> None:
         self._session = session
         self._statements = statements(kind, of_agent=agent is not None)
         self._workspace = workspace
@@ -144,7 +144,7 @@ class Reader:
 
 
 async def troubles(
-    session: Session,
+    session: SqlSession,
     kind: str,
     workspace: str,
     agent: str | None,
@@ -166,7 +166,7 @@ async def troubles(
 
 
 async def blocked_runs(
-    session: Session,
+    session: SqlSession,
     kind: str,
     workspace: str,
     agent: str | None,
@@ -179,13 +179,13 @@ async def blocked_runs(
     return await read.count("blocked", limit, now_ms, [each.name for each in missing])
 
 
-async def live_workers(session: Session, since_ms: int) -> list[LiveWorker]:
+async def live_workers(session: SqlSession, since_ms: int) -> list[LiveWorker]:
     """Return the workers with a recent heartbeat."""
     return [LiveWorker(*row) for row in await session.rows(LIVE_WORKERS, since_ms)]
 
 
 async def start_delays(
-    session: Session, kind: str, workspace: str, agent: str | None, since_ms: int, limit: int
+    session: SqlSession, kind: str, workspace: str, agent: str | None, since_ms: int, limit: int
 ) -> list[int]:
     """Return how late first attempts started. See `Store.start_delays`."""
     rows = await Reader(session, kind, workspace, agent).rows("delays", limit, first_id(since_ms))
@@ -193,7 +193,7 @@ async def start_delays(
 
 
 async def upcoming_runs(
-    session: Session, kind: str, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
+    session: SqlSession, kind: str, workspace: str, agent: str | None, until_ms: int, scanned: int, limit: int
 ) -> list[UpcomingRun]:
     """Return the next ticks. See `Store.upcoming_runs`."""
     rows = await Reader(session, kind, workspace, agent).rows("upcoming", limit, until_ms, scanned)
@@ -297,7 +297,7 @@ OPEN_INCIDENTS: Final = """
 WORKERS: Final = "SELECT count(*) FROM workers WHERE beat_at >= $1"
 
 
-async def run_changes(session: Session, ids: Sequence[str]) -> list[RunChange]:
+async def run_changes(session: SqlSession, ids: Sequence[str]) -> list[RunChange]:
     """Return those of these runs that exist."""
     return [RunChange(*row) for row in await session.rows(RUN_CHANGES, list(ids))]
 
@@ -315,7 +315,7 @@ class SqlLive(SqlBase):
         `workers` counts those with a heartbeat since `alive_since_ms`.
         """
 
-        async def read(session: Session) -> LiveFigures:
+        async def read(session: SqlSession) -> LiveFigures:
             live = await session.rows(LIVE_COUNTS, workspace, agent, LIVE_LIMIT)
             states: dict[str, int] = {row[0]: row[2] for row in live}
             more_running = sum(row[1] for row in live if row[0] == "running") >= LIVE_LIMIT

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from wakeful.run.conversations import MAX_ENTRIES, MAX_TOKENS, HistoryAppend, job_session
-from wakeful.store.sessions import HistoryEntry, SessionKey
-from wakeful.store.sql.driver import Session
+from wakeful.store.sessions import HistoryRow, SessionKey
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.stored_text import clean_text
 
 _KEY: Final = "workspace = $1 AND agent = $2 AND session = $3"
@@ -63,28 +63,28 @@ PRUNE_HISTORY: Final = """
         WHERE at < $1 ORDER BY at LIMIT $2)"""
 
 
-async def lock(session: Session, entries: Iterable[HistoryAppend], now_ms: int) -> list[SessionKey]:
+async def lock(session: SqlSession, entries: Iterable[HistoryAppend], now_ms: int) -> list[SessionKey]:
     """Lock the sessions of these entries, and add those that are missing. Returns those that were added."""
-    keys = sorted({_key_of(entry) for entry in entries})
+    keys = sorted({_session_key(entry) for entry in entries})
     return [key for key in keys if (await _lock(session, key, now_ms)).added]
 
 
-async def unlock(session: Session, added: Sequence[SessionKey], entries: Iterable[HistoryAppend]) -> None:
+async def unlock(session: SqlSession, added: Sequence[SessionKey], entries: Iterable[HistoryAppend]) -> None:
     """Delete the sessions that `lock` added and that none of these entries is appended to."""
-    used = {_key_of(entry) for entry in entries} if added else set()
+    used = {_session_key(entry) for entry in entries} if added else set()
     for key in added:
         if key not in used:
             await session.execute(DELETE_SESSION, *key)
 
 
-async def append(session: Session, entries: Sequence[HistoryAppend], now_ms: int) -> None:
+async def append(session: SqlSession, entries: Sequence[HistoryAppend], now_ms: int) -> None:
     """Append these entries to the histories of their sessions, and drop what is too old.
 
     A session that is missing is added, unless its agent is deleted.
     """
     by_session: dict[SessionKey, list[HistoryAppend]] = defaultdict(list)
     for entry in entries:
-        by_session[_key_of(entry)].append(entry)
+        by_session[_session_key(entry)].append(entry)
     for key in sorted(by_session):
         last = (await _lock(session, key, now_ms)).last
         if last is None:
@@ -100,19 +100,19 @@ async def append(session: Session, entries: Sequence[HistoryAppend], now_ms: int
         await session.execute(DROP_OLDEST, *key, MAX_ENTRIES, MAX_TOKENS)
 
 
-async def history(session: Session, key: SessionKey, before: int | None, limit: int) -> list[HistoryEntry]:
+async def history(session: SqlSession, key: SessionKey, before: int | None, limit: int) -> list[HistoryRow]:
     """Return entries of a session, newest first. See `Store.history`."""
     rows = await session.rows(HISTORY, *key, _LAST if before is None else before, limit)
-    return [HistoryEntry(*row) for row in rows]
+    return [HistoryRow(*row) for row in rows]
 
 
-async def delete(session: Session, key: SessionKey) -> None:
+async def delete(session: SqlSession, key: SessionKey) -> None:
     """Delete a session and its history."""
     await session.execute(DELETE_HISTORY, *key)
     await session.execute(DELETE_SESSION, *key)
 
 
-async def delete_of_new_jobs(session: Session, jobs: Iterable[tuple[str, str, str]]) -> None:
+async def delete_of_new_jobs(session: SqlSession, jobs: Iterable[tuple[str, str, str]]) -> None:
     """Delete what deleted jobs of these names (workspace, agent, name) have left: new ones begin anew."""
     names: dict[tuple[str, str], list[str]] = defaultdict(list)
     for workspace, agent, name in jobs:
@@ -122,7 +122,7 @@ async def delete_of_new_jobs(session: Session, jobs: Iterable[tuple[str, str, st
             await delete(session, SessionKey(*owner, row[0]))
 
 
-async def prune(session: Session, before_ms: int, limit: int) -> int:
+async def prune(session: SqlSession, before_ms: int, limit: int) -> int:
     """Delete up to `limit` of the entries that are older. Returns how many."""
     return await session.execute(PRUNE_HISTORY, before_ms, limit)
 
@@ -135,7 +135,7 @@ class _Locked(NamedTuple):
     added: bool = False
 
 
-async def _lock(session: Session, key: SessionKey, now_ms: int) -> _Locked:
+async def _lock(session: SqlSession, key: SessionKey, now_ms: int) -> _Locked:
     """Lock a session, which is added if there is none and its agent exists."""
     row = await session.row(LOCK_SESSION, *key)
     if row is None:
@@ -145,5 +145,5 @@ async def _lock(session: Session, key: SessionKey, now_ms: int) -> _Locked:
     return _Locked(None if row is None else int(row[0]))
 
 
-def _key_of(entry: HistoryAppend) -> SessionKey:
+def _session_key(entry: HistoryAppend) -> SessionKey:
     return SessionKey(*entry[:3])

@@ -15,7 +15,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id
 
 _COLUMNS: Final = "h.hash, h.job_id::text, h.created_at, h.created_by, h.expires_at"
@@ -63,13 +63,13 @@ class HookRow(NamedTuple):
         return self.hash[:6].hex()
 
 
-async def hook(session: Session, hash: bytes, now_ms: int) -> HookRow | None:
+async def hook(session: SqlSession, hash: bytes, now_ms: int) -> HookRow | None:
     """Return the URL of that hash, if it works."""
     row = await session.row(HOOK, hash, now_ms)
     return None if row is None else HookRow(*row)
 
 
-async def hooks_of_job(session: Session, job_id: str, now_ms: int) -> list[HookRow]:
+async def hooks_of_job(session: SqlSession, job_id: str, now_ms: int) -> list[HookRow]:
     """Return the URLs of a job that work, the newest first."""
     if not is_id(job_id):
         return []
@@ -77,7 +77,7 @@ async def hooks_of_job(session: Session, job_id: str, now_ms: int) -> list[HookR
 
 
 async def replace_hook(
-    session: Session, events: TransactionEvents, row: HookRow, until_ms: int, version: int | None
+    session: SqlSession, events: TransactionEvents, row: HookRow, until_ms: int, version: int | None
 ) -> tuple[bool, HookRow | None]:
     """Add this URL to its job. Returns whether the job exists, and the URL that was replaced."""
     job = await _lock_job(session, row.job_id, version)
@@ -88,20 +88,24 @@ async def replace_hook(
     await session.execute(DELETE_OLD, row.job_id)
     await session.execute(EXPIRE, row.job_id, until_ms)
     await session.execute(ADD_HOOK, *row)
-    events.changed([job])
+    events.record_changed_jobs([job])
     return True, replaced
 
 
-async def delete_hooks(session: Session, events: TransactionEvents, job_id: str, version: int | None) -> bool:
+async def delete_hooks(
+    session: SqlSession, events: TransactionEvents, job_id: str, version: int | None
+) -> bool:
     """Delete all URLs of a job. Returns whether there was one."""
     job = await _lock_job(session, job_id, version)
     if job is None or not await session.execute(DELETE_HOOKS, job_id):
         return False
-    events.changed([job])
+    events.record_changed_jobs([job])
     return True
 
 
-async def _lock_job(session: Session, job_id: str, expected: int | None) -> tuple[str, str, str, str] | None:
+async def _lock_job(
+    session: SqlSession, job_id: str, expected: int | None
+) -> tuple[str, str, str, str] | None:
     """Lock the job. Returns its id and names. FailedPrecondition: it is at another version."""
     row = await session.row(LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
@@ -111,7 +115,7 @@ async def _lock_job(session: Session, job_id: str, expected: int | None) -> tupl
     return found_id, workspace, agent, name
 
 
-async def prune(session: Session, now_ms: int) -> int:
+async def prune(session: SqlSession, now_ms: int) -> int:
     """Delete URLs that have expired or whose job is deleted."""
     return await session.execute(PRUNE, now_ms)
 

@@ -29,7 +29,7 @@ from wakeful.run.incidents import (
 )
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
-from wakeful.store.audit import AuditEntry, written
+from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.internal_jobs import (
     AGENT_ALERTS,
@@ -40,7 +40,7 @@ from wakeful.store.internal_jobs import (
     WORKSPACE_CHANNEL,
 )
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.ids import is_id, new_id
 
 #: Whether `o` (with a workspace and an agent) has alerts: agents_alerts and workspaces_alerts.
@@ -177,30 +177,30 @@ def list_statement(only: IncidentFilter) -> tuple[str, list[object]]:
     ), args
 
 
-async def jobs(session: Session, job_ids: Collection[str]) -> dict[str, IncidentJob]:
+async def jobs(session: SqlSession, job_ids: Collection[str]) -> dict[str, IncidentJob]:
     """Return those of these jobs whose failures are incidents."""
     rows = await session.rows(JOBS, list(job_ids))
     return {row[0]: IncidentJob(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows}
 
 
-async def of_jobs(session: Session, job_ids: Collection[str], now_ms: int) -> list[Incident]:
+async def of_jobs(session: SqlSession, job_ids: Collection[str], now_ms: int) -> list[Incident]:
     """Lock and return the incidents of these jobs that are open or may be opened again."""
     # Twice the time: an outcome may be older than `now_ms`, and the rule decides.
     rows = await session.rows(OF_JOBS, list(job_ids), now_ms - 2 * REOPEN_WITHIN_MS)
     return list(map(_incident, rows))
 
 
-async def write(session: Session, events: TransactionEvents, changes: Sequence[IncidentChange]) -> None:
+async def write(session: SqlSession, events: TransactionEvents, changes: Sequence[IncidentChange]) -> None:
     """Write these changes of incidents, which are new or locked."""
     await session.execute_many(WRITE, [change.incident for change in changes])
     for incident, kinds in changes:
-        events.incident(incident, kinds)
+        events.record_incident(incident, kinds)
         if incident.notify_ms is not None:
             events.publish("incidents")
 
 
 async def close_of_jobs(
-    session: Session, events: TransactionEvents, job_ids: Iterable[str], at_ms: int, reason: str
+    session: SqlSession, events: TransactionEvents, job_ids: Iterable[str], at_ms: int, reason: str
 ) -> None:
     """Close the open incidents of these jobs, which are locked."""
     ids = list(job_ids)
@@ -210,7 +210,9 @@ async def close_of_jobs(
         await write(session, events, [IncidentChange(each, ("incident.closed",)) for each in closed])
 
 
-async def adopt_failures(session: Session, events: TransactionEvents, failed: Sequence[AlertEvent]) -> None:
+async def adopt_failures(
+    session: SqlSession, events: TransactionEvents, failed: Sequence[AlertEvent]
+) -> None:
     """Add failures that a replica of an earlier version has noted, unless their job succeeded since."""
     times = {each.run_id: each.times for each in failed if each.run_id is not None}
     rows = await session.rows(FAILED_RUNS, list(times))
@@ -224,18 +226,18 @@ async def adopt_failures(session: Session, events: TransactionEvents, failed: Se
         await write(session, events, log.changes())
 
 
-async def incident(session: Session, workspace: str, incident_id: str) -> Incident | None:
+async def incident(session: SqlSession, workspace: str, incident_id: str) -> Incident | None:
     """Return the incident of that id."""
     row = await session.row(INCIDENT, incident_id, workspace) if is_id(incident_id) else None
     return None if row is None else _incident(row)
 
 
-async def by_ids(session: Session, ids: Sequence[str]) -> list[Incident]:
+async def by_ids(session: SqlSession, ids: Sequence[str]) -> list[Incident]:
     """Return those of these incidents that exist."""
     return list(map(_incident, await session.rows(BY_IDS, list(ids)))) if ids else []
 
 
-async def incidents(session: Session, only: IncidentFilter) -> list[Incident]:
+async def incidents(session: SqlSession, only: IncidentFilter) -> list[Incident]:
     """Return the incidents that match, newest first."""
     if only.before is not None and not is_id(only.before):
         return []
@@ -244,7 +246,7 @@ async def incidents(session: Session, only: IncidentFilter) -> list[Incident]:
 
 
 async def acknowledge(
-    session: Session,
+    session: SqlSession,
     events: TransactionEvents,
     workspace: str,
     incident_id: str,
@@ -263,7 +265,7 @@ async def acknowledge(
 
 
 async def take_due(
-    session: Session,
+    session: SqlSession,
     now_ms: int,
     limit: int,
     decide: Callable[[DueIncident], Notification],
@@ -283,13 +285,13 @@ async def take_due(
     return len(changed), runs
 
 
-async def next_notify_ms(session: Session) -> int | None:
+async def next_notify_ms(session: SqlSession) -> int | None:
     """Return when the next message may be due."""
     row = await session.row(NEXT)
     return None if row is None else row[0]
 
 
-async def prune(session: Session, before_ms: int) -> None:
+async def prune(session: SqlSession, before_ms: int) -> None:
     """Delete the incidents that were closed before then."""
     await session.execute(PRUNE, before_ms)
 
@@ -346,7 +348,7 @@ class SqlIncidents(SqlBase):
             session = self._driver.session(db)
             return await acknowledge(session, events, workspace, incident_id, change)
 
-        recorded: Recorded[tuple[Incident | None, bool]] = Recorded(entries, written)
+        recorded: Recorded[tuple[Incident | None, bool]] = Recorded(entries, was_written)
         incident, _ = await self._record(recorded, run)
         return incident
 

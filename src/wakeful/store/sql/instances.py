@@ -11,7 +11,7 @@ from wakeful.errors import NotFound
 from wakeful.job.self_scheduling import ChargeRule
 from wakeful.run.instances import AgentClass, DeclaredSchedule, InstanceLimits
 from wakeful.run.signal_rules import Arrival
-from wakeful.store.audit import AuditEntry, written
+from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.instances import InstanceFilter, InstanceRow, InstanceRule, InstanceView, Received
@@ -20,7 +20,7 @@ from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.json_value import Json
 
 CLASS_COLUMNS: Final = "workspace, agent, version, policy, definition, hash"
@@ -84,31 +84,31 @@ COUNT_OF_WORKSPACE: Final = """
 # --- classes --------------------------------------------------------------------------------------------
 
 
-async def put_class(session: Session, agent_class: AgentClass, now_ms: int) -> AgentClass:
+async def put_class(session: SqlSession, agent_class: AgentClass, now_ms: int) -> AgentClass:
     """Write a class unless a higher version is stored. See `Store.put_class`."""
     owner = agent_class.workspace, agent_class.agent
     await add_agent(session, *owner, now_ms)
     await session.execute(
-        PUT_CLASS, *owner, agent_class.version, agent_class.policy, definition_of(agent_class),
+        PUT_CLASS, *owner, agent_class.version, agent_class.policy, definition_text(agent_class),
         agent_class.hash, now_ms,
     )  # fmt: skip
-    stored = await agent_class_of(session, *owner)
+    stored = await read_agent_class(session, *owner)
     return stored or agent_class
 
 
-async def agent_class_of(session: Session, workspace: str, agent: str) -> AgentClass | None:
+async def read_agent_class(session: SqlSession, workspace: str, agent: str) -> AgentClass | None:
     """Return the class of an agent."""
     row = await session.row(CLASS, workspace, agent)
-    return None if row is None else class_of(row)
+    return None if row is None else read_class(row)
 
 
-async def hold_class(session: Session, workspace: str, agent: str) -> None:
+async def hold_class(session: SqlSession, workspace: str, agent: str) -> None:
     """Keep an agent with a class from being deleted before this transaction ends. NotFound: there is none."""
     if await session.row(HOLD_CLASS, workspace, agent) is None:
         raise NotFound(f"no agent '{agent}' that has a class: it was deleted; register the class again")
 
 
-def definition_of(agent_class: AgentClass) -> str:
+def definition_text(agent_class: AgentClass) -> str:
     """Return the column `definition` of a class, as compact JSON."""
     schedules: list[Json] = [[each.schedule_id, dict(each.document)] for each in agent_class.schedules]
     document: dict[str, Json] = {
@@ -121,7 +121,7 @@ def definition_of(agent_class: AgentClass) -> str:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def class_of(row: Row) -> AgentClass:
+def read_class(row: Row) -> AgentClass:
     """Return a class from `CLASS_COLUMNS`."""
     workspace, agent, version, policy, definition, hash_ = row
     document = json.loads(definition)
@@ -142,13 +142,13 @@ def class_of(row: Row) -> AgentClass:
 # --- instances ------------------------------------------------------------------------------------------
 
 
-async def find_instance(session: Session, instance_id: str) -> InstanceRow | None:
+async def find_instance(session: SqlSession, instance_id: str) -> InstanceRow | None:
     """Return an instance."""
     row = await session.row(INSTANCE, instance_id)
     return None if row is None else InstanceRow(*row)
 
 
-async def write_instance(session: Session, row: InstanceRow, *, new: bool) -> None:
+async def write_instance(session: SqlSession, row: InstanceRow, *, new: bool) -> None:
     """Write an instance; `sequence` stays as it is."""
     head, tail = row[:10], row[11:]
     if new:
@@ -179,7 +179,7 @@ def list_statement(columns: str, only: InstanceFilter) -> tuple[str, list[object
     )
 
 
-async def stale_instances(session: Session, agent_class: AgentClass, limit: int) -> list[str]:
+async def stale_instances(session: SqlSession, agent_class: AgentClass, limit: int) -> list[str]:
     """Return instances with other declared schedules. See `Store.stale_instances`."""
     rows = await session.rows(
         STALE, agent_class.workspace, agent_class.agent, agent_class.hash, agent_class.version, limit
@@ -187,18 +187,18 @@ async def stale_instances(session: Session, agent_class: AgentClass, limit: int)
     return [row[0] for row in rows]
 
 
-async def hibernated(session: Session, instance_ids: Collection[str], now_ms: int) -> None:
+async def record_hibernation(session: SqlSession, instance_ids: Collection[str], now_ms: int) -> None:
     """Record that these instances hibernate."""
     await session.execute(HIBERNATE, list(instance_ids), now_ms)
 
 
-async def prune_signal_ids(session: Session, now_ms: int, limit: int) -> int:
+async def prune_signal_ids(session: SqlSession, now_ms: int, limit: int) -> int:
     """Delete ids of signals that have expired. See `Store.prune_signal_ids`."""
     return await session.execute(PRUNE_SIGNAL_IDS, now_ms, limit)
 
 
-async def limits_of(
-    session: Session, workspace: str, agents: Collection[str], limits: InstanceLimits
+async def instance_limits(
+    session: SqlSession, workspace: str, agents: Collection[str], limits: InstanceLimits
 ) -> dict[str, int]:
     """Return how many instances these agents may have, and the workspace (''). Absent: no limit."""
     rows = await session.rows(LIMITS, workspace, ["", *agents], INSTANCES)
@@ -207,8 +207,8 @@ async def limits_of(
     return {agent: most for agent, most in found.items() if most is not None}
 
 
-async def check_limits(session: Session, workspace: str, limits: Mapping[str, int]) -> None:
-    """Raise ResourceExhausted if there are more instances than `limits_of` allows, new ones included."""
+async def check_limits(session: SqlSession, workspace: str, limits: Mapping[str, int]) -> None:
+    """Raise ResourceExhausted if there are more instances than `limits` allows, new ones included."""
     for agent, most in limits.items():
         of_agent = f"agent '{agent}' of " if agent else ""
         check_instances(
@@ -217,7 +217,7 @@ async def check_limits(session: Session, workspace: str, limits: Mapping[str, in
 
 
 async def room(
-    session: Session, workspace: str, limits: Mapping[str, int], added: Counter[str]
+    session: SqlSession, workspace: str, limits: Mapping[str, int], added: Counter[str]
 ) -> dict[tuple[str, str], int]:
     """Return how many instances may be added under each of these limits, by (workspace, agent).
 
@@ -231,7 +231,7 @@ async def room(
     }
 
 
-async def _count(session: Session, workspace: str, agent: str, most: int) -> int:
+async def _count(session: SqlSession, workspace: str, agent: str, most: int) -> int:
     """Return how many instances there are that are not stopped, up to `most`."""
     of_agent = (COUNT_OF_AGENT, workspace, agent, most)
     row = await session.row(*of_agent) if agent else await session.row(COUNT_OF_WORKSPACE, workspace, most)
@@ -250,7 +250,7 @@ class SqlInstances(SqlBase):
 
     async def agent_class(self, workspace: str, agent: str) -> AgentClass | None:
         """Return the class of an agent."""
-        return await self._read(agent_class_of, workspace, agent)
+        return await self._read(read_agent_class, workspace, agent)
 
     async def send(
         self,
@@ -293,7 +293,7 @@ class SqlInstances(SqlBase):
         """
         change = self._operations.instances.change_instance
         recorded: Recorded[tuple[InstanceRow | None, bool]] = Recorded(
-            entries, written, None if keyed is None else keyed.of(_row), charge
+            entries, was_written, None if keyed is None else keyed.of(_row), charge
         )
         row, _ = await self._record(
             recorded,
@@ -320,14 +320,16 @@ class SqlInstances(SqlBase):
         """
         return await self._read(stale_instances, agent_class, limit)
 
-    async def hibernated(self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False) -> None:
+    async def record_hibernation(
+        self, instance_ids: Sequence[str], now_ms: int, *, publish: bool = False
+    ) -> None:
         """Record that these instances hibernate.
 
         With `publish`, every process unloads them. Topic: `hibernate:<id>`.
         """
 
         async def run(db: Any, events: TransactionEvents) -> None:
-            await hibernated(self._driver.session(db), instance_ids, now_ms)
+            await record_hibernation(self._driver.session(db), instance_ids, now_ms)
             if publish:
                 for each in instance_ids:
                     events.publish(f"hibernate:{each}")

@@ -36,7 +36,7 @@ FEW: Final = 2_000
 Value = str | int
 
 
-class Dialect(NamedTuple):
+class SqlDialect(NamedTuple):
     """How a database writes what the other writes otherwise."""
 
     #: the function that returns where a text has another, 0: nowhere
@@ -51,7 +51,7 @@ class Dialect(NamedTuple):
 class Conditions:
     """Conditions and their parameters, numbered from $1."""
 
-    def __init__(self, dialect: Dialect, only: JobFilter) -> None:
+    def __init__(self, dialect: SqlDialect, only: JobFilter) -> None:
         self._dialect = dialect
         self.args: list[Value] = []
         self._texts = ["j.deleted_at IS NULL", f"j.workspace = {self.mark(only.workspace)}"]

@@ -12,7 +12,7 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun
 from wakeful.store.accounts import Inherited
-from wakeful.store.audit import AuditEntry, always, written
+from wakeful.store.audit import AuditEntry, always, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.plans import ManualRunRule
@@ -159,12 +159,12 @@ class SqlJobsAndRuns(SqlBase):
                 await chains.check(session, [row])
             if suggestion is not None and locked is not None and row is not None:
                 await suggestions.decide(session, suggestion, locked, row)
-                events.suggested([locked.id])
+                events.record_suggestions([locked.id])
                 changed = True
             return row, changed
 
         response: Keyed[tuple[JobRow | None, bool]] | None = keyed.of(lambda done: done[0]) if keyed else None
-        recorded = Recorded(entries, written, response, charge)
+        recorded = Recorded(entries, was_written, response, charge)
         try:
             row, _ = await self._record(recorded, write, False)
         except chains.ChainChange:
@@ -247,7 +247,7 @@ class SqlJobsAndRuns(SqlBase):
 
         Jobs that come after each other are among them.
         """
-        return await self._read(chains.chained, workspace, limit)
+        return await self._read(chains.chained_jobs, workspace, limit)
 
     async def followers(self, workspace: str, agent: str, name: str, limit: int) -> list[str]:
         """Return the names of the jobs that fire after the job of that name (`after`)."""
@@ -361,7 +361,7 @@ class SqlJobsAndRuns(SqlBase):
 
     async def run(self, run_id: str) -> RunView | None:
         """Return the run of that id."""
-        return await self._read(run_reads.run_of, run_id)
+        return await self._read(run_reads.read_run, run_id)
 
     async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
         """Return those of these runs that exist, in any order."""

@@ -15,7 +15,7 @@ from wakeful.errors import NotFound
 from wakeful.job.job import check_version
 from wakeful.run.run import NewRun
 from wakeful.store.row_mapping import ticks_to_text
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id
 
 #: the primary key, once for each. A transaction that changes a job waits, and then sees the new runs. FOR KEY
@@ -25,7 +25,7 @@ HOLD_JOBS: Final = """
     WHERE id = ANY($1::uuid[]) AND deleted_at IS NULL ORDER BY id FOR SHARE"""
 
 
-async def hold_jobs(session: Session, runs: Iterable[NewRun], version: int | None = None) -> None:
+async def hold_jobs(session: SqlSession, runs: Iterable[NewRun], version: int | None = None) -> None:
     """Keep the jobs of these runs from being deleted or moved before this transaction ends.
 
     NotFound: one was deleted. StaleJob: it is not at this version. A replay needs no job: it is
@@ -69,7 +69,7 @@ def check_written(runs: Sequence[NewRun], written: Sequence[NewRun], claimed: in
         raise TicksTaken([run for run in runs if run.id not in there], claimed)
 
 
-async def note_decided(session: Session, runs: Sequence[NewRun]) -> None:
+async def note_decided(session: SqlSession, runs: Sequence[NewRun]) -> None:
     """Let the jobs of these runs know which of their ticks have a record, from these on."""
     ticks: dict[str, set[int]] = {}
     for run in runs:

@@ -27,7 +27,7 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.lane_shares import LaneUse
+from wakeful.store.lane_shares import LaneOccupancy
 from wakeful.store.plans import DueJob, JobPlan, ManualRunRule, Planned, TakeNext
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
@@ -44,7 +44,7 @@ D = TypeVar("D")
 C = TypeVar("C", contravariant=True)
 
 
-class Planning(Protocol[C]):
+class PlanningOperations(Protocol[C]):
     """Planning passes."""
 
     async def plan(
@@ -60,7 +60,7 @@ class Planning(Protocol[C]):
     async def next_wake_ms(self, db: C) -> int | None: ...
 
 
-class Leases(Protocol[C]):
+class LeaseOperations(Protocol[C]):
     """Runs and the workers that hold them, also those that were claimed before a slot was free."""
 
     async def take(
@@ -72,7 +72,7 @@ class Leases(Protocol[C]):
         free: Mapping[str, int],
         capabilities: Capabilities,
         prefetch: Mapping[str, int],
-        usage: Mapping[str, LaneUse],
+        usage: Mapping[str, LaneOccupancy],
     ) -> list[TakenRun]: ...
 
     async def take_suspects(
@@ -96,7 +96,7 @@ class Leases(Protocol[C]):
 
     async def required_schema(self, db: C) -> int: ...
 
-    async def lost(self, db: C, worker: str, holding: Sequence[str]) -> set[str]: ...
+    async def find_lost(self, db: C, worker: str, holding: Sequence[str]) -> set[str]: ...
 
     async def limit_heartbeats(self, db: C, events: TransactionEvents, now_ms: int) -> None: ...
 
@@ -145,7 +145,7 @@ class Leases(Protocol[C]):
     async def record_starts(self, db: C, worker: str, starts: Sequence[tuple[str, int, int]]) -> None: ...
 
 
-class Executors(Protocol[C]):
+class ExecutorOperations(Protocol[C]):
     """Runs that executors claim, or that none claimed in time."""
 
     async def claim(
@@ -207,7 +207,7 @@ class Executors(Protocol[C]):
     ) -> list[str]: ...
 
 
-class Outcomes(Protocol[C]):
+class OutcomeOperations(Protocol[C]):
     """Outcomes of attempts."""
 
     async def finish(
@@ -222,7 +222,7 @@ class Outcomes(Protocol[C]):
     ) -> set[str]: ...
 
 
-class Jobs(Protocol[C]):
+class JobOperations(Protocol[C]):
     """Jobs, and agents with the jobs that inherit from them."""
 
     async def create_jobs(
@@ -288,7 +288,7 @@ class Jobs(Protocol[C]):
     ) -> tuple[AgentRow | None, bool]: ...
 
 
-class Runs(Protocol[C]):
+class RunOperations(Protocol[C]):
     """Runs, as users see and change them."""
 
     async def add_runs(
@@ -324,7 +324,7 @@ class Runs(Protocol[C]):
     ) -> bool: ...
 
 
-class InsertRuns(Protocol[C]):
+class InsertOperations(Protocol[C]):
     """New runs."""
 
     async def insert_runs(
@@ -332,7 +332,7 @@ class InsertRuns(Protocol[C]):
     ) -> Sequence[NewRun]: ...
 
 
-class Instances(Protocol[C]):
+class InstanceOperations(Protocol[C]):
     """Instances of agent classes, and signals that arrive from outside."""
 
     async def send(
@@ -367,7 +367,7 @@ class Instances(Protocol[C]):
     async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 
 
-class Usage(Protocol[C]):
+class UsageOperations(Protocol[C]):
     """Use and budgets."""
 
     async def check_budgets(
@@ -379,7 +379,7 @@ class Usage(Protocol[C]):
     ) -> Reserved: ...
 
 
-class Changelog(Protocol[C]):
+class ChangelogOperations(Protocol[C]):
     """The chains of the audit."""
 
     async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
@@ -389,13 +389,13 @@ class Changelog(Protocol[C]):
 class Operations(Generic[D]):
     """The operations of one database: a module for each."""
 
-    changelog: Changelog[D]
-    executors: Executors[D]
-    insert_runs: InsertRuns[D]
-    instances: Instances[D]
-    jobs: Jobs[D]
-    leases: Leases[D]
-    outcomes: Outcomes[D]
-    planning: Planning[D]
-    runs: Runs[D]
-    usage: Usage[D]
+    changelog: ChangelogOperations[D]
+    executors: ExecutorOperations[D]
+    insert_runs: InsertOperations[D]
+    instances: InstanceOperations[D]
+    jobs: JobOperations[D]
+    leases: LeaseOperations[D]
+    outcomes: OutcomeOperations[D]
+    planning: PlanningOperations[D]
+    runs: RunOperations[D]
+    usage: UsageOperations[D]

@@ -13,7 +13,7 @@ from wakeful.store.sessions import SessionKey, SessionMessage
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.accounts import AGENT_COLUMNS, agent_row
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.store.stats import (
     AgentOverview,
     DayCost,
@@ -54,7 +54,7 @@ RECENT_TURNS: Final = f"SELECT run_id::text FROM turns WHERE {_KEY} ORDER BY tur
 
 
 async def agents_page(
-    session: Session, workspace: str, after: str | None, limit: int, search: str
+    session: SqlSession, workspace: str, after: str | None, limit: int, search: str
 ) -> list[AgentRow]:
     """Return agents by name. See `Store.agents_page`."""
     pattern = "%" + search.replace("%", "").replace("_", "") + "%"
@@ -62,19 +62,19 @@ async def agents_page(
 
 
 async def agent_overviews(
-    session: Session, workspace: str, names: Sequence[str], most: int
+    session: SqlSession, workspace: str, names: Sequence[str], most: int
 ) -> dict[str, AgentOverview]:
     """Return what these agents have. See `Store.agent_overviews`."""
     rows = await session.rows(AGENT_OVERVIEWS, workspace, list(names), most)
     return {row[0]: AgentOverview(*row) for row in rows}
 
 
-async def waiting_messages(session: Session, key: SessionKey, limit: int) -> list[SessionMessage]:
+async def waiting_messages(session: SqlSession, key: SessionKey, limit: int) -> list[SessionMessage]:
     """Return waiting messages. See `Store.waiting_messages`."""
     return [SessionMessage(*row) for row in await session.rows(WAITING_MESSAGES, *key, limit)]
 
 
-async def recent_turns(session: Session, key: SessionKey, limit: int) -> list[str]:
+async def recent_turns(session: SqlSession, key: SessionKey, limit: int) -> list[str]:
     """Return the runs of the newest turns of a session, newest first."""
     return [row[0] for row in await session.rows(RECENT_TURNS, *key, limit)]
 
@@ -105,7 +105,7 @@ INCIDENTS: Final = """
 
 
 async def job_overviews(
-    session: Session, kind: str, job_ids: Sequence[str], runs: int, since_day: int
+    session: SqlSession, kind: str, job_ids: Sequence[str], runs: int, since_day: int
 ) -> dict[str, JobOverview]:
     """Return what a list shows of these jobs. See `Store.job_overviews`."""
     ids = list(job_ids)

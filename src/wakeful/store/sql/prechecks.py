@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.run.consequences import PrecheckState
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id
 
 #: the primary key. The fence is that of outcomes
@@ -28,30 +28,30 @@ RESET: Final = """
 
 
 async def record(
-    session: Session, run_id: str, attempt: int, worker: str, context: str | None, precheck: str
+    session: SqlSession, run_id: str, attempt: int, worker: str, context: str | None, precheck: str
 ) -> bool:
     """Write the answer to launch a run, if the worker still holds this attempt. Returns whether it does."""
     return await session.execute(RECORD, run_id, attempt, worker, context, precheck) == 1
 
 
-async def state(session: Session, job_id: str) -> str | None:
+async def state(session: SqlSession, job_id: str) -> str | None:
     """Return the state that the last precheck of a job left."""
     row = await session.row(STATE, job_id) if is_id(job_id) else None
     return None if row is None else row[0]
 
 
-async def revisions(session: Session, job_ids: Sequence[str]) -> dict[str, int]:
+async def revisions(session: SqlSession, job_ids: Sequence[str]) -> dict[str, int]:
     """Return the revisions of these jobs."""
     return {row[0]: row[1] for row in await session.rows(REVISIONS, list(job_ids))}
 
 
-async def set_states(session: Session, states: Mapping[str, PrecheckState]) -> None:
+async def set_states(session: SqlSession, states: Mapping[str, PrecheckState]) -> None:
     """Write the states that prechecks left."""
     rows = [(job_id, each.state, each.revision) for job_id, each in sorted(states.items())]
     await session.execute_many(SET_STATE, rows)
 
 
-async def revise(session: Session, job_ids: Sequence[str], *, reset: bool) -> None:
+async def revise(session: SqlSession, job_ids: Sequence[str], *, reset: bool) -> None:
     """Raise the revisions of edited jobs; with `reset`, delete the states of their prechecks too."""
     if job_ids:
         await session.execute(RESET if reset else REVISE, sorted(job_ids))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.store.sql.base import SqlBase
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.store.stats import HolderRow, WorkerRow
 
 #: the primary key: a range of days, once for each owner. char(36) is the dollar sign of a path, which would
@@ -120,7 +120,7 @@ def top_statement(kind: str, days: DayRange, *, jobs: bool, agent: bool) -> str:
 
 
 async def top(
-    session: Session,
+    session: SqlSession,
     kind: str,
     workspace: str,
     agent: str | None,
@@ -136,7 +136,7 @@ async def top(
 
 
 async def spending(
-    session: Session, kind: str, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
+    session: SqlSession, kind: str, workspace: str, owners: Sequence[tuple[str, str]], days: DayRange
 ) -> list[SpendingRow]:
     """Return what these owners used on each day."""
     agents, jobs = [agent for agent, _ in owners], [job for _, job in owners]
@@ -144,17 +144,17 @@ async def spending(
     return [SpendingRow(*row) for row in rows]
 
 
-async def agent_budgets(session: Session, workspace: str, day: int, limit: int) -> list[BudgetRow]:
+async def agent_budgets(session: SqlSession, workspace: str, day: int, limit: int) -> list[BudgetRow]:
     """Return agents that have a budget, with their use."""
     return [BudgetRow(*row) for row in await session.rows(AGENT_BUDGETS, workspace, day, limit)]
 
 
-async def job_blocks(session: Session, workspace: str, day: int, limit: int) -> list[BlockRow]:
+async def job_blocks(session: SqlSession, workspace: str, day: int, limit: int) -> list[BlockRow]:
     """Return the budgets of jobs that are used up."""
     return [BlockRow(*row) for row in await session.rows(JOB_BLOCKS, day, workspace, limit)]
 
 
-async def job_titles(session: Session, job_ids: Sequence[str]) -> list[JobTitle]:
+async def job_titles(session: SqlSession, job_ids: Sequence[str]) -> list[JobTitle]:
     """Return the names of these jobs."""
     rows = await session.rows(JOB_TITLES, list(job_ids))
     return [JobTitle(row[0], row[1], bool(row[2]), row[3]) for row in rows]
@@ -179,12 +179,12 @@ def holders_statement(kind: str, *, of_workspace: bool) -> str:
     return _HOLDERS.format(_RUNNING[kind], " AND r.workspace = $2" if of_workspace else "")
 
 
-async def worker_rows(session: Session, limit: int) -> list[WorkerRow]:
+async def worker_rows(session: SqlSession, limit: int) -> list[WorkerRow]:
     """Return the processes that the database knows."""
     return [WorkerRow(*row) for row in await session.rows(WORKER_ROWS, limit)]
 
 
-async def holders(session: Session, kind: str, workspace: str | None, limit: int) -> list[HolderRow]:
+async def holders(session: SqlSession, kind: str, workspace: str | None, limit: int) -> list[HolderRow]:
     """Return who holds running runs."""
     statement = holders_statement(kind, of_workspace=workspace is not None)
     rows = await session.rows(statement, limit, *([] if workspace is None else [workspace]))

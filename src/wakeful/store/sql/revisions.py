@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.rows import MAX_REVISIONS, NewRevision, RevisionRow
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 from wakeful.values.ids import is_id
 
 #: the primary key
@@ -23,7 +23,7 @@ REVISIONS: Final = """
     FROM job_revisions WHERE job_id = $1 ORDER BY version DESC LIMIT $2"""
 
 
-async def add(session: Session, job_id: str, version: int, new: NewRevision, now_ms: int) -> None:
+async def add(session: SqlSession, job_id: str, version: int, new: NewRevision, now_ms: int) -> None:
     """Add a revision, and delete the oldest beyond the limit."""
     await session.execute(ADD, job_id, version, new.document, new.fields, now_ms, new.by)
     oldest = await session.row(OLDEST_KEPT, job_id, MAX_REVISIONS - 1)
@@ -31,7 +31,7 @@ async def add(session: Session, job_id: str, version: int, new: NewRevision, now
         await session.execute(TRIM, job_id, oldest[0])
 
 
-async def revisions(session: Session, job_id: str) -> list[RevisionRow]:
+async def revisions(session: SqlSession, job_id: str) -> list[RevisionRow]:
     """Return the revisions of a job, newest first."""
     rows = await session.rows(REVISIONS, job_id, MAX_REVISIONS) if is_id(job_id) else ()
     return [RevisionRow(*row) for row in rows]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.store.changelog import FINISHED
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.store.sql.stats import SqlStats
 from wakeful.values.ids import is_id
 
@@ -189,7 +189,7 @@ _END_MS: Final = 253_370_764_800_000
 _BEGINNING_MS: Final = 0
 
 
-async def begin(session: Session, last_change: int, now_ms: int) -> None:
+async def begin(session: SqlSession, last_change: int, now_ms: int) -> None:
     """Set the first position, if there is none. `last_change` was read before.
 
     Without runs there is nothing to scan, and all that finish are counted from the changelog.
@@ -199,13 +199,13 @@ async def begin(session: Session, last_change: int, now_ms: int) -> None:
     await session.execute(BEGIN, last_change, since_ms, None if empty else _LAST_ID)
 
 
-async def position(session: Session) -> Position | None:
+async def position(session: SqlSession) -> Position | None:
     """Return the position. None: nothing was ever counted."""
     row = await session.row(POSITION)
     return None if row is None else Position(*row)
 
 
-async def count(session: Session, kind: str, now_ms: int, limit: int) -> CountedRuns:
+async def count(session: SqlSession, kind: str, now_ms: int, limit: int) -> CountedRuns:
     """Count runs. See `Store.count_runs`."""
     row = await session.row(LOCK_POSITION)
     if row is None:  # another process counts
@@ -246,14 +246,14 @@ def _page(changes: Sequence[Row], change: int, limit: int) -> tuple[int, list[st
     return change, run_ids, len(changes) == _ROWS
 
 
-async def _add(session: Session, kind: str, run_ids: list[str], from_ms: int, until_ms: int) -> None:
+async def _add(session: SqlSession, kind: str, run_ids: list[str], from_ms: int, until_ms: int) -> None:
     """Add these runs to the counts, as far as they finished in this time."""
     await session.execute(add_hours(kind), run_ids, from_ms, until_ms)
     await session.execute(add_days(kind), run_ids, from_ms, until_ms)
 
 
 async def hours(
-    session: Session, kind: str, workspace: str, agent: str | None, from_ms: int, until_ms: int
+    session: SqlSession, kind: str, workspace: str, agent: str | None, from_ms: int, until_ms: int
 ) -> list[HourCount]:
     """Return counts by hour and state. See `Store.run_counts`."""
     between = -(-from_ms // HOUR_MS), -(-until_ms // HOUR_MS)
@@ -270,7 +270,7 @@ async def hours(
     return [HourCount(*key, runs) for key, runs in sorted(counts.items())]
 
 
-async def days(session: Session, kind: str, job_id: str, from_ms: int) -> list[DayCount]:
+async def days(session: SqlSession, kind: str, job_id: str, from_ms: int) -> list[DayCount]:
     """Return counts of a job by day and state. See `Store.job_run_counts`."""
     if not is_id(job_id):
         return []
@@ -295,7 +295,7 @@ class _Tail(NamedTuple):
 
 
 async def _with_tail(
-    session: Session, kind: str, statement: str, given: tuple[object, ...]
+    session: SqlSession, kind: str, statement: str, given: tuple[object, ...]
 ) -> tuple[_Tail | None, Sequence[Row]]:
     """Return the rows of a statement about counts, and the runs that are not in them yet.
 
@@ -317,7 +317,7 @@ async def _with_tail(
     return None, rows
 
 
-async def prune(session: Session, before_ms: int, limit: int) -> int:
+async def prune(session: SqlSession, before_ms: int, limit: int) -> int:
     """Delete old counts. See `Store.prune_run_counts`."""
     pruned = await session.execute(PRUNE_HOURS, before_ms // HOUR_MS, limit)
     return pruned + await session.execute(PRUNE_DAYS, before_ms // DAY_MS, limit)

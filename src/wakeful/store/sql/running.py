@@ -9,7 +9,7 @@ from wakeful.errors import Unstorable
 from wakeful.job.start_rules import NO_CAPABILITIES, Capabilities, capabilities_to_text
 from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
-from wakeful.store.lane_shares import NOT_SHARED, LaneUse
+from wakeful.store.lane_shares import NOT_SHARED, LaneOccupancy
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.plans import NO_SLOTS, DueJob, JobPlan, Planned, TakeNext
 from wakeful.store.rows import BeatResult, TakenRun, UnfinishedRun
@@ -75,7 +75,7 @@ class SqlRunning(SqlBase):
         free: Mapping[str, int],
         capabilities: Capabilities = NO_CAPABILITIES,
         prefetch: Mapping[str, int] = NO_SLOTS,
-        usage: Mapping[str, LaneUse] = NOT_SHARED,
+        usage: Mapping[str, LaneOccupancy] = NOT_SHARED,
     ) -> list[TakenRun]:
         """Mark due runs as running under this worker, up to the given number per lane, longest due first.
 
@@ -188,9 +188,9 @@ class SqlRunning(SqlBase):
         )
 
     @urgent
-    async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
+    async def find_lost(self, worker: str, holding: Sequence[str]) -> set[str]:
         """Return which of these runs the worker does not hold any more. Changes nothing."""
-        return await self._driver.read(self._operations.leases.lost, worker, holding)
+        return await self._driver.read(self._operations.leases.find_lost, worker, holding)
 
     @urgent
     async def limit_heartbeats(self, now_ms: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from wakeful.store.columns import reader, select_list
 from wakeful.store.rows import VERIFYING, AttemptView, DeadLetter, RunFilter, RunView
-from wakeful.store.sql.driver import Row, Session, Texts
+from wakeful.store.sql.driver import Row, SqlSession, Texts
 from wakeful.store.stats import ERROR_READ, DeadLetterFilter, DeadLetterRow
 from wakeful.values.ids import is_id
 
@@ -165,8 +165,8 @@ def list_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
 def _list_dead_runs(only: RunFilter) -> tuple[Texts, list[Value]]:
     """Return the statement for dead letters. runs_dead or runs_dead_of_agent: a range of it, backwards."""
     found, owner, index = _dead(only.workspace, only.agent)
-    found.add(_compared(owner, ">", found.mark(_FIRST)))
-    found.add(_compared(owner, "<", found.mark(only.before or _LAST)))
+    found.add(_comparison(owner, ">", found.mark(_FIRST)))
+    found.add(_comparison(owner, "<", found.mark(only.before or _LAST)))
     found.compare("trigger", "=", only.trigger)
     found.among(only.states)
     text = (
@@ -182,11 +182,11 @@ def list_dead_letters(only: DeadLetterFilter) -> tuple[str, list[Value]]:
     runs_dead or runs_dead_of_agent: a range of it, in its order or backwards.
     """
     found, owner, index = _dead(only.workspace, only.agent)
-    found.add(_compared(owner, ">", found.mark(only.after or _FIRST)))
+    found.add(_comparison(owner, ">", found.mark(only.after or _FIRST)))
     if only.through is not None:
-        found.add(_compared(owner, "<=", found.mark(only.through)))
+        found.add(_comparison(owner, "<=", found.mark(only.through)))
     if only.before is not None or only.through is None:
-        found.add(_compared(owner, "<", found.mark(only.before or _LAST)))
+        found.add(_comparison(owner, "<", found.mark(only.before or _LAST)))
     return (
         "SELECT r.id::text, r.agent, r.job_id::text, r.job_name, r.reason, r.response_code, "
         f"substr(r.error, 1, {ERROR_READ}), coalesce(r.finished_at, r.created_at) FROM runs r {index} "
@@ -211,7 +211,7 @@ def _dead(workspace: str, agent: str | None) -> tuple[_Conditions, tuple[str, ..
     return found, ("workspace", "agent"), "/*+ INDEXED BY runs_dead_of_agent */"
 
 
-def _compared(owner: tuple[str, ...], operator: str, mark: str) -> str:
+def _comparison(owner: tuple[str, ...], operator: str, mark: str) -> str:
     """Return the comparison of (owner, id) with the first parameters and this one."""
     columns = ", ".join(f"r.{name}" for name in (*owner, "id"))
     values = ", ".join(f"${position}" for position in range(1, len(owner) + 1))
@@ -222,24 +222,24 @@ def _order(owner: tuple[str, ...], direction: str) -> str:
     return ", ".join(f"r.{name} {direction}" for name in (*owner, "id"))
 
 
-async def run_of(session: Session, run_id: str) -> RunView | None:
+async def read_run(session: SqlSession, run_id: str) -> RunView | None:
     """Return the run of that id."""
     row = await session.row(RUN, run_id) if is_id(run_id) else None
     return None if row is None else _run_view(row)
 
 
-async def lock_run(session: Session, run_id: str) -> RunView | None:
+async def lock_run(session: SqlSession, run_id: str) -> RunView | None:
     """Return the run of that id, locked until the end of the transaction."""
     row = await session.row(LOCK_RUN, run_id) if is_id(run_id) else None
     return None if row is None else _run_view(row)
 
 
-async def runs_by_ids(session: Session, ids: Sequence[str]) -> list[RunView]:
+async def runs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[RunView]:
     """Return those of these runs that exist, in any order."""
     return [_run_view(row) for row in await session.rows(RUNS_BY_IDS, list(filter(is_id, ids)))]
 
 
-async def runs(session: Session, only: RunFilter) -> list[RunView]:
+async def runs(session: SqlSession, only: RunFilter) -> list[RunView]:
     """Return the runs that match, newest first."""
     if not _are_ids(only.job_id, only.before):
         return []
@@ -247,13 +247,13 @@ async def runs(session: Session, only: RunFilter) -> list[RunView]:
     return [_run_view(row) for row in await session.rows(statement, *args)]
 
 
-async def attempts(session: Session, run_id: str) -> list[AttemptView]:
+async def attempts(session: SqlSession, run_id: str) -> list[AttemptView]:
     """Return the attempts of a run before its last, in order."""
     rows = await session.rows(ATTEMPTS, run_id) if is_id(run_id) else []
     return [AttemptView(*row) for row in rows]
 
 
-async def dead_letters(session: Session, only: DeadLetterFilter) -> list[DeadLetterRow]:
+async def dead_letters(session: SqlSession, only: DeadLetterFilter) -> list[DeadLetterRow]:
     """Return what says why runs are dead letters."""
     if not _are_ids(only.after, only.through, only.before):
         return []
@@ -261,7 +261,9 @@ async def dead_letters(session: Session, only: DeadLetterFilter) -> list[DeadLet
     return [DeadLetterRow(*row) for row in await session.rows(statement, *args)]
 
 
-async def lock_dead_letters(session: Session, workspace: str, which: Sequence[str] | int) -> list[DeadLetter]:
+async def lock_dead_letters(
+    session: SqlSession, workspace: str, which: Sequence[str] | int
+) -> list[DeadLetter]:
     """Lock dead letters: those of these ids, in their order, or so many of the oldest of the workspace."""
     if isinstance(which, int):
         return [_letter(row) for row in await session.rows(OLDEST_LETTERS, workspace, which)]

@@ -16,7 +16,7 @@ from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.sessions import (
     WAKE_JOB,
-    HistoryEntry,
+    HistoryRow,
     SessionKey,
     SessionMessage,
     SessionRule,
@@ -27,7 +27,7 @@ from wakeful.store.sessions import (
 )
 from wakeful.store.sql import history
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.ids import first_id
 
 _GIVEN: Final = "unnest($1::text[], $2::text[], $3::text[]) k (workspace, agent, name)"
@@ -115,7 +115,7 @@ PRUNE_SESSIONS: Final = """
         AND t.agent = sessions.agent AND t.session = sessions.name)"""
 
 
-async def session_states(session: Session, keys: Sequence[SessionKey]) -> list[SessionState]:
+async def session_states(session: SqlSession, keys: Sequence[SessionKey]) -> list[SessionState]:
     """Return these sessions with their waiting messages and live turns."""
     columns = [key.workspace for key in keys], [key.agent for key in keys], [key.name for key in keys]
     messages: dict[SessionKey, list[SessionMessage]] = defaultdict(list)
@@ -131,7 +131,7 @@ async def session_states(session: Session, keys: Sequence[SessionKey]) -> list[S
     return states
 
 
-async def write_updates(session: Session, updates: Mapping[SessionKey, SessionUpdate]) -> None:
+async def write_updates(session: SqlSession, updates: Mapping[SessionKey, SessionUpdate]) -> None:
     """Write these updates, without the turns that begin or are stopped."""
     for key, update in updates.items():
         if update.arrived is not None:
@@ -151,13 +151,13 @@ async def write_updates(session: Session, updates: Mapping[SessionKey, SessionUp
 
 
 async def sessions(
-    session: Session, workspace: str, agent: str, after: str | None, limit: int
+    session: SqlSession, workspace: str, agent: str, after: str | None, limit: int
 ) -> list[SessionView]:
     """Return the sessions of an agent, by name, after `after`."""
     return [_view(row) for row in await session.rows(SESSIONS, workspace, agent, after or "", limit)]
 
 
-async def session_of(session: Session, key: SessionKey) -> SessionView | None:
+async def read_session(session: SqlSession, key: SessionKey) -> SessionView | None:
     """Return a session."""
     row = await session.row(SESSION, *key)
     return None if row is None else _view(row)
@@ -168,13 +168,13 @@ def _view(row: Row) -> SessionView:
     return SessionView(name, waiting, tuple(sorted(turns.split(","))) if turns else (), *rest)
 
 
-async def next_turn(session: Session, now_ms: int) -> tuple[bool, int | None]:
+async def next_turn(session: SqlSession, now_ms: int) -> tuple[bool, int | None]:
     """Return whether any session is due, and when the next one will be."""
     row = await session.row(NEXT_TURN, now_ms)
     return (False, None) if row is None else (bool(row[0]), row[1])
 
 
-async def prune_sessions(session: Session, before_ms: int) -> None:
+async def prune_sessions(session: SqlSession, before_ms: int) -> None:
     """Delete turns that ended and began before then, and sessions without messages since."""
     await session.execute(PRUNE_TURNS, first_id(before_ms))
     await session.execute(PRUNE_SESSIONS, before_ms)
@@ -236,11 +236,9 @@ class SqlSessions(SqlBase):
 
     async def session(self, key: SessionKey) -> SessionView | None:
         """Return a session."""
-        return await self._read(session_of, key)
+        return await self._read(read_session, key)
 
-    async def history(
-        self, key: SessionKey, before: int | None = None, limit: int = 50
-    ) -> list[HistoryEntry]:
+    async def history(self, key: SessionKey, before: int | None = None, limit: int = 50) -> list[HistoryRow]:
         """Return the entries of a session with a number below `before`, newest first."""
         return await self._read(history.history, key, before, limit)
 
@@ -269,7 +267,7 @@ class SqlSessions(SqlBase):
         an answer since.
         """
 
-        async def prune_all(session: Session) -> int:
+        async def prune_all(session: SqlSession) -> int:
             pruned = await history.prune(session, before_ms, limit)
             if pruned < limit:  # nothing of them is left: a session that is added again starts with number 1
                 await prune_sessions(session, before_ms)

@@ -7,7 +7,7 @@ from typing import Final
 from wakeful.forecast.peaks import TimingCount
 from wakeful.job.start_rules import Capabilities, Requirement, capabilities_from_text
 from wakeful.store.sql.changelog import SqlChangelog
-from wakeful.store.sql.driver import Session, Texts
+from wakeful.store.sql.driver import SqlSession, Texts
 from wakeful.store.sql.job_conditions import FEW
 from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.store.stats import (
@@ -17,7 +17,7 @@ from wakeful.store.stats import (
     DueRuns,
     RecentRun,
     WorkspaceStats,
-    backlog_of,
+    summarize_backlog,
 )
 from wakeful.values.ids import first_id
 
@@ -216,13 +216,13 @@ ALL_DEAD_LETTERS: Final = """
 SCHEMA: Final = "SELECT max(version) FROM schema_version"
 
 
-async def schema(session: Session) -> int:
+async def schema(session: SqlSession) -> int:
     """Return the newest migration of the database."""
     row = await session.row(SCHEMA)
     return int(row[0]) if row else 0
 
 
-async def workspace_stats(session: Session, workspace: str, agent: str | None) -> WorkspaceStats:
+async def workspace_stats(session: SqlSession, workspace: str, agent: str | None) -> WorkspaceStats:
     """Return the counts of a workspace, or of one of its agents."""
     of = workspace, agent
     active, jobs = await session.row(COUNT_JOBS, *of) or (0, 0)
@@ -236,7 +236,7 @@ async def workspace_stats(session: Session, workspace: str, agent: str | None) -
     return WorkspaceStats(active, jobs - active, live, next_ms, executors, *incidents)
 
 
-async def backlog(session: Session, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
+async def backlog(session: SqlSession, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
     """Return the work that waits. See `Store.backlog`."""
     due = [
         (lane, bool(is_pull), DueRuns(number, oldest_ms))
@@ -244,29 +244,29 @@ async def backlog(session: Session, now_ms: int, alive_since_ms: int, agents: in
     ]
     by_agent = [(row[0], row[1], row[2]) for row in await session.rows(DUE_BY_AGENT, now_ms, agents)]
     totals = await session.row(TOTALS, alive_since_ms) or (0, None, 0)
-    return backlog_of(due, by_agent, *totals, *(await session.row(COUNT_ALL_INCIDENTS) or (0, 0)))
+    return summarize_backlog(due, by_agent, *totals, *(await session.row(COUNT_ALL_INCIDENTS) or (0, 0)))
 
 
-async def due_requirements(session: Session, now_ms: int) -> list[DueRequirement]:
+async def due_requirements(session: SqlSession, now_ms: int) -> list[DueRequirement]:
     """Return the due runs that require something, by requirement, longest due first."""
     rows = await session.rows(DUE_REQUIREMENTS, now_ms)
     return [DueRequirement(Requirement(name, version), *rest) for name, version, *rest in rows]
 
 
-async def expired_leases(session: Session, workspace: str | None, before_ms: int) -> int:
+async def expired_leases(session: SqlSession, workspace: str | None, before_ms: int) -> int:
     """Return the number of running runs whose lease or callback time ended before then."""
     row = await session.row(EXPIRED_LEASES, workspace, before_ms)
     return int(row[0]) if row else 0
 
 
-async def database_size(session: Session) -> int:
+async def database_size(session: SqlSession) -> int:
     """Return the size of the database in bytes."""
     row = await session.row(SIZE)
     return int(row[0]) if row else 0
 
 
 async def timings_page(
-    session: Session, workspace: str, agent: str | None, after: tuple[str, str]
+    session: SqlSession, workspace: str, agent: str | None, after: tuple[str, str]
 ) -> tuple[list[TimingCount], tuple[str, str] | None]:
     """Return the timings of the next jobs after that (agent, name), and the last of them; None: of all."""
     page, counts = (TIMINGS_PAGE, TIMINGS) if agent is None else (TIMINGS_PAGE_OF_AGENT, TIMINGS_OF_AGENT)
@@ -276,25 +276,25 @@ async def timings_page(
 
 
 async def recent_runs(
-    session: Session, workspace: str, since_ms: int, limit: int, agent: str | None
+    session: SqlSession, workspace: str, since_ms: int, limit: int, agent: str | None
 ) -> list[RecentRun]:
     """Return the newest runs of a workspace or agent that were created since then."""
     rows = await session.rows(RECENT_RUNS, workspace, first_id(since_ms), limit, agent)
     return [RecentRun(*row) for row in rows]
 
 
-async def workers(session: Session, since_ms: int) -> list[str]:
+async def workers(session: SqlSession, since_ms: int) -> list[str]:
     """Return the names of the workers with a heartbeat since then."""
     return [row[0] for row in await session.rows(WORKERS, since_ms)]
 
 
-async def capabilities(session: Session, since_ms: int) -> list[Capabilities]:
+async def capabilities(session: SqlSession, since_ms: int) -> list[Capabilities]:
     """Return what the processes of recent workers can launch."""
     return [capabilities_from_text(row[0]) for row in await session.rows(CAPABILITIES, since_ms)]
 
 
 async def dead_letters_by_reason(
-    session: Session, workspace: str | None, limit: int
+    session: SqlSession, workspace: str | None, limit: int
 ) -> list[tuple[str, int]]:
     """Return the number of dead letters by reason."""
     if workspace is None:

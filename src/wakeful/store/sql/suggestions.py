@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from wakeful.errors import NotFound
 from wakeful.evolution.rules import RunSummary
 from wakeful.evolution.suggestion import Suggestion
-from wakeful.store.audit import AuditEntry, written
+from wakeful.store.audit import AuditEntry, was_written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import JobRow
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.duration import DAY, WEEK
 from wakeful.values.ids import first_id, is_id
 
@@ -98,18 +98,18 @@ def list_statement(only: SuggestionFilter) -> tuple[str, list[object]]:
     ), args
 
 
-async def suggestion(session: Session, workspace: str, suggestion_id: str) -> Suggestion | None:
+async def suggestion(session: SqlSession, workspace: str, suggestion_id: str) -> Suggestion | None:
     """Return the suggestion of that id."""
     row = await session.row(SUGGESTION, suggestion_id, workspace) if is_id(suggestion_id) else None
     return None if row is None else _suggestion(row)
 
 
-async def by_ids(session: Session, ids: Sequence[str]) -> list[Suggestion]:
+async def by_ids(session: SqlSession, ids: Sequence[str]) -> list[Suggestion]:
     """Return those of these suggestions that exist."""
     return list(map(_suggestion, await session.rows(BY_IDS, list(ids)))) if ids else []
 
 
-async def suggestions(session: Session, only: SuggestionFilter) -> list[Suggestion]:
+async def suggestions(session: SqlSession, only: SuggestionFilter) -> list[Suggestion]:
     """Return the suggestions that match, newest first."""
     if only.before is not None and not is_id(only.before):
         return []
@@ -117,7 +117,7 @@ async def suggestions(session: Session, only: SuggestionFilter) -> list[Suggesti
     return list(map(_suggestion, await session.rows(statement, *args)))
 
 
-async def write(session: Session, changed: Sequence[Suggestion]) -> list[str]:
+async def write(session: SqlSession, changed: Sequence[Suggestion]) -> list[str]:
     """Add suggestions, or change open ones of the same id. Returns the ids of those that were written."""
     written = []
     for each in changed:  # few: most analyses change none
@@ -128,7 +128,7 @@ async def write(session: Session, changed: Sequence[Suggestion]) -> list[str]:
 
 
 async def change_one(
-    session: Session,
+    session: SqlSession,
     workspace: str,
     suggestion_id: str,
     decide: Callable[[Suggestion], Suggestion | None],
@@ -144,7 +144,7 @@ async def change_one(
     return new, True
 
 
-async def lock(session: Session, decision: SuggestionDecision) -> Suggestion:
+async def lock(session: SqlSession, decision: SuggestionDecision) -> Suggestion:
     """Lock the suggestion that a change of a job is about."""
     found = await _lock(session, decision.suggestion_id)
     if found is None:
@@ -152,18 +152,18 @@ async def lock(session: Session, decision: SuggestionDecision) -> Suggestion:
     return found
 
 
-async def decide(session: Session, decision: SuggestionDecision, locked: Suggestion, job: JobRow) -> None:
+async def decide(session: SqlSession, decision: SuggestionDecision, locked: Suggestion, job: JobRow) -> None:
     """Write the suggestion after its job was changed."""
     new = decision.decide(locked, job)
     await session.execute(CHANGE, locked.id, *new[_FIRST:])
 
 
-async def prune(session: Session, before_ms: int) -> None:
+async def prune(session: SqlSession, before_ms: int) -> None:
     """Delete old suggestions that no longer matter."""
     await session.execute(PRUNE, before_ms)
 
 
-async def _lock(session: Session, suggestion_id: str) -> Suggestion | None:
+async def _lock(session: SqlSession, suggestion_id: str) -> Suggestion | None:
     row = await session.row(LOCK_SUGGESTION, suggestion_id) if is_id(suggestion_id) else None
     return None if row is None else _suggestion(row)
 
@@ -265,7 +265,7 @@ class Totals:
 
 
 async def add_slice(
-    session: Session,
+    session: SqlSession,
     kind: str,
     job_ids: Sequence[str],
     between_ms: tuple[int, int],
@@ -282,7 +282,7 @@ async def add_slice(
 
 
 async def read_durations(
-    session: Session, kind: str, job_ids: Sequence[str], between_ms: tuple[int, int]
+    session: SqlSession, kind: str, job_ids: Sequence[str], between_ms: tuple[int, int]
 ) -> dict[str, int]:
     """Return the duration that nine of ten runs do not exceed, by job."""
     first, end = map(first_id, between_ms)
@@ -321,7 +321,7 @@ class SqlSuggestions(SqlBase):
         """
 
         async def run(db: Any, events: TransactionEvents) -> None:
-            events.suggested(await write(self._driver.session(db), changed))
+            events.record_suggestions(await write(self._driver.session(db), changed))
 
         if changed:
             await self._driver.write(run)
@@ -337,13 +337,13 @@ class SqlSuggestions(SqlBase):
 
         Returns None if there is no such suggestion.
         """
-        recorded: Recorded[tuple[Suggestion | None, bool]] = Recorded(entries, written)
+        recorded: Recorded[tuple[Suggestion | None, bool]] = Recorded(entries, was_written)
 
         async def run(db: Any, events: TransactionEvents) -> tuple[Suggestion | None, bool]:
             session = self._driver.session(db)
             found, changed = await change_one(session, workspace, suggestion_id, change)
             if changed:
-                events.suggested([suggestion_id])
+                events.record_suggestions([suggestion_id])
             return found, changed
 
         found, _ = await self._record(recorded, run)

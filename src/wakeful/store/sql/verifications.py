@@ -21,7 +21,7 @@ from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.rows import VERIFYING, RunView, TakenRun
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Row, Session
+from wakeful.store.sql.driver import Row, SqlSession
 from wakeful.values.ids import is_id
 
 #: the primary key, and that of runs
@@ -92,7 +92,7 @@ class VerificationView(NamedTuple):
 
 
 async def write_reports(
-    session: Session,
+    session: SqlSession,
     events: TransactionEvents,
     now_ms: int,
     worker: str | None,
@@ -119,7 +119,7 @@ async def write_reports(
 
 
 async def take(
-    session: Session,
+    session: SqlSession,
     now_ms: int,
     worker: str,
     capabilities: Capabilities,
@@ -144,8 +144,8 @@ async def take(
     return taken
 
 
-async def held_by(
-    session: Session, finished: Finished, held: tuple[str, int] | None
+async def lock_verification(
+    session: SqlSession, finished: Finished, held: tuple[str, int] | None
 ) -> tuple[str | None] | None:
     """Lock a verification. Returns who reported the run; None: there is none, or another worker has it."""
     row = await session.row(HELD, finished.run_id, finished.attempt) if is_id(finished.run_id) else None
@@ -154,13 +154,13 @@ async def held_by(
     return (row[2],)
 
 
-async def lock(session: Session, run_id: str) -> None:
+async def lock(session: SqlSession, run_id: str) -> None:
     """Lock the verification of a run, if there is one: before the run, as `finish_verification` does."""
     if is_id(run_id):
         await session.row(LOCK, run_id)
 
 
-async def end(session: Session, finished: Finished, reported_by: str | None) -> None:
+async def end(session: SqlSession, finished: Finished, reported_by: str | None) -> None:
     """Delete the verification of a run whose outcome is written, and restore the name of its worker."""
     await session.execute(DELETE, finished.run_id)
     await session.execute(RESTORE_WORKER, finished.run_id, reported_by)
@@ -168,26 +168,26 @@ async def end(session: Session, finished: Finished, reported_by: str | None) -> 
         await session.execute(RESTORE_ATTEMPT, finished.run_id, finished.attempt, reported_by)
 
 
-async def delete(session: Session, run_id: str) -> None:
+async def delete(session: SqlSession, run_id: str) -> None:
     """Delete the verification of a run that was cancelled."""
     await session.execute(DELETE, run_id)
     await session.execute(RESTORE_WORKER, run_id, None)
 
 
 async def postpone(
-    session: Session, run_id: str, held: tuple[str, int], due_ms: int, *, counts: bool
+    session: SqlSession, run_id: str, held: tuple[str, int], due_ms: int, *, counts: bool
 ) -> bool:
     """Make a verification due again."""
     return bool(await session.execute(POSTPONE, run_id, *held, due_ms, 0 if counts else 1))
 
 
-async def read(session: Session, run_id: str) -> VerificationView | None:
+async def read(session: SqlSession, run_id: str) -> VerificationView | None:
     """Return the verification of a run."""
     row = await session.row(READ, run_id) if is_id(run_id) else None
     return None if row is None else VerificationView(*row)
 
 
-async def next_due_ms(session: Session, after_ms: int) -> int | None:
+async def next_due_ms(session: SqlSession, after_ms: int) -> int | None:
     """Return when the next verification is due."""
     row = await session.row(NEXT_DUE, after_ms)
     return None if row is None else row[0]
@@ -243,7 +243,7 @@ class SqlVerifications(SqlBase):
 
         async def run(db: Any, events: TransactionEvents) -> bool:
             session, now_ms = self._driver.session(db), self.clock.now_ms()
-            reporter = await held_by(session, finished, held)
+            reporter = await lock_verification(session, finished, held)
             if reporter is None:
                 return False
             finish = self._operations.outcomes.finish

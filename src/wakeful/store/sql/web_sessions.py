@@ -16,7 +16,7 @@ from wakeful.store.accounts import KeyRow, key_topic
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.sql.accounts import KEY_COLUMNS
 from wakeful.store.sql.base import Recorded, SqlBase
-from wakeful.store.sql.driver import Session
+from wakeful.store.sql.driver import SqlSession
 
 _COLUMNS: Final = "hash, key_id, created_at, seen_at, expires_at, address"
 _OF_KEY: Final = ", ".join(f"k.{column}" for column in KEY_COLUMNS.split(", "))
@@ -101,12 +101,12 @@ class SignInLinkRow(NamedTuple):
     expires_ms: int
 
 
-async def add_session(session: Session, row: WebSessionRow) -> None:
+async def add_session(session: SqlSession, row: WebSessionRow) -> None:
     """Add a session."""
     await session.execute(ADD_SESSION, *row)
 
 
-async def web_session(session: Session, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
+async def web_session(session: SqlSession, hash: bytes) -> tuple[WebSessionRow, KeyRow] | None:
     """Return the session with that hash and its key."""
     row = await session.row(SESSION, hash)
     if row is None:
@@ -116,33 +116,33 @@ async def web_session(session: Session, hash: bytes) -> tuple[WebSessionRow, Key
     return WebSessionRow(*values[:own]), KeyRow(*values[own:])
 
 
-async def sessions(session: Session, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
+async def sessions(session: SqlSession, key_id: str, now_ms: int, limit: int) -> list[WebSessionRow]:
     """Return the sessions of a key, the last used first."""
     return [WebSessionRow(*row) for row in await session.rows(SESSIONS, key_id, now_ms, limit)]
 
 
-async def touch_session(session: Session, hash: bytes, seen_ms: int, expires_ms: int) -> None:
+async def touch_session(session: SqlSession, hash: bytes, seen_ms: int, expires_ms: int) -> None:
     """Record a request of a session."""
     await session.execute(TOUCH_SESSION, hash, seen_ms, expires_ms)
 
 
-async def delete_session(session: Session, hash: bytes) -> bool:
+async def delete_session(session: SqlSession, hash: bytes) -> bool:
     """Delete a session."""
     return await session.execute(DELETE_SESSION, hash) > 0
 
 
-async def delete_sessions(session: Session, key_id: str) -> int:
+async def delete_sessions(session: SqlSession, key_id: str) -> int:
     """Delete all sessions and links of a key."""
     await session.execute(DELETE_LINKS, key_id)
     return await session.execute(DELETE_SESSIONS, key_id)
 
 
-async def add_link(session: Session, row: SignInLinkRow) -> None:
+async def add_link(session: SqlSession, row: SignInLinkRow) -> None:
     """Add a link."""
     await session.execute(ADD_LINK, *row)
 
 
-async def take_link(session: Session, hash: bytes, now_ms: int) -> KeyRow | None:
+async def take_link(session: SqlSession, hash: bytes, now_ms: int) -> KeyRow | None:
     """Delete the link and return its key."""
     row = await session.row(LINK, hash, now_ms)
     # The row that is deleted decides: of two requests with one link, one deletes it.
@@ -151,13 +151,13 @@ async def take_link(session: Session, hash: bytes, now_ms: int) -> KeyRow | None
     return KeyRow(*row)
 
 
-async def limits(session: Session, addresses: Sequence[str]) -> dict[str, int]:
+async def limits(session: SqlSession, addresses: Sequence[str]) -> dict[str, int]:
     """Return when the allowances of these addresses are full again."""
     return {row[0]: row[1] for row in await session.rows(LIMITS, list(addresses))}
 
 
 async def count_failure(
-    session: Session, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
+    session: SqlSession, addresses: Sequence[str], now_ms: int, later: Callable[[str, int], int]
 ) -> None:
     """Move the instant of each address."""
     for address in sorted(addresses):  # one order in all transactions, so that none waits in a circle
@@ -168,7 +168,7 @@ async def count_failure(
         await session.execute(SET_LIMIT, address, later(address, row[0]))
 
 
-async def prune(session: Session, now_ms: int) -> int:
+async def prune(session: SqlSession, now_ms: int) -> int:
     """Delete expired sessions and links, and full allowances."""
     await session.execute(PRUNE_LINKS, now_ms)
     await session.execute(PRUNE_LIMITS, now_ms)

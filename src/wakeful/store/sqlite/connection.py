@@ -24,7 +24,7 @@ from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.changelog import notify
 from wakeful.store.migrations import load
-from wakeful.store.sql.driver import Pending, Session, TenantTurns
+from wakeful.store.sql.driver import Pending, SqlSession, TenantTurns
 from wakeful.store.sqlite.schema import migrate
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.values.clock import Clock, SystemClock
@@ -74,7 +74,7 @@ _LOG: Final = """
 _ANY_WAITING: Final = "SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_at IS NOT NULL LIMIT 1"
 
 
-def path_of(path_or_url: str) -> str:
+def database_path(path_or_url: str) -> str:
     """Return the path of `sqlite:///relative.db` or `sqlite:////absolute.db`; a plain path stays.
 
     >>> path_of("sqlite:///wakeful.db"), path_of("sqlite:////var/lib/wakeful.db"), path_of("sqlite://")
@@ -106,7 +106,7 @@ def restrict_file(path: str) -> None:
         pass  # SQLite reports the reason
 
 
-class Connection:
+class SqliteDriver:
     """The connections, their threads, and the listeners. Implements `Driver`."""
 
     kind = "sqlite"
@@ -177,7 +177,7 @@ class Connection:
         """Call `listener` with each topic that this process publishes."""
         self._listeners.append(listener)
 
-    def session(self, db: sqlite3.Connection) -> Session:
+    def session(self, db: sqlite3.Connection) -> SqlSession:
         """Return a session in the transaction of this connection."""
         return SqliteSession(db)
 
@@ -190,7 +190,7 @@ class Connection:
         """Run an operation that writes nothing, on one snapshot of the database."""
         if self._read_thread is None:
             return await self._hop(
-                self._thread, lambda: _result(operation(self._connected(), *args, **kwargs))
+                self._thread, lambda: _result(operation(self._write_connection(), *args, **kwargs))
             )
 
         def snapshot() -> T:
@@ -226,7 +226,7 @@ class Connection:
         lock = _WriteLock(time.monotonic() + self._busy_ms / 1000)
 
         def transaction() -> T:
-            db = self._connected()
+            db = self._write_connection()
             events = TransactionEvents()
             lock.acquire(db, lambda: self._closing)
             try:
@@ -269,7 +269,7 @@ class Connection:
                 raise
             raise Unavailable(reason) from error
 
-    def _connected(self) -> sqlite3.Connection:
+    def _write_connection(self) -> sqlite3.Connection:
         if self._db is None:
             raise Unavailable(_NOT_OPEN)
         return self._db

@@ -140,7 +140,7 @@ async def claim(
         return []
     db.executemany(MARK_CLAIMED, [(worker, now_ms, each.run.attempt, each.rowid, claim_id) for each in due])
     ids = [each.run.id for each in due]
-    events.started(ids)
+    events.record_started(ids)
     views = await _views(db, ids)
     return [(each.run, views[each.run.id]) for each in due]
 

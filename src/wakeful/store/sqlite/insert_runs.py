@@ -60,7 +60,7 @@ def write_runs(
         runs = [run for run in runs if run.id in there]
     if pending or any(run.state == "pending" for run in other):
         events.publish("runs")
-    events.inserted(runs)
+    events.record_inserted(runs)
     if other:
         missed = [run.id for run in runs if run.state == "missed"]
         if missed:

@@ -20,15 +20,15 @@ from wakeful.store.instances import (
     InstanceView,
     Received,
 )
-from wakeful.store.mailbox_rules import received, signal_key
-from wakeful.store.row_mapping import view_of
+from wakeful.store.mailbox_rules import signal_key, signal_result
+from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import JobRow
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.mailbox import add_signals, expose, known_signals, remember
 from wakeful.store.sqlite.session import SqliteSession, translate
-from wakeful.store.sqlite.signal_outcomes import change_schedules, schedules_of
+from wakeful.store.sqlite.signal_outcomes import change_schedules, read_schedules
 from wakeful.store.sqlite.waiting_runs import cancel
 from wakeful.values.clock import Clock
 
@@ -79,11 +79,11 @@ async def send(
     remember(db, new)
     if limits is not None and grows:
         await _check_limits(db, *owner, limits)
-    views = {run.id: view_of(run, now_ms) for run in stored}
+    views = {run.id: view_of_new_run(run, now_ms) for run in stored}
     others = [run_id for run_id in known.values() if run_id not in views]
     if others:
         views |= {view.id: view for view in await runs_by_ids(SqliteSession(db), others)}
-    return [received(each, known, views, now_ms) for each in arrivals]
+    return [signal_result(each, known, views, now_ms) for each in arrivals]
 
 
 def _any_missing(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> bool:
@@ -95,7 +95,9 @@ def _any_missing(db: sqlite3.Connection, arrivals: Sequence[Arrival]) -> bool:
 
 async def _check_limits(db: sqlite3.Connection, workspace: str, agent: str, limits: InstanceLimits) -> None:
     session = SqliteSession(db)
-    await shared.check_limits(session, workspace, await shared.limits_of(session, workspace, [agent], limits))
+    await shared.check_limits(
+        session, workspace, await shared.instance_limits(session, workspace, [agent], limits)
+    )
 
 
 async def change_instance(
@@ -113,7 +115,7 @@ async def change_instance(
     session = SqliteSession(db)
     await shared.hold_class(session, workspace, agent)
     old = await shared.find_instance(session, own)
-    jobs = schedules_of(db, [own])
+    jobs = read_schedules(db, [own])
     change = rule(old, jobs)
     if change is None:
         return old, False
@@ -149,4 +151,4 @@ async def mailbox(db: sqlite3.Connection, instance_id: str, limit: int) -> list[
 
 
 async def schedules(db: sqlite3.Connection, instance_id: str) -> list[JobRow]:
-    return schedules_of(db, [instance_id])
+    return read_schedules(db, [instance_id])

@@ -133,12 +133,12 @@ async def create_jobs(
         seen = set()
         for new in jobs:
             if new.key in seen or _job(db, *new.key) is not None:
-                raise _taken(new) from error
+                raise _name_taken(new) from error
             seen.add(new.key)
         raise
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
-    events.changed((new.id, *new.key) for new in jobs)
+    events.record_changed_jobs((new.id, *new.key) for new in jobs)
     events.publish("jobs")
 
 
@@ -229,13 +229,13 @@ async def write_change(
     try:
         db.execute(sql.CHANGE_JOB, new)
     except sqlite3.IntegrityError as error:
-        raise _taken(new) from error
+        raise _name_taken(new) from error
     if new.agent != old.agent:
         add_agents(db, now_ms, owners([new]))
     edit = precheck_edit(old, new)
     if edit is not None:
         await prechecks.revise(SqliteSession(db), [new.id], reset=edit == "reset")
-    settle_ahead(db, events, now_ms, new.id, changed.withdrawn)
+    settle_ahead(db, events, now_ms, new.id, changed.withdrawal_reason)
     if changed.withdraw is not None:
         withdraw(db, events, Withdrawal(new.id, new.updated_ms, changed.withdraw), None)
     if changed.move is not None:
@@ -244,7 +244,7 @@ async def write_change(
         check_written(changed.runs, write_runs(db, events, now_ms, changed.runs))
     if old.enabled and not new.enabled:
         await close_of_jobs(SqliteSession(db), events, [new.id], now_ms, JOB_DISABLED)
-    events.changed([(new.id, *new.key)])
+    events.record_changed_jobs([(new.id, *new.key)])
     events.publish("jobs")
     return new
 
@@ -272,7 +272,7 @@ async def delete_job(
     return True
 
 
-def _taken(row: JobRow) -> AlreadyExists:
+def _name_taken(row: JobRow) -> AlreadyExists:
     return AlreadyExists(
         f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
     )

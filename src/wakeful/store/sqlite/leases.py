@@ -20,7 +20,7 @@ from wakeful.store.lane_shares import (
     NOT_SHARED,
     Contenders,
     DueOwner,
-    LaneUse,
+    LaneOccupancy,
     Owner,
     choose_runs,
     divide,
@@ -73,7 +73,7 @@ async def take(
     free: Mapping[str, int],
     capabilities: Capabilities,
     prefetch: Mapping[str, int] = NO_SLOTS,
-    usage: Mapping[str, LaneUse] = NOT_SHARED,
+    usage: Mapping[str, LaneOccupancy] = NOT_SHARED,
 ) -> list[TakenRun]:
     lanes = totals(free, prefetch)
     found, weights = await choose_runs(
@@ -258,7 +258,7 @@ def _may_prefetch(due: DueRun) -> bool:
 def _note_started(events: TransactionEvents, due: Iterable[DueRun], slot: ClaimedSlot) -> list[TakenRun]:
     """Record that these runs are running. Return them with the slot that they use."""
     taken = [each.run if each.run.slot == slot else each.run._replace(slot=slot) for each in due]
-    events.started([run.id for run in taken])
+    events.record_started([run.id for run in taken])
     return taken
 
 
@@ -283,7 +283,7 @@ async def required_schema(db: sqlite3.Connection) -> int:
     return int(db.execute(sql.REQUIRED_SCHEMA).fetchone()[0])
 
 
-async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
+async def find_lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 
@@ -377,7 +377,7 @@ async def give_back(
             (run_id, *AttemptView(attempt, worker, None, now_ms, "released")) for run_id, attempt in released
         ]
         db.executemany(sql.ADD_ATTEMPT, attempts)
-        events.retried([run_id for run_id, _attempt in released])
+        events.record_retried([run_id for run_id, _attempt in released])
         events.publish("runs")
     return len(released)
 

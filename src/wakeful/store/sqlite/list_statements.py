@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from wakeful.store.rows import JobFilter
-from wakeful.store.sql.job_conditions import Conditions, Dialect, Value
+from wakeful.store.sql.job_conditions import Conditions, SqlDialect, Value
 from wakeful.store.sqlite.statements import (
     JOB_COLUMNS,
     SCHEDULE_KIND,
@@ -18,7 +18,7 @@ from wakeful.store.sqlite.statements import (
 
 _OF_J: Final = {"timing": "j.timing", "after_job": "j.after_job", "work": "j.work"}
 #: Jobs that code of schema 13 created have no kinds: they are computed from the rows of these.
-_DIALECT: Final = Dialect(
+_DIALECT: Final = SqlDialect(
     "instr",
     "j.labels",
     f"coalesce(j.schedule_kind, {SCHEDULE_KIND.format(**_OF_J)})",
@@ -50,7 +50,7 @@ def count_jobs(only: JobFilter, most: int) -> tuple[str, list[Value]]:
     """Return the statement that counts these jobs, up to `most`. jobs_list, or jobs_failing_by_name."""
     found = Conditions(_DIALECT, only)
     limit = found.mark(most)
-    return _marked(
+    return _number_parameters(
         f"SELECT count(*) FROM (SELECT 1 FROM jobs j INDEXED BY {_index(only)} WHERE {found.text} "
         f"LIMIT {limit})"
     ), found.args
@@ -68,9 +68,9 @@ def _jobs(index: str, found: Conditions, order: str, limit: int, offset: int = 0
             SELECT j.rowid AS number FROM jobs j INDEXED BY {index} WHERE {found.text}
             ORDER BY {order} LIMIT {found.mark(limit)} OFFSET {found.mark(offset)}) found
         CROSS JOIN jobs j ON j.rowid = found.number ORDER BY {order}"""
-    return _marked(statement), found.args
+    return _number_parameters(statement), found.args
 
 
-def _marked(statement: str) -> str:
+def _number_parameters(statement: str) -> str:
     """Return the statement with the parameters ?1, ?2 and on instead of $1, $2; JSON paths stay."""
     return re.sub(r"\$(?=\d)", "?", statement)

@@ -38,7 +38,7 @@ from wakeful.store.sqlite.jobs import job_row
 from wakeful.store.sqlite.mailbox import expose
 from wakeful.store.sqlite.session import SqliteSession
 from wakeful.store.sqlite.signal_outcomes import StoredFacts, read_facts, write_directives
-from wakeful.store.sqlite.usage import add_usage, owners_of
+from wakeful.store.sqlite.usage import add_usage, read_owners
 from wakeful.store.sqlite.waiting_runs import delete_job, withdraw
 from wakeful.values.clock import Clock
 
@@ -84,7 +84,7 @@ async def settle(
     idle: set[str] | None = None,
 ) -> set[str]:
     """As `finish`, but look first: for a transaction that has written something else already."""
-    held: Sequence[Finished] = _held(db, worker, first_of_each_run(storable(finished)))
+    held: Sequence[Finished] = _find_held(db, worker, first_of_each_run(storable(finished)))
     directives = await read_facts(db, now_ms, held)
     if directives is not None:
         held = refuse(held, directives.facts)
@@ -93,7 +93,7 @@ async def settle(
     return {outcome.run_id for outcome in held}
 
 
-def _held(db: sqlite3.Connection, worker: str | None, finished: Sequence[Finished]) -> list[Finished]:
+def _find_held(db: sqlite3.Connection, worker: str | None, finished: Sequence[Finished]) -> list[Finished]:
     """Return the outcomes of runs that the worker holds in that attempt."""
     run_ids = json.dumps([outcome.run_id for outcome in finished])
     held = set(db.execute(sql.WHICH_ARE_HELD, (run_ids, worker)))
@@ -166,8 +166,10 @@ async def _follow_up(
         await verifications.write_reports(SqliteSession(db), events, now_ms, worker, reports)
     facts = await _facts(db, finished, need, now_ms)
     effects = consequences(finished, facts)
-    events.retried([outcome.run_id for outcome in need.special if outcome.state == "retrying"])
-    events.ended([outcome.run_id for outcome in finished if outcome.state not in ("running", "retrying")])
+    events.record_retried([outcome.run_id for outcome in need.special if outcome.state == "retrying"])
+    events.record_ended(
+        [outcome.run_id for outcome in finished if outcome.state not in ("running", "retrying")]
+    )
     if effects.disabled or effects.deleted:
         _record_due(db, events, now_ms, effects)
     await _apply(db, events, clock, now_ms, worker, effects)
@@ -218,7 +220,7 @@ async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Nee
     if need.waking_runs:
         waking = json.dumps(need.waking_runs)
         heartbeats = [Candidate(*row) for row in db.execute(sql.HEARTBEATS, (waking,))]
-    owners, spent = owners_of(db, need.usage_runs) if need.usage_runs else ({}, {})
+    owners, spent = read_owners(db, need.usage_runs) if need.usage_runs else ({}, {})
     return Facts(
         failures,
         has_next,
@@ -266,7 +268,7 @@ async def _apply(
         await budgets.settle(SqliteSession(db), effects.settled)
     for job_id, (at_ms, reason) in effects.disabled.items():
         if db.execute(sql.DISABLE_JOB, (reason, at_ms, job_id)).rowcount:
-            events.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+            events.record_changed_jobs(db.execute(sql.JOB_NAMES, (job_id,)))
     for job_id, at_ms in effects.deleted.items():
         delete_job(db, events, job_id, at_ms)
     for withdrawal in effects.withdrawn:

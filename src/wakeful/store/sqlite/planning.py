@@ -98,7 +98,7 @@ async def plan(
         db.executemany(sql.END_REFUSED, [(each.id,) for each in over])
         ended += over
     write_catchup(db, caught_up, missed_before)
-    events.changed(ended)
+    events.record_changed_jobs(ended)
     return Planned(len(claimed), list(written))
 
 

@@ -12,10 +12,10 @@ from wakeful.run.consequences import Consequences
 from wakeful.run.outcome import Finished
 from wakeful.run.run import NewRun, check_cancellable
 from wakeful.store.plans import LiveRuns, ManualRunRule
-from wakeful.store.row_mapping import view_of
+from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView
 from wakeful.store.sql.new_runs import hold_jobs
-from wakeful.store.sql.runs import run_of
+from wakeful.store.sql.runs import read_run
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
@@ -49,7 +49,7 @@ async def add_runs(
     if len(written) < len(runs):
         raise AlreadyExists("a tick among these runs has its run already")
     events.publish("runs")
-    return [view_of(run, now_ms) for run in written]
+    return [view_of_new_run(run, now_ms) for run in written]
 
 
 async def add_manual_run(
@@ -70,18 +70,18 @@ async def add_manual_run(
     cancel(db, events, now_ms, list(judged.cancelled))
     (added,) = write_runs(db, events, now_ms, [judged.run], strict=True)
     events.publish("runs")
-    return view_of(added, now_ms)
+    return view_of_new_run(added, now_ms)
 
 
 async def cancel_run(
     db: sqlite3.Connection, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    found = await run_of(SqliteSession(db), run_id)
+    found = await read_run(SqliteSession(db), run_id)
     if found is None:
         return None
     check_cancellable(run_id, found.state, running=running)
     cancel(db, events, now_ms, [(run_id, reason)])
-    return await run_of(SqliteSession(db), run_id)
+    return await read_run(SqliteSession(db), run_id)
 
 
 async def cancel_runs(

@@ -26,9 +26,9 @@ from wakeful.run.signal_rules import (
 )
 from wakeful.store.job_changes import overdue_runs, schedule_change, stored_schedules
 from wakeful.store.quotas import QuotaOwner
-from wakeful.store.row_mapping import changed_row, row_of, schedule_key
+from wakeful.store.row_mapping import changed_row, job_to_row, schedule_key
 from wakeful.store.rows import JobRow
-from wakeful.store.sql.instances import CLASS_COLUMNS, class_of, limits_of, room
+from wakeful.store.sql.instances import CLASS_COLUMNS, instance_limits, read_class, room
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.jobs import create_jobs, delete_job, job_row, write_change
@@ -71,7 +71,7 @@ PENDING: Final = """
 SET_EMITTED: Final = "UPDATE runs SET emitted = ? WHERE id = ?"
 
 
-def schedules_of(db: sqlite3.Connection, instances: Iterable[str]) -> list[JobRow]:
+def read_schedules(db: sqlite3.Connection, instances: Iterable[str]) -> list[JobRow]:
     """Return the jobs of the schedules of these instances, by origin and id."""
     given = list(instances)
     return [job_row(row) for row in db.execute(SCHEDULES, (json.dumps(given),))] if given else []
@@ -117,7 +117,7 @@ async def read_facts(db: sqlite3.Connection, now_ms: int, outcomes: Iterable[Fin
         return None
     handlers = [each.handled for each in returned if each.handled is not None]
     to = [owner for each in handlers for owner in recipients(each).values()]
-    jobs = schedules_of(db, {each.instance_id for each in handlers if each.schedules or each.stop})
+    jobs = read_schedules(db, {each.instance_id for each in handlers if each.schedules or each.stop})
     dynamic = Counter(row.instance_id for row in jobs if row.schedule_origin == "dynamic")
     instances = {
         key: InstanceFacts(status, revision, waiting, dynamic[key])
@@ -153,13 +153,13 @@ async def _room(
     found: dict[QuotaOwner, int] = {}
     limits = next(each.limits for each in handlers if each.sends)  # the same in the whole process
     for workspace, count in new_of_agents(handlers, new).items():
-        most = await limits_of(session, workspace, count, limits)
+        most = await instance_limits(session, workspace, count, limits)
         found |= await room(session, workspace, most, Counter())
     return found
 
 
 def _classes(db: sqlite3.Connection, owners: set[tuple[str, str]]) -> dict[tuple[str, str], AgentClass]:
-    found = [class_of(row) for row in db.execute(CLASSES, (json.dumps(list(owners)),))]
+    found = [read_class(row) for row in db.execute(CLASSES, (json.dumps(list(owners)),))]
     return {(each.workspace, each.agent): each for each in found}
 
 
@@ -194,17 +194,17 @@ async def write_directives(
     rows = {row.id: row for row in stored.jobs}
     await change_schedules(
         db, events, clock, now_ms, stored.jobs,
-        [row_of(job) for job in effects.created],
+        [job_to_row(job) for job in effects.created],
         [changed_row(rows[job.id], job) for job in effects.changed],
         effects.deleted,
     )  # fmt: skip
     if effects.arrivals:
         sent = add_signals(db, events, now_ms, [each.run for each in effects.arrivals], strict=False)
-        events.inserted(sent)
+        events.record_inserted(sent)
         remember(db, effects.arrivals)
     if not effects.emitted:
         return []
     db.executemany(SET_EMITTED, [(text, run_id) for run_id, text in effects.emitted])
     emitted = [run_id for run_id, _ in effects.emitted]
-    events.emitted(emitted)
+    events.record_emitted(emitted)
     return emitted

@@ -24,7 +24,7 @@ from wakeful.store.sqlite import (
     runs,
     usage,
 )
-from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
+from wakeful.store.sqlite.connection import BUSY_MS, SqliteDriver, database_path
 from wakeful.values.clock import Clock, SystemClock
 
 _OPERATIONS: Operations[sqlite3.Connection] = Operations(
@@ -58,6 +58,6 @@ class SqliteStore(Store):
         busy_ms: int = BUSY_MS,
     ) -> None:
         clock = clock or SystemClock()
-        path = path_of(os.fspath(path_or_url))
-        self._connection = Connection(path, inline=inline, clock=clock, busy_ms=busy_ms)
+        path = database_path(os.fspath(path_or_url))
+        self._connection = SqliteDriver(path, inline=inline, clock=clock, busy_ms=busy_ms)
         super().__init__(self._connection, _OPERATIONS, clock)

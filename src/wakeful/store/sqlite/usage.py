@@ -77,7 +77,7 @@ CAP_REACHED: Final = f"""
     FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {HAS_ALERTS}"""
 
 
-def owners_of(
+def read_owners(
     db: sqlite3.Connection, run_ids: Sequence[str]
 ) -> tuple[dict[str, BudgetOwner], dict[str, Spent]]:
     """Return the job of each of these runs, or its agent, and what of runs under a budget is counted."""

@@ -77,7 +77,7 @@ def delete_job(db: sqlite3.Connection, events: TransactionEvents, job_id: str, n
     """Mark the job as deleted. Return whether it was not deleted before."""
     if not db.execute(sql.MARK_DELETED, (now_ms, job_id)).rowcount:
         return False
-    events.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+    events.record_changed_jobs(db.execute(sql.JOB_NAMES, (job_id,)))
     return True
 
 
@@ -90,7 +90,7 @@ def delete_without_runs(db: sqlite3.Connection, job_ids: Iterable[str]) -> None:
 
 def _announce(events: TransactionEvents, cancelled: Mapping[str, str]) -> None:
     """Announce runs that were cancelled, each with the state that it had."""
-    events.ended(cancelled)
+    events.record_ended(cancelled)
     events.publish("runs")
     for run_id, state in cancelled.items():
         if state == "running":
@@ -115,7 +115,7 @@ def release_runs(
         ]
         db.executemany(sql.ADD_ATTEMPT, attempts)
         db.executemany(sql.RELEASE, [(now_ms, run.id) for run in held])
-        events.retried([run.id for run in held])
+        events.record_retried([run.id for run in held])
         events.publish("runs")
         expose(db, events, now_ms, instances)
 
@@ -153,7 +153,7 @@ def settle_ahead(
     db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
     for run_id, reason in cancelled:
         events.cancelled.append((run_id, job_id, reason))
-        events.ended([run_id])
+        events.record_ended([run_id])
         events.publish("runs")
         events.publish(f"stop:{run_id}")
     release_runs(db, events, now_ms, released)

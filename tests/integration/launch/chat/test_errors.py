@@ -123,7 +123,7 @@ async def test_an_endpoint_that_ends_the_connection_is_tried_again_and_counts_to
             backoff=QUICK_RETRY, budget={"tokensPerDay": 1_000_000},
         )  # fmt: skip
         done = await run(app)
-        spent = await app.store.spent(BudgetOwner("default"), utc_day(app.store.clock.now_ms()))
+        spent = await app.store.read_spent(BudgetOwner("default"), utc_day(app.store.clock.now_ms()))
     assert (done.state, done.reason, done.attempt) == ("failed", "network", 2)
     assert error in (done.error or "")
     assert used(done)["estimated"] is True  # the model may have been used
@@ -272,7 +272,7 @@ async def test_the_request_of_a_stopped_run_counts_towards_budgets(new_app: NewA
         owner = BudgetOwner("default")
 
         async def is_counted() -> bool:
-            return (await app.store.spent(owner, utc_day(app.store.clock.now_ms()))).tokens > 0
+            return (await app.store.read_spent(owner, utc_day(app.store.clock.now_ms()))).tokens > 0
 
         await eventually(is_counted)
         with pytest.raises(ResourceExhausted, match="has used its budget of 20 tokens a day"):

@@ -31,7 +31,7 @@ from wakeful.store.internal_jobs import (
     WORKSPACE_CHANNEL,
 )
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of, row_of
+from wakeful.store.row_mapping import job_from_row, job_to_row
 from wakeful.store.rows import JobFilter, JobRow
 from wakeful.store.sessions import HEARTBEAT
 
@@ -61,7 +61,7 @@ def mismatches(agent: AgentRow | None, jobs: dict[str, JobRow]) -> list[str]:
         return sorted(jobs)
     beat, row = payload_from_text(agent.heartbeat), jobs.get(HEARTBEAT)
     wanted = beat["everyMs"] if isinstance(beat, dict) else None
-    timing = None if row is None else job_of(row).definition.timing
+    timing = None if row is None else job_from_row(row).definition.timing
     found = timing.schedule.every_ms if timing and isinstance(timing.schedule, Every) else None
     if found != wanted:
         wrong.append(f"heartbeat every {found}, not {wanted}")
@@ -70,7 +70,7 @@ def mismatches(agent: AgentRow | None, jobs: dict[str, JobRow]) -> list[str]:
     alerts = payload_from_text(agent.alerts)
     url = alerts.get("url") if isinstance(alerts, dict) else None
     sender = jobs.get(AGENT_ALERTS)
-    target = None if sender is None else (job_of(sender).definition.work.target or {}).get("url")
+    target = None if sender is None else (job_from_row(sender).definition.work.target or {}).get("url")
     if target != url:
         wrong.append(f"alerts to {target}, not {url}")
     for name in (ANALYSIS_JOB, EVALUATION_JOB):
@@ -230,7 +230,7 @@ async def check_workspace(store: Store) -> None:
     row, jobs = await store.workspace(WS), await jobs_of(store, WORKSPACE_AGENT)
     assert row is not None
     alerts, sender = payload_from_text(row.alerts), jobs.get(WORKSPACE_ALERTS)
-    target = None if sender is None else (job_of(sender).definition.work.target or {}).get("url")
+    target = None if sender is None else (job_from_row(sender).definition.work.target or {}).get("url")
     assert target == (alerts.get("url") if isinstance(alerts, dict) else None)
     assert WORKSPACE_CHANNEL not in jobs
 
@@ -278,4 +278,4 @@ async def test_a_start_repairs_jobs_that_do_not_match_their_agents(database: str
 def _user_job(agent: str, name: str) -> JobRow:
     """Return a user's job that had the name before it was reserved."""
     definition = Definition(name, None, work=Work({"kind": "pull"}))
-    return row_of(unscheduled_job(WS, agent, definition, 1_000))
+    return job_to_row(unscheduled_job(WS, agent, definition, 1_000))
