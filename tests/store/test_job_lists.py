@@ -149,8 +149,7 @@ async def test_the_order_by_next_tick_lists_jobs_that_have_one(lists: Lists) -> 
 async def test_pages_by_next_tick_meet_each_job_once(
     store: Store, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"wakeful.store.{module}.jobs.FEW", few)
+    monkeypatch.setattr("wakeful.store.sql.jobs.FEW", few)
     await store.create_jobs([job(f"job-{n}", wake_ms=NOW + n // 4 * MINUTE) for n in range(30)])
     met: list[JobRow] = []
     after: tuple[int, str] | None = None

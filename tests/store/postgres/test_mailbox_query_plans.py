@@ -22,7 +22,9 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import RunFilter
 from wakeful.store.sql import instances as shared
+from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
+from wakeful.store.sql.driver import Statement
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -88,7 +90,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     """Yield statements with arguments, in an order in which each still finds rows."""
     rows = await db.fetch("SELECT id::text, name FROM instances ORDER BY id LIMIT $1", BATCH)
     ids, names = [row[0] for row in rows], [row[1] for row in rows]
@@ -121,7 +123,6 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "HIDE": [ids],
         "EXPOSE": [ids[1:], [1] * (BATCH - 1), NOW],
         "SCHEDULE_IDS": [ids],
-        "SCHEDULES": [ids[5]],
         "LOCK_INSTANCE": [ids[5]],
         "VIEW": [ids[5]],
         "LIVE_OF_INSTANCE": [ids[0], True],
@@ -183,7 +184,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     }
     for name, values in given.items():
         yield name, statements[name], values
-    yield "JOB", sql.JOB, ["default", "report", "job-5"]
+    yield "JOB", job_reads.JOB, ["default", "report", "job-5"]
+    yield "SCHEDULES", job_reads.SCHEDULES, [ids[5]]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{number}") for number in range(BATCH)]]
 
 

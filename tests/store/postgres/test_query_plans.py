@@ -26,7 +26,6 @@ from wakeful.store.postgres import (
     usage,
 )
 from wakeful.store.postgres import changelog as postgres_changelog
-from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres import store as postgres_store
 from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS
@@ -46,6 +45,7 @@ from wakeful.store.sql import (
     stats,
 )
 from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.driver import Statement, Texts
 
@@ -63,7 +63,16 @@ GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "deliveries": (deliveries,),
     "live": (figures,),
     "prechecks": (prechecks,),
-    "queries": (changelog, postgres_changelog, postgres_store, stats, runs, run_reads, jobs_and_runs),
+    "queries": (
+        changelog,
+        postgres_changelog,
+        postgres_store,
+        stats,
+        runs,
+        run_reads,
+        job_reads,
+        jobs_and_runs,
+    ),
 }
 JOBS = 10_000
 RUNS = 100_000
@@ -247,9 +256,12 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
     yield "JOBS_BY_ID", sql.JOBS_BY_ID, [jobs]
     yield "LOCK_JOBS", sql.LOCK_JOBS, [jobs]
     yield "LOCK_FOR_MOVE", sql.LOCK_FOR_MOVE, [jobs]
-    yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
-    for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
-        yield name, getattr(sql, name), [jobs[5]]
+    yield "queries.JOB", job_reads.JOB, ["ws-5", "agent-5", "job-5"]
+    yield "queries.JOBS_BY_IDS", job_reads.JOBS_BY_IDS, [jobs]
+    yield "queries.SCHEDULES", job_reads.SCHEDULES, [jobs[5]]
+    yield "LOCK_JOB", sql.LOCK_JOB, [jobs[5]]
+    for name in ("JOB_BY_ID", "ANY_JOB_BY_ID"):
+        yield f"queries.{name}", getattr(job_reads, name), [jobs[5]]
     yield "queries.OLDEST_LETTERS", run_reads.OLDEST_LETTERS, ["ws-0", BATCH]
     yield "queries.LETTERS", run_reads.LETTERS, ["ws-1", mine]
     yield "queries.CLEAR_DEAD", jobs_and_runs.CLEAR_DEAD, [mine]
@@ -264,11 +276,11 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, Statement, list[object]]]:
         JobFilter("ws-8", state="failing"),
         JobFilter("ws-1", schedule_kind="cron", target_kind="webhook", created_by="x"),
     ):
-        yield str(jobs_only), *lists.list_jobs(jobs_only)  # type: ignore[misc]
-        yield f"count {jobs_only}", *lists.count_jobs(jobs_only, 1_001)  # type: ignore[misc]
+        yield str(jobs_only), *job_reads.list_jobs(jobs_only)  # type: ignore[misc]
+        yield f"count {jobs_only}", *job_reads.count_statement(jobs_only, 1_001)  # type: ignore[misc]
     for few in (False, True):
         ticks = JobFilter("ws-1", order="next", limit=50, after_tick=(NOW - 1, leases.FIRST_ID))
-        yield f"{ticks} {few}", *lists.list_jobs(ticks, few)  # type: ignore[misc]
+        yield f"{ticks} {few}", *job_reads.list_jobs(ticks, few)  # type: ignore[misc]
     yield "job_overviews.RUNS", overviews.RUNS["postgresql"], [jobs[:100], 20]
     yield "job_overviews.COSTS", overviews.COSTS, [jobs[:100], NOW // 86_400_000 - 6]
     yield "job_overviews.INCIDENTS", overviews.INCIDENTS, [jobs[:100]]
@@ -316,7 +328,6 @@ async def _admin_cases() -> AsyncIterator[tuple[str, Statement, list[object]]]:
         "HOLD_AGENTS": [of, agents, NOW],
         "HOLD_EXISTING": [of, agents],
         "HOLD_AGENT_OF_JOB": ["01900000-0000-7000-8000-000000000007"],
-        "JOBS_BY_IDS": [",".join(f"01900000-0000-7000-8000-{number:012x}" for number in range(BATCH))],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
         "KEY_BY_HASH": [b"hash-77"],

@@ -31,6 +31,7 @@ from wakeful.store.sql import (
     stats,
 )
 from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.driver import Texts
 from wakeful.store.sqlite import (
@@ -42,7 +43,6 @@ from wakeful.store.sqlite import (
     usage,
 )
 from wakeful.store.sqlite import changelog as sqlite_changelog
-from wakeful.store.sqlite import list_statements as sqlite_list_statements
 from wakeful.store.sqlite.session import Bulk, translate
 from wakeful.values.ids import new_id
 
@@ -142,7 +142,18 @@ def _load(db: sqlite3.Connection) -> None:
 
 SHARED = (
     *(shared_accounts, shared_audit, admin, base),
-    *(budgets, changelog, deliveries, executors, jobs_and_runs, figures, prechecks, run_reads, stats),
+    *(
+        budgets,
+        changelog,
+        deliveries,
+        executors,
+        jobs_and_runs,
+        figures,
+        job_reads,
+        prechecks,
+        run_reads,
+        stats,
+    ),
 )
 OWN = (sqlite_changelog, jobs, leases, runs, statements, usage)
 
@@ -172,7 +183,7 @@ def _all_statements() -> dict[str, str]:
         for after in (None, ("a", "b")):
             for disabled in (True, False):
                 jobs = JobFilter("w", agent, disabled, after)
-                named[str(jobs)] = sqlite_list_statements.list_jobs(jobs)[0]
+                named[str(jobs)] = translate(job_reads.list_jobs(jobs)[0])
     for jobs in (
         JobFilter(
             "w", q="x", labels=(("a", "b"),), creator="agent", schedule_kind="cron", target_kind="chat"
@@ -181,8 +192,8 @@ def _all_statements() -> dict[str, str]:
     ):
         for order in ("name", "next"):
             ordered = jobs._replace(order=order, after_tick=(1, "x"))
-            named[str(ordered)] = sqlite_list_statements.list_jobs(ordered, few=True)[0]
-            named[f"count {ordered}"] = sqlite_list_statements.count_jobs(ordered, 9)[0]
+            named[str(ordered)] = translate(job_reads.list_jobs(ordered, few=True)[0])
+            named[f"count {ordered}"] = translate(job_reads.count_statement(ordered, 9)[0])
     named["job_overviews.RUNS"] = translate(overviews.RUNS["sqlite"])
     named["job_overviews.COSTS"] = translate(overviews.COSTS)
     named["job_overviews.INCIDENTS"] = translate(overviews.INCIDENTS)

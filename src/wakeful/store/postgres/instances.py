@@ -38,7 +38,6 @@ from wakeful.store.postgres.signal_outcomes import (
     lock_schedules,
     schedule_ids,
 )
-from wakeful.store.postgres.signal_outcomes import schedules as schedules
 from wakeful.store.postgres.waiting_runs import cancel
 from wakeful.store.row_mapping import view_of_new_run
 from wakeful.store.rows import RunView

@@ -20,7 +20,6 @@ from wakeful.run.usage import utc_day
 from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, InheritingChange
 from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.job_changes import precheck_edit
-from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.mailbox import lock_for_move
@@ -38,10 +37,10 @@ from wakeful.store.quotas import (
     live_limits,
     owners,
 )
-from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.job_conditions import FEW
+from wakeful.store.sql.jobs import job
 from wakeful.store.sql.new_runs import check_written
 from wakeful.values.clock import Clock
 from wakeful.values.ids import is_id
@@ -91,10 +90,6 @@ CHARGE: Final = """
 _PAGE: Final = 500
 #: After so many decisions the event loop has its turn.
 AT_ONCE: Final = 50
-#: the primary keys, once for each
-JOBS_BY_IDS: Final = sql.jobs_where(
-    "c.job_id = ANY(string_to_array($1, ',')::uuid[]) AND j.deleted_at IS NULL"
-)
 
 
 async def hold_agents(
@@ -272,7 +267,7 @@ async def create_jobs(
     except UniqueViolationError as error:
         seen = set()
         for new in jobs:
-            if new.key in seen or await job(db, *new.key) is not None:
+            if new.key in seen or await job(PostgresSession(db), *new.key) is not None:
                 raise _name_taken(new) from error
             seen.add(new.key)
         raise
@@ -280,42 +275,6 @@ async def create_jobs(
         await charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
     events.publish("jobs")
-
-
-async def job(db: Db, workspace: str, agent: str, name: str) -> JobRow | None:
-    row = await db.fetchrow(sql.JOB, workspace, agent, name)
-    return None if row is None else JobRow(*row)
-
-
-async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None:
-    query = sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID
-    row = await db.fetchrow(query, job_id) if is_id(job_id) else None
-    return None if row is None else JobRow(*row)
-
-
-async def jobs_by_ids(db: Db, ids: Sequence[str]) -> list[JobRow]:
-    return [JobRow(*row) for row in await db.fetch(JOBS_BY_IDS, ",".join(filter(is_id, ids)))]
-
-
-async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
-    """Return the jobs that match, in the order that is asked for."""
-    few = False
-    if only.order == "next":
-        found = await count_jobs(db, only, FEW)
-        if not found:
-            return []
-        few = found < FEW
-    if only.after_tick is not None:
-        _tick_ms, job_id = only.after_tick
-        if not is_id(job_id):
-            return []
-    query, args = lists.list_jobs(only, few)
-    return [JobRow(*row) for row in await db.fetch(query, *args)]
-
-
-async def count_jobs(db: Db, only: JobFilter, most: int) -> int:
-    query, args = lists.count_jobs(only, most)
-    return int(await db.fetchval(query, *args))
 
 
 async def change_job(

@@ -58,15 +58,6 @@ if TYPE_CHECKING:
 SCHEDULE_IDS: Final = """
     SELECT j.id::text FROM unnest($1::uuid[]) i (id) CROSS JOIN LATERAL (
         SELECT id FROM jobs WHERE instance_id = i.id AND deleted_at IS NULL OFFSET 0) j"""
-#: jobs_schedule: a range of it, in its order; the cursors' primary key
-SCHEDULES: Final = sql.jobs_where(
-    "j.instance_id = $1 AND j.deleted_at IS NULL ORDER BY j.schedule_origin, j.schedule_id"
-)
-
-
-async def schedules(db: Db, instance_id: str) -> list[JobRow]:
-    """Return the jobs of the schedules of an instance, by origin and id."""
-    return [JobRow(*row) for row in await db.fetch(SCHEDULES, instance_id)]
 
 
 async def schedule_ids(db: Db, instance_ids: Sequence[str]) -> set[str]:

@@ -18,9 +18,9 @@ from wakeful.run.outcome import TAKEN_OVER
 from wakeful.run.run import NewRun
 from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
-from wakeful.store.rows import JobRow, TakenRun, UnfinishedRun
+from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
-from wakeful.store.sql import running
+from wakeful.store.sql import jobs, running
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -625,19 +625,6 @@ DELETE_JOBS_WITHOUT_RUNS: Final = """
 
 # --- jobs -----------------------------------------------------------------------------------------------
 
-_JOB_ROW: Final = select_list(
-    JobRow._fields,
-    "j",
-    {
-        "id": "j.id::text",
-        "old_secret_until_ms": "j.old_secret_until_at",
-        "next_ms": "c.next_at",
-        "wake_ms": "c.wake_at",
-        "run_count": "c.run_count",
-        "instance_id": "j.instance_id::text",
-    },
-)
-_JOB: Final = f"SELECT {_JOB_ROW} FROM cursors c JOIN jobs j ON j.id = c.job_id"
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
@@ -658,29 +645,14 @@ CHANGE_JOBS: Final = f"""
         FROM unnest($1::job_values[]) n WHERE j.id = n.id)
     UPDATE cursors c SET next_at = n.next_at, wake_at = n.wake_at, run_count = n.run_count
     FROM unnest($1::job_values[]) n WHERE c.job_id = n.id"""
-#: jobs_name and the cursors' primary key
-JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors
-ANY_JOB_BY_ID: Final = f"{_JOB} WHERE j.id = $1 AND c.job_id = $1"
-JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND j.deleted_at IS NULL"
-#: the primary keys of jobs and cursors
-LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c FOR NO KEY UPDATE OF j"
+LOCK_JOB: Final = f"{jobs.JOB_BY_ID.postgresql} FOR UPDATE OF c FOR NO KEY UPDATE OF j"
 #: jobs_name: a range of it
 JOB_IDS_OF_AGENT: Final = """
     SELECT id::text FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL ORDER BY id"""
 #: the primary keys of jobs and cursors, once for each
-JOBS_BY_ID: Final = f"{_JOB} WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL ORDER BY j.id"
+JOBS_BY_ID: Final = f"{jobs.JOBS_BY_IDS.postgresql} ORDER BY j.id"
 #: the same; their cursors are locked before (`LOCK_CURSORS`)
 LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR NO KEY UPDATE OF j"
 #: the primary key. Also waits for transactions that add runs of these jobs, and they for this one
 LOCK_FOR_MOVE: Final = "SELECT FROM jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"
-
-
-def jobs_where(condition: str) -> str:
-    """Return the statement that reads these jobs (`j`, and their cursors `c`) as `JobRow`."""
-    return f"{_JOB} WHERE {condition}"
-
-
-def jobs_in(ids: str) -> str:
-    """Return the statement that reads the jobs with the ids of this relation `k`. The primary keys."""
-    return f"SELECT {_JOB_ROW} FROM {ids} JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"

@@ -20,6 +20,7 @@ from wakeful.store.rows import JobChange, JobRow, WorkflowRow
 from wakeful.store.sql import accounts, audit, revisions
 from wakeful.store.sql.base import Recorded, SqlBase, claim_key, response, store_response
 from wakeful.store.sql.driver import SqlSession
+from wakeful.store.sql.jobs import job
 
 #: the primary key, jobs_list and instances_schedules: a range of each, in its order
 QUOTAS: Final = f"""
@@ -231,7 +232,8 @@ class SqlAdmin(SqlBase):
     ) -> Sequence[AuditEntry]:
         """Add, change and delete internal jobs of an agent that is locked. Returns their audit entries."""
         jobs, now_ms = self._operations.jobs, self.clock.now_ms()
-        found = [row for name in rules if (row := await jobs.job(db, workspace, agent, name)) is not None]
+        session = self._driver.session(db)
+        found = [row for name in rules if (row := await job(session, workspace, agent, name)) is not None]
         decided: dict[str, tuple[JobRow, InternalChange]] = {}
         seen: set[str] = set()
 
@@ -247,7 +249,6 @@ class SqlAdmin(SqlBase):
             for row in changed:
                 change = decided[row.name][1].change
                 if change is not None and change.revision is not None:
-                    session = self._driver.session(db)
                     await revisions.add(session, row.id, row.version - 1, change.revision, row.updated_ms)
         for row, made in decided.values():
             if made.delete:

@@ -18,6 +18,7 @@ from wakeful.store.instances import InstanceFilter, InstanceRow, InstanceRule, I
 from wakeful.store.mailbox_rules import check_instances
 from wakeful.store.quotas import INSTANCES
 from wakeful.store.rows import JobRow
+from wakeful.store.sql import jobs
 from wakeful.store.sql.accounts import add_agent
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.driver import Row, SqlSession
@@ -311,7 +312,7 @@ class SqlInstances(SqlBase):
 
     async def schedules(self, instance_id: str) -> list[JobRow]:
         """Return the jobs of the schedules of an instance, by origin and id."""
-        return await self._driver.read(self._operations.instances.schedules, instance_id)
+        return await self._read(jobs.schedules, instance_id)
 
     async def stale_instances(self, agent_class: AgentClass, limit: int) -> list[str]:
         """Return names of instances that are not stopped and have other declared schedules than this class.

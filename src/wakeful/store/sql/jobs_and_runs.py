@@ -29,6 +29,7 @@ from wakeful.store.rows import (
     RunView,
 )
 from wakeful.store.sql import base, chains, history, prechecks, revisions, suggestions, verifications
+from wakeful.store.sql import jobs as job_reads
 from wakeful.store.sql import runs as run_reads
 from wakeful.store.sql.base import Recorded, SqlBase
 from wakeful.store.sql.suggestions import SuggestionDecision
@@ -84,23 +85,23 @@ class SqlJobsAndRuns(SqlBase):
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         """Return the job of that name, unless deleted."""
-        return await self._driver.read(self._operations.jobs.job, workspace, agent, name)
+        return await self._read(job_reads.job, workspace, agent, name)
 
     async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
         """Return the job of that id, unless deleted; with `deleted` also then."""
-        return await self._driver.read(self._operations.jobs.job_by_id, job_id, deleted)
+        return await self._read(job_reads.job_by_id, job_id, deleted)
 
     async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
         """Return those of these jobs that exist and are not deleted, in any order."""
-        return await self._driver.read(self._operations.jobs.jobs_by_ids, ids)
+        return await self._read(job_reads.jobs_by_ids, ids)
 
     async def jobs(self, only: JobFilter) -> list[JobRow]:
         """Return jobs, ordered by agent and name, or by their next tick."""
-        return await self._driver.read(self._operations.jobs.list_jobs, only)
+        return await self._read(job_reads.jobs, only)
 
     async def count_jobs(self, only: JobFilter, most: int) -> int:
         """Return how many jobs match, at most `most`. The position in the list and the limit do not count."""
-        return await self._driver.read(self._operations.jobs.count_jobs, only, most)
+        return await self._read(job_reads.count_jobs, only, most)
 
     async def change_job(
         self,

@@ -32,7 +32,6 @@ from wakeful.store.plans import DueJob, JobPlan, ManualRunRule, Planned, TakeNex
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     JobChange,
-    JobFilter,
     JobRow,
     RunView,
     TakenRun,
@@ -235,16 +234,6 @@ class JobOperations(Protocol[C]):
         agents: Mapping[tuple[str, str], Inherited] | None,
     ) -> None: ...
 
-    async def job(self, db: C, workspace: str, agent: str, name: str) -> JobRow | None: ...
-
-    async def job_by_id(self, db: C, job_id: str, deleted: bool) -> JobRow | None: ...
-
-    async def jobs_by_ids(self, db: C, ids: Sequence[str]) -> list[JobRow]: ...
-
-    async def list_jobs(self, db: C, only: JobFilter) -> list[JobRow]: ...
-
-    async def count_jobs(self, db: C, only: JobFilter, most: int) -> int: ...
-
     async def change_job(
         self,
         db: C,
@@ -361,8 +350,6 @@ class InstanceOperations(Protocol[C]):
     async def instance(self, db: C, workspace: str, agent: str, name: str) -> InstanceView | None: ...
 
     async def list_instances(self, db: C, only: InstanceFilter) -> list[InstanceView]: ...
-
-    async def schedules(self, db: C, instance_id: str) -> list[JobRow]: ...
 
     async def mailbox(self, db: C, instance_id: str, limit: int) -> list[str]: ...
 

@@ -8,7 +8,7 @@ from wakeful.forecast.peaks import TimingCount
 from wakeful.job.start_rules import Capabilities, Requirement, capabilities_from_text
 from wakeful.store.sql.changelog import SqlChangelog
 from wakeful.store.sql.driver import SqlSession, Texts
-from wakeful.store.sql.job_conditions import FEW
+from wakeful.store.sql.jobs import FEW
 from wakeful.store.sql.running import HAS_THE_TURN
 from wakeful.store.stats import (
     Backlog,

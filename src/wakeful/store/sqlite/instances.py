@@ -22,7 +22,6 @@ from wakeful.store.instances import (
 )
 from wakeful.store.mailbox_rules import signal_key, signal_result
 from wakeful.store.row_mapping import view_of_new_run
-from wakeful.store.rows import JobRow
 from wakeful.store.sql import instances as shared
 from wakeful.store.sql.runs import runs_by_ids
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -148,7 +147,3 @@ async def list_instances(db: sqlite3.Connection, only: InstanceFilter) -> list[I
 
 async def mailbox(db: sqlite3.Connection, instance_id: str, limit: int) -> list[str]:
     return [run_id for (run_id,) in db.execute(PENDING, (instance_id, limit))]
-
-
-async def schedules(db: sqlite3.Connection, instance_id: str) -> list[JobRow]:
-    return read_schedules(db, [instance_id])

@@ -27,12 +27,11 @@ from wakeful.store.quotas import (
     live_limits,
     owners,
 )
-from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts, prechecks
 from wakeful.store.sql.incidents import close_of_jobs
-from wakeful.store.sql.job_conditions import FEW
+from wakeful.store.sql.jobs import job, job_by_id, jobs_by_ids
 from wakeful.store.sql.new_runs import check_written
-from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents, begin_again
 from wakeful.store.sqlite.insert_runs import write_runs
@@ -71,9 +70,6 @@ LIVE_OF_WORKSPACE: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
         WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL})
         AND instance_id IS NULL LIMIT ? + 1)"""
-#: the primary key, once for each
-JOBS_BY_IDS: Final = f"""
-    SELECT {sql.JOB_COLUMNS} FROM jobs WHERE id IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"""
 job_row: Final = reader(JobRow)
 
 
@@ -132,7 +128,7 @@ async def create_jobs(
         begin_again(db)
         seen = set()
         for new in jobs:
-            if new.key in seen or _job(db, *new.key) is not None:
+            if new.key in seen or await job(SqliteSession(db), *new.key) is not None:
                 raise _name_taken(new) from error
             seen.add(new.key)
         raise
@@ -140,43 +136,6 @@ async def create_jobs(
         charge(db, now_ms, jobs, allowance)
     events.record_changed_jobs((new.id, *new.key) for new in jobs)
     events.publish("jobs")
-
-
-async def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
-    return _job(db, workspace, agent, name)
-
-
-def _job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
-    row = db.execute(sql.JOB, (workspace, agent, name)).fetchone()
-    return None if row is None else job_row(row)
-
-
-async def job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool) -> JobRow | None:
-    return _job_by_id(db, job_id, deleted)
-
-
-async def jobs_by_ids(db: sqlite3.Connection, ids: Sequence[str]) -> list[JobRow]:
-    return [job_row(row) for row in db.execute(JOBS_BY_IDS, (json.dumps(list(ids)),))]
-
-
-def _job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> JobRow | None:
-    row = db.execute(sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID, (job_id,)).fetchone()
-    return None if row is None else job_row(row)
-
-
-async def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
-    """Return the jobs that match, in the order that is asked for."""
-    few = False
-    if only.order == "next":
-        found = await count_jobs(db, only, FEW)
-        if not found:
-            return []
-        few = found < FEW
-    return [job_row(row) for row in db.execute(*lists.list_jobs(only, few))]
-
-
-async def count_jobs(db: sqlite3.Connection, only: JobFilter, most: int) -> int:
-    return int(db.execute(*lists.count_jobs(only, most)).fetchone()[0])
 
 
 async def change_job(
@@ -187,7 +146,7 @@ async def change_job(
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None,
 ) -> tuple[JobRow | None, bool]:
-    old = _job_by_id(db, job_id)
+    old = await job_by_id(SqliteSession(db), job_id)
     if old is None:
         return None, False
     if agent is not None:
@@ -210,7 +169,7 @@ async def change_jobs(
     for owner, inherited in (agents or {}).items():
         check_agent(db, *owner, inherited)
     now_ms = clock.now_ms()
-    rows = [job_row(row) for row in db.execute(JOBS_BY_IDS, (json.dumps(list(job_ids)),)).fetchall()]
+    rows = await jobs_by_ids(SqliteSession(db), job_ids)
     changes = [(old, changed) for old in rows if (changed := change(old)) is not None]
     return [await write_change(db, events, now_ms, old, changed) for old, changed in changes]
 
@@ -258,7 +217,7 @@ async def delete_job(
     reason: str,
     due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
-    row = _job_by_id(db, job_id)
+    row = await job_by_id(SqliteSession(db), job_id)
     if row is None:
         return False
     due = due_runs(row)

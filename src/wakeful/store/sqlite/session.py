@@ -111,6 +111,7 @@ def translate(statement: Statement) -> str:
     text = re.sub(r"= ANY\(\$(\d+)::\w+\[\]\)", r"IN (SELECT value FROM json_each(?\1))", text)
     text = re.sub(r"unnest\(([^()]+)\) (\w+) \(([^()]+)\)", _table, text)
     text = re.sub(r"\bstring_agg\(", "group_concat(", text)
+    text = re.sub(r"\bstrpos\(", "instr(", text)
     text = re.sub(r"\bleast\(", "min(", text)
     text = re.sub(r"\s+FOR (NO KEY UPDATE|UPDATE|KEY SHARE|SHARE)( OF \w+)?( SKIP LOCKED)?", "", text)
     return re.sub(r"\$(?=\d)", "?", re.sub(r"::\w+", "", text))

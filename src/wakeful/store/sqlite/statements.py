@@ -16,8 +16,8 @@ from wakeful.store.columns import column_list, fields_before, select_list
 from wakeful.store.plans import DueJob
 from wakeful.store.rows import AttemptView, JobRow, TakenRun, UnfinishedRun
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
-from wakeful.store.sql import running
-from wakeful.store.sqlite.session import Bulk
+from wakeful.store.sql import jobs, running
+from wakeful.store.sqlite.session import Bulk, translate
 
 
 def marks(count: int) -> str:
@@ -462,14 +462,7 @@ DELETE_REVISIONS_WITHOUT_JOB: Final = """
 JOB_COLUMNS: Final = column_list(JobRow._fields)
 _FIXED: Final = ("id", "workspace", "created_at")
 _JOB_VALUES: Final = {column: f"v.column{number}" for number, column in enumerate(JOB_COLUMNS.split(", "), 1)}
-#: The kinds of schedule and target of a job, as the triggers of migration 14 set them.
-SCHEDULE_KIND: Final = """
-    CASE WHEN {timing} IS NOT NULL
-            THEN CASE WHEN json_valid({timing}) THEN json_extract({timing}, '$.schedule.kind') END
-        WHEN {after_job} IS NOT NULL THEN 'after' ELSE 'none' END"""
-TARGET_KIND: Final = """
-    CASE WHEN json_valid({work}) THEN coalesce(json_extract({work}, '$.target.kind'), 'pull') END"""
-_NEW_KINDS: Final = f"{SCHEDULE_KIND}, {TARGET_KIND}".format(**_JOB_VALUES)
+_NEW_KINDS: Final = f"{jobs.SCHEDULE_KIND}, {jobs.TARGET_KIND}".format(**_JOB_VALUES)
 CREATE_JOB: Final = Bulk(
     f"""INSERT INTO jobs ({JOB_COLUMNS}, schedule_kind, target_kind)
     SELECT {", ".join(_JOB_VALUES.values())}, {_NEW_KINDS} FROM (VALUES""",
@@ -482,17 +475,12 @@ CHANGE_JOB: Final = (
     + ", ".join(f"{c} = ?{n}" for n, c in enumerate(JOB_COLUMNS.split(", "), 1) if c not in _FIXED)
     + " WHERE id = ?1"
 )
-#: jobs_name
-JOB: Final = f"""
-    SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name
-    WHERE workspace = ? AND agent = ? AND name = ? AND deleted_at IS NULL"""
 #: jobs_name: a range of it
 JOBS_OF_AGENT: Final = f"""
     SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name
     WHERE workspace = ? AND agent = ? AND deleted_at IS NULL"""
 #: the primary key
-ANY_JOB_BY_ID: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?"
-JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND deleted_at IS NULL"
+JOB_BY_ID: Final = translate(jobs.JOB_BY_ID)
 #: the primary key
 JOB_NAMES: Final = "SELECT id, workspace, agent, name FROM jobs WHERE id = ?"
 #: the primary key

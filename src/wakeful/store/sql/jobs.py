@@ -1,0 +1,302 @@
+"""Jobs, as users read them, and the conditions of their lists (`JobFilter`).
+
+All conditions but `failing` are decided from the entries of the index jobs_list, so that a search reads no
+row of the table that it does not return. A text that is not a UUID is the id of no job: it is not found, and
+not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.job.job import AGENT_INACTIVE
+from wakeful.job.self_scheduling import APPROVAL
+from wakeful.store.columns import reader, select_list
+from wakeful.store.rows import JobFilter, JobRow
+from wakeful.store.sql.driver import SqlSession, Texts
+from wakeful.values.ids import is_id
+from wakeful.values.stored_text import is_storable
+
+#: The columns of a job `j` as `JobRow`; in PostgreSQL with its cursor `c`.
+JOB_ROW: Final = Texts(
+    sqlite=select_list(JobRow._fields, "j"),
+    postgresql=select_list(
+        JobRow._fields,
+        "j",
+        {
+            "id": "j.id::text",
+            "old_secret_until_ms": "j.old_secret_until_at",
+            "next_ms": "c.next_at",
+            "wake_ms": "c.wake_at",
+            "run_count": "c.run_count",
+            "instance_id": "j.instance_id::text",
+        },
+    ),
+)
+
+
+def read_jobs(condition: str, index: str = "", end: str = "") -> Texts:
+    """Return the statement that reads these jobs (`j`; in PostgreSQL with their cursors `c`) as `JobRow`.
+
+    SQLite uses the index of this name, if there is one.
+    """
+    hint = f"INDEXED BY {index}" if index else ""
+    return Texts(
+        sqlite=f"SELECT {JOB_ROW.sqlite} FROM jobs j {hint} WHERE {condition} {end}",
+        postgresql=f"""
+    SELECT {JOB_ROW.postgresql} FROM cursors c JOIN jobs j ON j.id = c.job_id WHERE {condition} {end}""",
+    )
+
+
+#: jobs_name; in PostgreSQL, here and below, also the cursors' primary key
+JOB: Final = read_jobs(
+    "j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL", "jobs_name"
+)
+#: the primary key
+ANY_JOB_BY_ID: Final = read_jobs("j.id = $1")
+JOB_BY_ID: Final = read_jobs("j.id = $1 AND j.deleted_at IS NULL")
+#: the primary key, once for each
+JOBS_BY_IDS: Final = read_jobs("j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL")
+#: jobs_schedule: a range of it, in its order
+SCHEDULES: Final = read_jobs(
+    "j.instance_id = $1 AND j.deleted_at IS NULL",
+    "jobs_schedule",
+    "ORDER BY j.schedule_origin, j.schedule_id",
+)
+
+#: The kinds of schedule and target of a job, as the triggers of migration 14 set them in SQLite.
+SCHEDULE_KIND: Final = """
+    CASE WHEN {timing} IS NOT NULL
+            THEN CASE WHEN json_valid({timing}) THEN json_extract({timing}, '$.schedule.kind') END
+        WHEN {after_job} IS NOT NULL THEN 'after' ELSE 'none' END"""
+TARGET_KIND: Final = """
+    CASE WHEN json_valid({work}) THEN coalesce(json_extract({work}, '$.target.kind'), 'pull') END"""
+_OF_J: Final = {"timing": "j.timing", "after_job": "j.after_job", "work": "j.work"}
+#: Jobs that code of schema 13 created in SQLite have no kinds: they are computed from the rows of these.
+_SCHEDULE_KIND: Final = Texts(
+    sqlite=f"coalesce(j.schedule_kind, {SCHEDULE_KIND.format(**_OF_J)})", postgresql="j.schedule_kind"
+)
+_TARGET_KIND: Final = Texts(
+    sqlite=f"coalesce(j.target_kind, {TARGET_KIND.format(**_OF_J)})", postgresql="j.target_kind"
+)
+#: `short_labels` is in the index jobs_list of PostgreSQL; it is null if the labels are too long for an index
+_LABELS: Final = "coalesce(j.short_labels, (SELECT l.labels FROM jobs l WHERE l.id = j.id))"
+#: That a job has a label, by the mark of its name and a condition on its value.
+_HAS_LABEL: Final = Texts(
+    sqlite="""(j.labels <> '{{}}' AND EXISTS (
+        SELECT 1 FROM json_each(j.labels) l WHERE l.key = {name} AND l.value {value}))""",
+    postgresql=f"""CASE WHEN {_LABELS} = '{{{{}}}}' THEN false
+        ELSE text_at({_LABELS}, ARRAY[{{name}}::text], NULL) {{value}} END""",
+)
+#: The states of jobs in lists, each as a condition on a job `j`.
+STATES: Final = {
+    "active": "j.enabled",
+    "paused": "j.disabled_reason = 'paused'",
+    "approval": f"j.disabled_reason = '{APPROVAL}'",
+    "inactive": f"j.disabled_reason = '{AGENT_INACTIVE}'",
+    "ended": f"NOT j.enabled AND coalesce(j.disabled_reason, '') NOT IN ('paused', '{APPROVAL}', "
+    f"'{AGENT_INACTIVE}')",
+    "failing": "j.failures > 0",
+}
+CREATORS: Final = {
+    "agent": "j.created_by LIKE 'agent:%'",
+    "person": "j.created_by <> '' AND j.created_by NOT LIKE 'agent:%'",
+}
+
+#: Fewer jobs than this are sorted by their next tick. More are read in the order of all ticks, in which few
+#: other jobs lie between them.
+FEW: Final = 2_000
+
+Value = str | int
+
+
+class _Conditions:
+    """Conditions and their parameters, numbered from $1."""
+
+    def __init__(self, only: JobFilter) -> None:
+        self.args: list[Value] = []
+        self._texts: list[Texts] = []
+        self.add("j.deleted_at IS NULL")
+        self.add(f"j.workspace = {self.mark(only.workspace)}")
+        for column, value in (("agent", only.agent), ("name", only.name), ("created_by", only.created_by)):
+            if value is not None:
+                self.add(f"j.{column} = {self.mark(value)}")
+        for kind, value in (
+            (_SCHEDULE_KIND, only.schedule_kind),
+            (_TARGET_KIND, only.target_kind),
+        ):
+            if value is not None:
+                mark = self.mark(value)
+                self._texts.append(Texts(f"{kind.sqlite} = {mark}", f"{kind.postgresql} = {mark}"))
+        if not only.include_disabled:
+            self.add("j.enabled")
+        if only.q:
+            self.add(self._found(only.q))
+        if only.state is not None:
+            self.add(STATES[only.state])
+        if only.creator is not None:
+            self.add(CREATORS[only.creator])
+        for label, value in only.labels:
+            self._add_label(label, value)
+
+    def mark(self, value: Value) -> str:
+        """Return the mark of a new parameter."""
+        self.args.append(value)
+        return f"${len(self.args)}"
+
+    def add(self, condition: str) -> None:
+        """Add a condition."""
+        self._texts.append(Texts(condition, condition))
+
+    @property
+    def sqlite(self) -> str:
+        """The conditions for SQLite, joined."""
+        return " AND ".join(each.sqlite for each in self._texts)
+
+    @property
+    def postgresql(self) -> str:
+        """The conditions for PostgreSQL, joined."""
+        return " AND ".join(each.postgresql for each in self._texts)
+
+    def _found(self, q: str) -> str:
+        """Return that `agent/name` has this text. To put the two together would cost more than the search."""
+        agent, slash, name = q.rpartition("/")
+        if not slash:
+            mark = self.mark(q)
+            return f"(strpos(j.name, {mark}) > 0 OR strpos(j.agent, {mark}) > 0)"
+        ends = (
+            f"substr(j.agent, length(j.agent) - {len(agent) - 1}) = {self.mark(agent)}" if agent else "true"
+        )
+        starts = f"substr(j.name, 1, {len(name)}) = {self.mark(name)}" if name else "true"
+        return f"{ends} AND {starts}"
+
+    def _add_label(self, label: str, value: str | None) -> None:
+        if not is_storable(label) or not is_storable(value or ""):
+            self.add("false")
+            return
+        name = self.mark(label)
+        matches = "IS NOT NULL" if value is None else f"= {self.mark(value)}"
+        self._texts.append(Texts(*(text.format(name=name, value=matches) for text in _HAS_LABEL)))
+
+
+def list_jobs(only: JobFilter, few: bool = False) -> tuple[Texts, list[Value]]:
+    """Return the statement and the parameters that list these jobs.
+
+    By name: a range of jobs_list, or of jobs_failing_by_name, in its order. By the next tick: jobs_wake or
+    cursors_wake in its order or, if the filter finds `few`, those of jobs_list. A row of the table is read
+    whole only if it is returned.
+    """
+    found = _Conditions(only)
+    if only.order == "name":
+        if only.after is not None:
+            agent, name = map(found.mark, only.after)
+            found.add(f"(j.agent, j.name) > ({agent}, {name})")
+        part = f"LIMIT {found.mark(only.limit)}"
+        if only.offset:
+            part += f" OFFSET {found.mark(only.offset)}"
+        picked = f"""
+            SELECT j.id, j.agent, j.name FROM jobs j WHERE {found.postgresql}
+            ORDER BY j.agent, j.name {part}"""
+        return Texts(
+            _read_picked(_index(only), found.sqlite, "j.agent, j.name", part),
+            f"{_read_of(picked)} ORDER BY k.agent, k.name",
+        ), found.args
+    lite = "j.next_at IS NOT NULL AND j.wake_at IS NOT NULL"
+    great = "c.wake_at IS NOT NULL AND c.next_at IS NOT NULL"
+    if only.after_tick is not None:
+        wake_ms, job_id = (found.mark(each) for each in only.after_tick)
+        # If that job was deleted, the one that was created before it: rows and ids are in the same order.
+        row = f"(SELECT p.rowid FROM jobs p WHERE p.id <= {job_id} ORDER BY p.id DESC LIMIT 1)"
+        lite += f" AND (j.wake_at, j.rowid) > ({wake_ms}, coalesce({row}, 0))"
+        great += f" AND (c.wake_at, c.job_id) > ({wake_ms}, {job_id})"
+    limit = f"LIMIT {found.mark(only.limit)}"
+    ticks = f"SELECT c.job_id AS id, c.wake_at FROM cursors c WHERE {great}"
+    if few:
+        picked = f"""
+            WITH m AS MATERIALIZED (SELECT j.id FROM jobs j WHERE {found.postgresql})
+            SELECT t.id, t.wake_at FROM m JOIN ({ticks}) t ON t.id = m.id
+            ORDER BY t.wake_at, t.id {limit}"""
+    else:  # OFFSET 0: the ticks are sorted before their jobs are read, each by the primary key
+        picked = f"""
+            SELECT t.id, t.wake_at FROM ({ticks} ORDER BY c.wake_at, c.job_id OFFSET 0) t
+            CROSS JOIN LATERAL (SELECT * FROM jobs WHERE jobs.id = t.id OFFSET 0) j
+            WHERE {found.postgresql} ORDER BY t.wake_at, t.id {limit}"""
+    index = _index(only) if few else "jobs_wake"
+    return Texts(
+        _read_picked(index, f"{found.sqlite} AND {lite}", "j.wake_at, j.rowid", limit),
+        f"{_read_of(picked)} ORDER BY k.wake_at, k.id",
+    ), found.args
+
+
+def _index(only: JobFilter) -> str:
+    return "jobs_failing_by_name" if only.state == "failing" else "jobs_list"
+
+
+def _read_picked(index: str, condition: str, order: str, part: str) -> str:
+    """Return the statement of SQLite that finds rows in an index, then reads them."""
+    return f"""
+        SELECT {JOB_ROW.sqlite} FROM (
+            SELECT j.rowid AS number FROM jobs j INDEXED BY {index} WHERE {condition}
+            ORDER BY {order} {part}) found
+        CROSS JOIN jobs j ON j.rowid = found.number ORDER BY {order}"""
+
+
+def _read_of(picked: str) -> str:
+    """Return the statement of PostgreSQL that reads the jobs `k` that a query picks. The primary keys."""
+    return f"""
+        SELECT {JOB_ROW.postgresql} FROM ({picked}) k
+        JOIN jobs j ON j.id = k.id JOIN cursors c ON c.job_id = k.id"""
+
+
+def count_statement(only: JobFilter, most: int) -> tuple[Texts, list[Value]]:
+    """Return the statement that counts these jobs, up to `most`. jobs_list, or jobs_failing_by_name."""
+    found = _Conditions(only)
+    limit = found.mark(most)
+    lite = f"SELECT 1 FROM jobs j INDEXED BY {_index(only)} WHERE {found.sqlite} LIMIT {limit}"
+    great = f"SELECT FROM jobs j WHERE {found.postgresql} LIMIT {limit}"
+    return Texts(f"SELECT count(*) FROM ({lite}) k", f"SELECT count(*) FROM ({great}) k"), found.args
+
+
+_job_row: Final = reader(JobRow)
+
+
+async def job(session: SqlSession, workspace: str, agent: str, name: str) -> JobRow | None:
+    """Return the job of that name, unless deleted."""
+    row = await session.row(JOB, workspace, agent, name)
+    return None if row is None else _job_row(row)
+
+
+async def job_by_id(session: SqlSession, job_id: str, deleted: bool = False) -> JobRow | None:
+    """Return the job of that id, unless deleted; with `deleted` also then."""
+    row = await session.row(ANY_JOB_BY_ID if deleted else JOB_BY_ID, job_id) if is_id(job_id) else None
+    return None if row is None else _job_row(row)
+
+
+async def jobs_by_ids(session: SqlSession, ids: Sequence[str]) -> list[JobRow]:
+    """Return those of these jobs that exist and are not deleted, in any order."""
+    return [_job_row(row) for row in await session.rows(JOBS_BY_IDS, list(filter(is_id, ids)))]
+
+
+async def schedules(session: SqlSession, instance_id: str) -> list[JobRow]:
+    """Return the jobs of the schedules of an instance, by origin and id."""
+    return [_job_row(row) for row in await session.rows(SCHEDULES, instance_id)]
+
+
+async def jobs(session: SqlSession, only: JobFilter) -> list[JobRow]:
+    """Return the jobs that match, in the order that is asked for."""
+    few = False
+    if only.order == "next":
+        found = await count_jobs(session, only, FEW)
+        if not found or (only.after_tick is not None and not is_id(only.after_tick[1])):
+            return []
+        few = found < FEW
+    statement, args = list_jobs(only, few)
+    return [_job_row(row) for row in await session.rows(statement, *args)]
+
+
+async def count_jobs(session: SqlSession, only: JobFilter, most: int) -> int:
+    """Return how many jobs match, at most `most`."""
+    statement, args = count_statement(only, most)
+    row = await session.row(statement, *args)
+    return int(row[0]) if row else 0
