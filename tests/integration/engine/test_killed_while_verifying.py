@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.conftest import SELDOM
 from tests.support.verifying_replica import build, replica
 from tests.support.waiting import eventually, over
@@ -18,6 +20,7 @@ def lines(journal: Path) -> list[str]:
     return journal.read_text().splitlines() if journal.exists() else []
 
 
+@pytest.mark.slow
 async def test_a_run_is_verified_again_and_not_launched_again(database: str, tmp_path: Path):
     journal = tmp_path / "journal"
     (tmp_path / f"journal.{os.getpid()}").touch()  # the check of this process ends at once

@@ -355,6 +355,7 @@ async def test_a_run_whose_process_was_killed_is_retried_elsewhere_with_the_same
     assert first.worker != last.worker
 
 
+@pytest.mark.slow
 async def test_a_run_with_on_lost_fail_fails_after_a_kill_and_blocks_no_later_tick(
     new_app: NewApp, database: str, tmp_path: Path
 ):
@@ -397,6 +398,7 @@ async def _suspend(pid: int, app: Wakeful) -> None:
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(
     new_app: NewApp, database: str, tmp_path: Path
 ):

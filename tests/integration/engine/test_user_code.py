@@ -16,6 +16,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient
+from tests.support.effort import part
 from tests.support.waiting import eventually, over, soon, the_run_of
 from wakeful import Agent, Context, EngineConfig, Function, Permanent, Run, SetState, Signal, Wakeful, on
 from wakeful.agents.context import InstanceContext
@@ -64,8 +65,7 @@ def _circle() -> object:
     return circle
 
 
-#: functions that are called in a thread
-SYNCHRONOUS: dict[str, Callable[[], object]] = {
+_WAYS: dict[str, Callable[[], object]] = {
     "base exception": _raises(Odd("odd")),
     "exit": lambda: sys.exit(3),
     "interrupt": _raises(KeyboardInterrupt()),
@@ -86,6 +86,8 @@ SYNCHRONOUS: dict[str, Callable[[], object]] = {
     "fork": _forks,
     "blocks": lambda: time.sleep(0.2),
 }
+#: functions that are called in a thread
+SYNCHRONOUS = dict(part(_WAYS.items()))
 
 
 async def _group_with_odd_child() -> None:

@@ -245,6 +245,7 @@ async def _over(ask: ApiClient, run_id: str) -> dict[str, Any]:
     return run
 
 
+@pytest.mark.slow
 @on_one_store
 async def test_the_event_loop_has_its_turn_between_the_large_items_of_a_list(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch

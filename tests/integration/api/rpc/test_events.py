@@ -191,6 +191,7 @@ async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, mon
         assert taken == wanted
 
 
+@pytest.mark.slow
 @on_one_store
 async def test_a_client_that_reads_nothing_is_disconnected(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 0.1)
