@@ -1,4 +1,4 @@
-"""Files that follow from the declarations of job fields are current, and a new field reaches all of them."""
+"""Files that follow from declarations are current; a new field or kind of target reaches all interfaces."""
 
 from __future__ import annotations
 
@@ -14,13 +14,141 @@ import pytest
 from scripts.generate import FILES, PARTS, generated
 from tests.support.paths import ROOT
 
-_DECLARATION = """
+#: What is replaced by what in each file; nothing: the file is new.
+_Change = dict[str, tuple[str, str]]
+_JOB_FIELD: _Change = {
+    "job/policy.py": (
+        "\n\n\nDEFAULT_POLICY",
+        """
     quiet_ms: Annotated[int, FieldSpec("How long a run is quiet.", low=5, high=60_000)] = 10
     loud: Annotated[bool, FieldSpec("Whether a run is loud.", tool="be loud")] = False
     tune: Annotated[Literal["high", "low"], FieldSpec("The tune of a run.")] = "low"
 
 
-DEFAULT_POLICY"""
+DEFAULT_POLICY""",
+    )
+}
+_MIGRATIONS = "store/migrations"
+_NEXT = len(list((ROOT / "src/wakeful" / _MIGRATIONS / "sqlite").glob("*.sql"))) + 1
+_MIGRATION = "-- compatible: a new column\nALTER TABLE runs ADD COLUMN mood TEXT;\n"
+_RUN_FIELD: _Change = {
+    f"{_MIGRATIONS}/sqlite/{_NEXT:04}_mood.sql": ("", _MIGRATION),
+    f"{_MIGRATIONS}/postgres/{_NEXT:04}_mood.sql": ("", _MIGRATION),
+    "store/rows.py": (
+        "    waiting: str | None = None\n\n    @property\n    def verifying",
+        "    waiting: str | None = None\n    mood: str | None = None\n\n    @property\n    def verifying",
+    ),
+    "model/run.py": (
+        "    #: its attempts in order;",
+        "    #: how it feels\n    mood: str | None = None\n    #: its attempts in order;",
+    ),
+}
+_KIND: _Change = {
+    "job/target_kinds.py": (
+        """        TargetKind(
+            "echo",
+""",
+        """        TargetKind(
+            "fax",
+            "Fax: a page of paper",
+            "../how-to/fax.md",
+            (TargetField("number", "Number", placeholder="0123"),),
+            "{number}",
+        ),
+        TargetKind(
+            "echo",
+""",
+    ),
+    "launch/fax.py": (
+        "",
+        """
+from wakeful.errors import InvalidArgument
+from wakeful.launch.echo import EchoLauncher
+from wakeful.run.outcome import Succeeded
+
+class FaxLauncher(EchoLauncher):
+    kind = "fax"
+
+    def check(self, target):
+        if not target.get("number"):
+            raise InvalidArgument("target: a fax needs a number")
+
+    async def start(self, run):
+        return Succeeded(f"sent to {run.target['number']}")
+""",
+    ),
+    "app/embedded.py": (
+        "                EchoLauncher(),\n",
+        "                EchoLauncher(),\n"
+        "                __import__('wakeful.launch.fax', fromlist=['FaxLauncher']).FaxLauncher(),\n",
+    ),
+}
+_RUN_PROBE = """
+import asyncio, json, sqlite3
+from typing import get_type_hints
+from wakeful import Run, Wakeful
+from wakeful.api.http.schemas import SCHEMAS
+from wakeful.client.types import RunShape
+from wakeful.model.codec import from_json
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import serialize_run
+
+async def read():
+    async with Wakeful("sqlite:///mood.db") as app:
+        job = await app.jobs.create("a", schedule="@yearly", target={"kind": "echo"})
+        run = await app.jobs.run(job.name)
+        with sqlite3.connect("mood.db") as database:
+            database.execute("UPDATE runs SET mood = 'calm'")
+        return await app.runs.get(run.id), await app.store.run(run.id)
+
+run, row = asyncio.run(read())
+print(json.dumps({
+    "model": run.mood,
+    "json": serialize_run(row)["mood"],
+    "read": from_json(Run, serialize_run(row)).mood,
+    "schema": SCHEMAS["Run"]["properties"]["mood"],
+    "responses": sorted(name for name, each in SCHEMAS.items() if "mood" in each.get("properties", {})),
+    "shape": str(get_type_hints(RunShape)["mood"]),
+}))
+"""
+_KIND_PROBE = """
+import asyncio, json
+from wakeful import Wakeful
+from wakeful.api.http.schemas import SCHEMAS
+from wakeful.dashboard.job_controls import target_control
+from wakeful.errors import InvalidArgument
+from wakeful.job.target_kinds import describe_target
+
+FAX = {"kind": "fax", "number": "555"}
+
+async def refused(app, target):
+    try:
+        await app.jobs.create("b", schedule="@yearly", target=target)
+    except InvalidArgument as error:
+        return error.message
+
+async def work():
+    async with Wakeful("sqlite:///fax.db") as app:
+        job = await app.jobs.create("a", schedule="@yearly", target=FAX)
+        run = await app.jobs.run(job.name)
+        while not (run := await app.runs.get(run.id)).finished_at:
+            await asyncio.sleep(0.01)
+        tested = await app.jobs.test_target(target=FAX)
+        return run, tested, await refused(app, {"kind": "fax"}), await refused(app, {"kind": "?"})
+
+run, tested, no_number, unknown = asyncio.run(work())
+control = target_control(FAX, None)
+[form] = [each for each in control.kinds if each.kind == control.chosen]
+print(json.dumps({
+    "outputs": [run.output],
+    "schema": next(each for each in SCHEMAS["TargetKind"]["enum"] if each == "fax"),
+    "form": [form.kind, form.title, [each.name for each in form.parts], form.parts[0].value],
+    "shown": describe_target(FAX),
+    "refused": no_number,
+    "unknown": unknown,
+    "tested": [tested["ok"], tested["message"]],
+}))
+"""
 _PROBE = """
 import json
 from typing import get_type_hints
@@ -78,15 +206,52 @@ def test_every_part_is_in_a_file():
     assert [name for name in PARTS if f"generated: {name}" not in texts] == []
 
 
-@pytest.mark.slow
-def test_a_field_is_added_by_its_declaration_alone(tmp_path: Path):
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the tree with a new job field, a new run field and a new target kind."""
+    tree = tmp_path_factory.mktemp("tree")
     for folder in ("src", "scripts", "docs/reference"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    policy = tmp_path / "src/wakeful/job/policy.py"
-    policy.write_text(policy.read_text().replace("\n\n\nDEFAULT_POLICY", _DECLARATION, 1))
+        shutil.copytree(ROOT / folder, tree / folder)
+    for change in (_JOB_FIELD, _RUN_FIELD, _KIND):
+        for name, (before, after) in change.items():
+            path = tree / "src/wakeful" / name
+            text = path.read_text(encoding="utf-8") if before else ""
+            assert before in text, name
+            path.write_text(text.replace(before, after, 1) if before else after, encoding="utf-8")
+    python(tree, "-m", "scripts.generate")
+    return tree
 
-    python(tmp_path, "-m", "scripts.generate")
-    found = json.loads(python(tmp_path, "-c", _PROBE))
+
+@pytest.mark.slow
+def test_a_run_field_is_a_change_of_four_files(changed: Path):
+    assert len(_RUN_FIELD) <= 4
+    found = json.loads(python(changed, "-c", _RUN_PROBE))
+    assert found["model"] == "calm"
+    assert found["json"] == "calm"
+    assert found["read"] == "calm"
+    assert found["schema"] == {"type": ["string", "null"], "description": "How it feels."}
+    assert found["responses"] == ["ClaimedRun", "Run", "RunWithAttempts", "SentSignal"]
+    assert found["shape"] == "str | None"
+
+
+@pytest.mark.slow
+def test_a_target_kind_is_a_change_of_three_files(changed: Path):
+    assert len(_KIND) <= 3
+    found = json.loads(python(changed, "-c", _KIND_PROBE))
+    assert found["outputs"] == ["sent to 555"]
+    assert found["schema"] == "fax"
+    assert found["form"] == ["fax", "Fax: a page of paper", ["number"], "555"]
+    assert found["shown"] == "fax 555"
+    assert found["refused"] == "target: a fax needs a number"
+    assert "'fax'" in found["unknown"]
+    assert found["tested"] == [True, "its fields are valid; a test does not launch it"]
+    assert "[`fax`](../how-to/fax.md)" in (changed / "docs/reference/job.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_job_field_is_added_by_its_declaration_alone(changed: Path):
+    assert len(_JOB_FIELD) == 1
+    found = json.loads(python(changed, "-c", _PROBE))
 
     assert found["stored"] == '{"loud":true,"quietMs":20}'
     assert found["attributes"] == [20, True, "low"]
@@ -113,10 +278,10 @@ def test_a_field_is_added_by_its_declaration_alone(tmp_path: Path):
     assert found["coerced"] == [20, True, "high"]
     assert found["tool"] == ["loud"]
     assert found["flags"] == ["--loud", "--quiet", "--tune"]
-    reference = (tmp_path / "docs/reference/job.md").read_text(encoding="utf-8")
+    reference = (changed / "docs/reference/job.md").read_text(encoding="utf-8")
     assert "| `quietMs` | `10` | How long a run is quiet. At most 1 minute. |" in reference
     assert '| `tune` | `"low"` | The tune of a run. One of `high`, `low`. |' in reference
-    assert "| `--quiet` |" in (tmp_path / "docs/reference/cli.md").read_text(encoding="utf-8")
+    assert "| `--quiet` |" in (changed / "docs/reference/cli.md").read_text(encoding="utf-8")
 
 
 def python(root: Path, *arguments: str) -> str:
