@@ -271,6 +271,7 @@ def _with_runs(world: World, job):
     return [(launch, runs[launch.run_id]) for launch in world.launches(job)]
 
 
+@pytest.mark.slow
 @simulated(config=LEISURELY)
 async def test_a_quarter_of_working_days_with_jitter(world: World):
     job = await world.create("daily", Plain(cron="0 9 * * 1-5"), Rules(jitter_ms=10 * MINUTE))

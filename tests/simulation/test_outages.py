@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
+from tests.support.effort import part
 from wakeful.engine.engine import EngineConfig
 from wakeful.run.planning import Limits
 
@@ -111,7 +112,7 @@ async def test_a_spread_of_many_passes_keeps_the_order_and_fills_one_window(worl
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])
-@pytest.mark.parametrize("days", [1.5, 400])
+@pytest.mark.parametrize("days", part([1.5, 400]))
 @simulated()
 async def test_a_job_fires_again_after_an_outage_of_any_length(world: World, catchup: str, days: float):
     job = await world.create("job", MINUTELY, Rules(catchup=catchup, overlap="allow", window_ms=30 * MINUTE))
